@@ -1,0 +1,66 @@
+"""The ``sme2`` command: the plugin's stages without pytest.
+
+Each subcommand is a module of ``pytest_sme2.commands`` with ``HELP``, ``EXAMPLE``,
+``add_arguments(parser)`` and ``run(arguments) -> int``. Only the one that was asked for is
+imported, so that ``sme2 --help`` stays instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from pytest_sme2 import __version__
+from pytest_sme2.errors import Sme2Error
+
+# name -> one line for the overview. The module is pytest_sme2.commands.<name with underscores>.
+COMMANDS: dict[str, str] = {}
+
+EXIT_CODES = (
+    "exit codes: 0 fine; 1 a regression or a failed check; 2 wrong usage; "
+    "3 the device or the environment is not up to it"
+)
+
+
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser; only ``command``'s own arguments are filled in."""
+    parser = argparse.ArgumentParser(
+        prog="sme2",
+        description="Performance testing of ExecuTorch models on Arm CPUs with SME2.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"sme2 {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == command:
+            module = importlib.import_module(f"pytest_sme2.commands.{name.replace('-', '_')}")
+            subparser.epilog = f"example:\n  {module.EXAMPLE}\n\n{EXIT_CODES}"
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; an error of ours is one line on stderr, never a traceback."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = next((word for word in words if word in COMMANDS), None)
+    arguments = build_parser(command).parse_args(words)
+    try:
+        code: int = arguments.run(arguments)
+    except Sme2Error as error:
+        print(f"sme2: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("sme2: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    return code

@@ -1,0 +1,65 @@
+"""The errors a user can meet. Every message says what was wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class Sme2Error(Exception):
+    """The root of everything this package raises on purpose.
+
+    ``exit_code`` is what the ``sme2`` command returns for it: 1 a failed check, 2 a usage error,
+    3 something about the device or the environment.
+    """
+
+    exit_code = 3
+
+
+class UsageError(Sme2Error):
+    """The user asked for something that does not exist or does not fit together."""
+
+    exit_code = 2
+
+
+class MissingExtraError(Sme2Error):
+    """A stage needs a package that an optional extra brings."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'pytest-sme2[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra
+
+
+class ModelError(Sme2Error):
+    """A model folder is broken, or a model misbehaves."""
+
+
+class ExportError(Sme2Error):
+    """A model could not be turned into a program."""
+
+
+class BuildError(Sme2Error):
+    """A runner could not be built or found."""
+
+
+class TargetError(Sme2Error):
+    """A device cannot be used, or was lost."""
+
+
+class RunError(Sme2Error):
+    """The runner failed on the device: crashed, hung, or refused its input."""
+
+
+class EtdumpError(Sme2Error):
+    """An ETDump file is truncated, corrupt, or not an ETDump at all."""
+
+
+class EvidenceError(Sme2Error):
+    """The runs do not show what they were asked to show."""
+
+    exit_code = 1
+
+
+class BaselineError(Sme2Error):
+    """A baseline is corrupt, from a newer schema, or belongs to something else."""
