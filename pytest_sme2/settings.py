@@ -1,0 +1,102 @@
+"""What the user chose, checked. Pure: strings in, values or a UsageError that lists the choices out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_sme2.errors import UsageError
+
+DEVICES = ("auto", "mac", "linux", "emulated")
+PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic")
+
+_VARIANT = re.compile(r"(?P<precision>[a-z0-9_]+)(?:@(?P<size>[1-9][0-9]{0,4}))?")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a model is exported: its precision and, where it matters, its input size."""
+
+    precision: str
+    size: int | None = None
+
+    def __str__(self) -> str:
+        return self.precision if self.size is None else f"{self.precision}@{self.size}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run's choices, from the command line over the ini file over the defaults."""
+
+    device: str = "auto"
+    models: tuple[str, ...] = ()
+    """The models asked for; empty means all."""
+    variants: tuple[Variant, ...] = ()
+    """The variants asked for; empty means each model's own."""
+    model_folders: tuple[Path, ...] = ()
+    threads: tuple[int, ...] = (1,)
+    out: Path | None = None
+    strict: bool = False
+    update_baselines: bool = False
+    weights: Path | None = None
+
+
+def one_of(value: str, choices: Iterable[str], what: str) -> str:
+    """``value`` if it is one of ``choices``, else an error that lists them."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise UsageError(f"{value!r} is not {what}. Choose one of: {', '.join(choices)}.")
+    return value
+
+
+def parse_device(value: str) -> str:
+    return one_of(value, DEVICES, "a device")
+
+
+def parse_variant(value: str) -> Variant:
+    """``fp16`` or ``fp16@256``."""
+    match = _VARIANT.fullmatch(value)
+    precision = match["precision"] if match else value
+    if match is None or precision not in PRECISIONS:
+        raise UsageError(
+            f"{value!r} is not a variant. Choose one of: {', '.join(PRECISIONS)}; "
+            "an input size may follow, as in fp16@256."
+        )
+    return Variant(precision, int(match["size"]) if match["size"] else None)
+
+
+def split_list(value: str) -> tuple[str, ...]:
+    """The words of a comma-separated list; empty ones are dropped, order and first use kept."""
+    words = (word.strip() for word in value.split(","))
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+def parse_variants(value: str) -> tuple[Variant, ...]:
+    return tuple(parse_variant(word) for word in split_list(value))
+
+
+def parse_threads(value: str) -> tuple[int, ...]:
+    """``1`` or ``1,2,4``."""
+    counts = []
+    for word in split_list(value):
+        if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= 1024:
+            raise UsageError(
+                f"{word!r} is not a thread count. Give whole numbers from 1 to 1024, as in 1,2,4."
+            )
+        counts.append(int(word))
+    if not counts:
+        raise UsageError("No thread count was given. Give whole numbers, as in 1,2,4.")
+    return tuple(dict.fromkeys(counts))
+
+
+def cache_folder() -> Path:
+    """Where exports, runners and tools are kept: ``SME2_CACHE_DIR``, else the platform's own."""
+    chosen = os.environ.get("SME2_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser().resolve()
+    import platformdirs
+
+    return platformdirs.user_cache_path("pytest-sme2", appauthor=False)
