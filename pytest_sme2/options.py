@@ -1,0 +1,165 @@
+"""The plugin's command-line options and ini values, and the one way to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2 import settings
+from pytest_sme2.errors import UsageError
+from pytest_sme2.settings import Settings
+
+
+@dataclass(frozen=True)
+class Option:
+    """One choice: its flag, the Settings field it fills, and how its text is read."""
+
+    flag: str
+    field: str
+    metavar: str | None
+    parse: Callable[[str], Any] | None
+    """None for a switch."""
+    help: str
+    ini: bool = True
+    """Whether the ini file may set it, under ``sme2_<field>``."""
+
+    @property
+    def destination(self) -> str:
+        return f"sme2_{self.field}"
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "--device",
+        "device",
+        "DEVICE",
+        settings.parse_device,
+        f"where programs run: {', '.join(settings.DEVICES)}. auto is this machine if it has "
+        "SME2, else the SME2 emulator if there is one, else this machine without SME2.",
+    ),
+    Option(
+        "--update-baselines",
+        "update_baselines",
+        None,
+        None,
+        "measure and write the baselines of what was measured, printing old and new values.",
+        ini=False,
+    ),
+    Option(
+        "--sme2-models",
+        "models",
+        "NAME[,NAME]",
+        settings.split_list,
+        "only these models. All models known to the run are listed by `sme2 models`.",
+        ini=False,
+    ),
+    Option(
+        "--sme2-variants",
+        "variants",
+        "VARIANT[,VARIANT]",
+        settings.parse_variants,
+        f"only these variants: {', '.join(settings.PRECISIONS)}, each with an input size "
+        "where the model takes one (fp16@256).",
+    ),
+    Option(
+        "--threads",
+        "threads",
+        "N[,N]",
+        settings.parse_threads,
+        "thread counts to run with; default 1.",
+    ),
+    Option(
+        "--sme2-out",
+        "out",
+        "DIR",
+        Path,
+        "the run directory for traces, logs, tables and reports; default sme2-out.",
+    ),
+    Option(
+        "--strict",
+        "strict",
+        None,
+        None,
+        "fail where a verdict is INCONCLUSIVE or there is no baseline.",
+    ),
+)
+
+MODEL_FOLDERS_INI = "sme2_models"
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add all options under one heading."""
+    group = parser.getgroup("sme2", "performance of ExecuTorch models on Arm with SME2")
+    for option in OPTIONS:
+        if option.parse is None:
+            group.addoption(
+                option.flag,
+                dest=option.destination,
+                action="store_true",
+                default=None,
+                help=option.help,
+            )
+        else:
+            group.addoption(
+                option.flag,
+                dest=option.destination,
+                metavar=option.metavar,
+                default=None,
+                help=option.help,
+            )
+        if option.ini:
+            kind = "bool" if option.parse is None else "string"
+            parser.addini(option.destination, f"default of {option.flag}", kind, default=None)
+    parser.addini(
+        MODEL_FOLDERS_INI,
+        "folders that hold model folders, one a line; default: models",
+        "linelist",
+        default=None,
+    )
+
+
+def _value(config: pytest.Config, option: Option) -> Any:
+    """Command line over ini; None where neither speaks."""
+    value = config.getoption(option.destination)
+    where = option.flag
+    if value is None and option.ini:
+        value = config.getini(option.destination)
+        where = f"ini value {option.destination}"
+    if value is None or option.parse is None:
+        return value
+    try:
+        return option.parse(value)
+    except UsageError as error:
+        raise pytest.UsageError(f"{where}: {error}") from None
+
+
+def model_folders(config: pytest.Config) -> tuple[Path, ...]:
+    """The folders named in the ini file, else ``models`` beside it where that exists."""
+    named = config.getini(MODEL_FOLDERS_INI)
+    base = config.inipath.parent if config.inipath else config.rootpath
+    if named:
+        return tuple(base / folder for folder in named)
+    default = base / "models"
+    return (default,) if default.is_dir() else ()
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """The run's settings, or a usage error that names the option and the valid values."""
+    chosen = {option.field: _value(config, option) for option in OPTIONS}
+    given = {field: value for field, value in chosen.items() if value is not None}
+    return Settings(model_folders=model_folders(config), **given)
+
+
+def anything_chosen(config: pytest.Config) -> bool:
+    """Whether the user spoke to this plugin at all: if not, it stays out of the way."""
+    if config.getini(MODEL_FOLDERS_INI):
+        return True
+    return any(
+        config.getoption(option.destination) is not None
+        or (option.ini and config.getini(option.destination) is not None)
+        for option in OPTIONS
+    )
