@@ -1,0 +1,81 @@
+"""What the installed plugin adds to the start of pytest, beside what pytest-benchmark adds.
+
+`pytest --collect-only` in an empty folder, in fresh processes: with no plugin, with this plugin
+alone, with pytest-benchmark alone. The three are interleaved in random order, so that a slow
+spell of the machine hits all of them alike. Medians, and the cost over pytest alone as a ratio
+to pytest-benchmark's cost from the same run. Run it on an idle machine.
+
+    python benchmarks/startup.py [--rounds 40] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ARMS = {
+    "pytest alone": [],
+    "pytest-sme2": ["-p", "pytest_sme2.plugin"],
+    "pytest-benchmark": ["-p", "pytest_benchmark.plugin"],
+}
+
+
+def one_start(arguments: list[str], folder: str) -> float:
+    """Seconds of one fresh pytest that collects nothing."""
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    elapsed = time.perf_counter() - begin
+    # 5: no tests were collected, which is what an empty folder holds.
+    if done.returncode != 5:
+        raise SystemExit(done.stdout.decode() + done.stderr.decode())
+    return elapsed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    order = random.Random(arguments.seed)
+    samples: dict[str, list[float]] = {name: [] for name in ARMS}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, words in ARMS.items():
+            one_start(words, folder)
+        for _ in range(arguments.rounds):
+            for name in order.sample(list(ARMS), len(ARMS)):
+                samples[name].append(one_start(ARMS[name], folder))
+    medians = {name: statistics.median(values) * 1000 for name, values in samples.items()}
+    alone = medians["pytest alone"]
+    ours = medians["pytest-sme2"] - alone
+    peer = medians["pytest-benchmark"] - alone
+    print("| start of pytest | median ms | over pytest alone |")
+    print("|---|---:|---:|")
+    for name, value in medians.items():
+        print(f"| {name} | {value:.1f} | {value - alone:+.1f} |")
+    print(f"\npytest-sme2 costs {ours:.1f} ms, {ours / peer:.2f} of pytest-benchmark's {peer:.1f} ms")
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps({"medians_ms": medians, "ratio": ours / peer, "samples": samples}, indent=1)
+        )
+    return 0 if ours <= 30 else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

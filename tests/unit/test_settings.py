@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2 import settings
+from pytest_sme2.errors import UsageError
+from pytest_sme2.settings import Variant
+
+
+@pytest.mark.parametrize(
+    ("text", "variant"),
+    [("fp32", Variant("fp32")), ("fp16@256", Variant("fp16", 256)), ("int8", Variant("int8"))],
+)
+def test_a_variant_is_read_and_printed_alike(text: str, variant: Variant) -> None:
+    assert settings.parse_variant(text) == variant
+    assert str(variant) == text
+
+
+@pytest.mark.parametrize("text", ["", "fp17", "fp16@", "fp16@0", "fp16@-1", "FP16", "fp16@256\n"])
+def test_a_wrong_variant_lists_the_right_ones(text: str) -> None:
+    with pytest.raises(UsageError, match="Choose one of: fp32, fp16, int8, int8_dynamic"):
+        settings.parse_variant(text)
+
+
+def test_a_wrong_device_lists_the_right_ones() -> None:
+    with pytest.raises(UsageError) as caught:
+        settings.parse_device("phone")
+    assert str(caught.value).startswith("'phone' is not a device. Choose one of: auto, ")
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"), [("1", (1,)), ("1,2, 4", (1, 2, 4)), ("2,2", (2,)), ("4,,1", (4, 1))]
+)
+def test_thread_counts(text: str, counts: tuple[int, ...]) -> None:
+    assert settings.parse_threads(text) == counts
+
+
+@pytest.mark.parametrize("text", ["", ",", "0", "-1", "two", "1.5", "1025", "²"])
+def test_wrong_thread_counts_say_what_is_right(text: str) -> None:
+    with pytest.raises(UsageError, match=r"as in 1,2,4"):
+        settings.parse_threads(text)
+
+
+def test_a_list_keeps_order_and_names_with_blanks() -> None:
+    assert settings.split_list(" b, a b ,,b,c;d") == ("b", "a b", "c;d")
+
+
+def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "a b"))
+    assert settings.cache_folder() == tmp_path / "a b"
+    monkeypatch.delenv("SME2_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert settings.cache_folder().name == "pytest-sme2"
