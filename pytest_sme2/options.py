@@ -80,7 +80,7 @@ OPTIONS: tuple[Option, ...] = (
         "the run directory for traces, logs, tables and reports; default sme2-out.",
     ),
     Option(
-        "--strict",
+        "--sme2-strict",
         "strict",
         None,
         None,

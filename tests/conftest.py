@@ -1,3 +1,0 @@
-"""What all tests share."""
-
-pytest_plugins = ["pytester"]
