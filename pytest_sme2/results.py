@@ -419,3 +419,286 @@ class Pair:
     """None where the target has no SME2 and only the off arm ran."""
     census_on: KernelCensus | None = None
     census_off: KernelCensus | None = None
+
+
+# --- Measured: everything one model and variant showed on one target ------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A ratio and the interval that holds it, over pairs of processes."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A value over the runs of a traced process: the median, the 5th and 95th percentile."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How often an operator of one name stands in a program."""
+
+    operator: Operator
+    count: int
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a program is made of on one arm: exact, and the same on any machine."""
+
+    operators: tuple[OperatorCount, ...]
+    """Sorted by the operator's name; every name once."""
+
+    @property
+    def total(self) -> int:
+        return sum(entry.count for entry in self.operators)
+
+    @property
+    def matrix(self) -> int:
+        return sum(entry.count for entry in self.operators if entry.operator.matrix)
+
+    @property
+    def sme2(self) -> int:
+        """Matrix operators on SME2 kernels."""
+        return sum(
+            entry.count for entry in self.operators if entry.operator.matrix and entry.operator.sme2
+        )
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of matrix operators on SME2 kernels; None where there is no such operator."""
+        return self.sme2 / self.matrix if self.matrix else None
+
+    def executed_by(self, executor: Executor) -> int:
+        return sum(entry.count for entry in self.operators if entry.operator.executor is executor)
+
+    def in_category(self, category: Category) -> int:
+        return sum(entry.count for entry in self.operators if entry.operator.category is category)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far two outputs may lie apart. What is None is not asked."""
+
+    max_abs: float | None = None
+    max_rel: float | None = None
+    """Of the largest magnitude that was expected, so that values near zero do not weigh."""
+    min_sqnr_db: float | None = None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One output held against another of the same shape."""
+
+    against: str
+    """``off`` (the same program without SME2) or ``reference`` (the eager model)."""
+    arm: Arm
+    """The side that is being checked."""
+    index: int
+    dtype: str
+    identical: bool
+    max_abs: float
+    max_rel: float
+    """The largest error over the largest magnitude that was expected."""
+    sqnr_db: float | None
+    """Signal over noise of the whole output; None where there is no noise or no signal."""
+    cosine: float | None
+    """None where a side is all zeros."""
+    has_nan: bool
+    """On the side that is being checked; the errors are then infinite."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Everything measured for one model and variant on one target."""
+
+    model: str
+    variant: str
+    fingerprint: Fingerprint
+    emulated: bool
+    runner: str
+    """Which kind of runner it was: ``wheel``, ``source`` or ``pair``."""
+    session: str
+    """A name of its own for the run this belongs to; the same for all its models."""
+    recorded: str
+    """When, as ISO 8601 in UTC."""
+    threads: int = 1
+    profiles: Mapping[Arm, Profile] = field(default_factory=dict)
+    structures: Mapping[Arm, Structure] = field(default_factory=dict)
+    kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
+    """Only the arms whose kernels are known."""
+    medians_ns: Mapping[Arm, tuple[float, ...]] | None = None
+    """Of each untraced process, its median run; None where the target is emulated."""
+    speedup: Estimate | None = None
+    """Off over on: how many times faster SME2 makes it."""
+    shares: Mapping[Arm, Mapping[Category, Spread]] | None = None
+    """Of end-to-end time; None where the target is emulated."""
+    loads_ns: Mapping[Arm, tuple[float, ...]] | None = None
+    """Load time of each process; None where the target is emulated."""
+    peak_bytes: Mapping[Arm, int] | None = None
+    """Median over processes of the peak resident set; None where the target is emulated."""
+    pte_bytes: int | None = None
+    pte_sha256: str = ""
+    agreements: tuple[Agreement, ...] = ()
+    nan_arms: tuple[Arm, ...] = ()
+    """The arms whose output holds a NaN."""
+    evidence: Evidence | None = None
+    """None where the target has no SME2 and only the off arm ran."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    weights: str = "random"
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """Of the on arm; None where it did not run."""
+        profile = self.profiles.get(Arm.ON)
+        return None if profile is None else profile.coverage
+
+    @property
+    def arm(self) -> Arm:
+        """The arm that speaks for the program: on, unless the target has no SME2."""
+        return Arm.ON if Arm.ON in self.structures else Arm.OFF
+
+
+# --- Measured, Baseline, Limits ─▶ Verdict --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Session:
+    """The latencies of one run that was accepted into a baseline."""
+
+    session: str
+    recorded: str
+    epoch: int
+    """Sessions of one epoch measured the same thing; the last epoch is the baseline."""
+    threads: int
+    runner: str
+    executorch: str
+    medians_ns: Mapping[Arm, tuple[float, ...]]
+    loads_ns: Mapping[Arm, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What was accepted for one model and variant on one target."""
+
+    model: str
+    variant: str
+    fingerprint: Fingerprint
+    structures: Mapping[Arm, Structure]
+    kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
+    sessions: tuple[Session, ...] = ()
+    """Oldest first."""
+    speedup: Estimate | None = None
+    shares: Mapping[Arm, Mapping[Category, Spread]] = field(default_factory=dict)
+    category_ns: Mapping[Arm, Mapping[Category, float]] = field(default_factory=dict)
+    """Time a category took in the traced runs, so that a slowdown can be put down to it."""
+    operator_ns: Mapping[Arm, Mapping[str, float]] = field(default_factory=dict)
+    """The same by operator name."""
+    peak_bytes: Mapping[Arm, int] = field(default_factory=dict)
+    pte_bytes: int | None = None
+    pte_sha256: str = ""
+    agreements: tuple[Agreement, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    weights: str = "random"
+
+    def current(self, threads: int) -> tuple[Session, ...]:
+        """The sessions a new latency is held against: those of the last epoch."""
+        same = tuple(session for session in self.sessions if session.threads == threads)
+        if not same:
+            return ()
+        return tuple(session for session in same if session.epoch == same[-1].epoch)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where a share must lie, ends included."""
+
+    least: float = 0.0
+    greatest: float = 1.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much worse a thing may get. Growth is a fraction: 0.02 is 2 %."""
+
+    max_regression: float = 0.02
+    min_speedup: float | None = None
+    """None: on may not be slower than off by more than ``max_regression``."""
+    min_coverage: float | None = None
+    """Of the matrix operators, the share that must run on SME2 kernels."""
+    max_share_growth: float = 0.05
+    """In parts of end-to-end time: 0.05 is five points."""
+    max_memory_growth: float = 0.10
+    max_memory_bytes: int | None = None
+    max_size_growth: float = 0.01
+    max_load_growth: float = 0.25
+    shares: Mapping[Category, Bounds] = field(default_factory=dict)
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    """By the variant's precision, against the eager reference."""
+    on_off_tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    """By the variant's precision, SME2 on against off."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each limit that is not the default came from."""
+
+
+class Outcome(str, enum.Enum):
+    """What a check found."""
+
+    PASS = "PASS"  # noqa: S105  (a verdict, not a password)
+    REGRESSED = "REGRESSED"
+    IMPROVED = "IMPROVED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    INVALID = "INVALID"
+    NO_BASELINE = "NO_BASELINE"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Check:
+    """One metric held against its baseline or its limit."""
+
+    metric: str
+    verdict: Outcome
+    message: str
+    """One sentence; how it is laid out is up to the reports."""
+    old: float | None = None
+    new: float | None = None
+    unit: str = ""
+    """``ns``, ``bytes``, ``ratio``, ``share`` or ``count``."""
+    interval: tuple[float, float] | None = None
+    """Of the change that was judged: new over old for times, the value itself for the rest."""
+    limit: float | None = None
+    details: tuple[str, ...] = ()
+    """The operators, kernels or outputs it is about, one line each."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All checks of one model and variant on one target, and what they come to."""
+
+    model: str
+    variant: str
+    target: str
+    outcome: Outcome
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class BaselineChange:
+    """One value that an update of a baseline rewrites."""
+
+    what: str
+    old: str
+    new: str
