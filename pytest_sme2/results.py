@@ -146,12 +146,14 @@ class Capabilities:
 
 
 class Outcome(str, enum.Enum):
-    """What paired timings say about one tolerated slowdown."""
+    """What a check found. Timings alone end in one of the first four."""
 
-    PASS = "PASS"  # noqa: S105 - a verdict, not a password
+    PASS = "PASS"  # noqa: S105  (a verdict, not a password)
     REGRESSED = "REGRESSED"
     IMPROVED = "IMPROVED"
     INCONCLUSIVE = "INCONCLUSIVE"
+    INVALID = "INVALID"
+    NO_BASELINE = "NO_BASELINE"
 
     def __str__(self) -> str:
         return self.value
