@@ -222,6 +222,14 @@ class Operator:
     """Whether it ran on an SME/SME2 kernel, as its name proves."""
     known: bool
     """False where no table or rule knows the name."""
+    unproven: bool = False
+    """Whether it ran on a packed kernel of which there is one for SME2 and one for NEON (QP8)."""
+    operation: str = ""
+    """The name without layout, data types, algorithm, prefix and overload."""
+    data_types: tuple[str, ...] = ()
+    """XNNPACK's words for them, input first: ``("PQS8", "QS8", "QC8W")``."""
+    algorithm: str = ""
+    """XNNPACK's word for the kind of microkernel: GEMM, IGEMM, DWConv, …; empty if it has one."""
 
 
 @dataclass(frozen=True)
