@@ -268,12 +268,17 @@ class Measurement:
 class Columns:
     """The profiling events of an ETDump as columns: row i of every array is the same event.
 
-    Rows stand in file order. ``names[name[i]]`` is the event's name. Times are in nanoseconds
-    as the runtime's clock gave them, so only differences mean anything.
+    Rows stand in file order. The runtime writes an event when it ends, so an event stands before
+    the one that encloses it. Times are nanoseconds of the runtime's clock, so only differences
+    mean anything; ``end - start`` is the duration and never negative. XNNPACK's events are in the
+    same unit, with starts that add up durations of whole microseconds: they may reach past the
+    end of the DELEGATE_CALL they belong to, so ask ``parent`` and not the times.
     """
 
     names: tuple[str, ...]
+    """The distinct names; ``names[name[i]]`` is row i's."""
     name: NDArray[np.int32]
+    """A delegated event goes by its delegate's identifier, as in ExecuTorch's Inspector."""
     block: NDArray[np.int32]
     """Index of the RunData the event stands in."""
     run: NDArray[np.int32]
@@ -281,17 +286,21 @@ class Columns:
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
     instruction: NDArray[np.int32]
+    """Which instruction of the chain; tells one operator's events from another's."""
     chain: NDArray[np.int32]
+    """-1 for the events of the method as a whole, whose instruction means nothing."""
     delegate_id: NDArray[np.int32]
     """The delegate's integer identifier, -1 where it has none."""
     delegate_name: NDArray[np.int32]
     """Index into ``names`` of the delegate's string identifier, -1 where it has none."""
     depth: NDArray[np.int32]
-    """How many events of the same block enclose this one in time (0: outermost)."""
+    """How many events of the same block enclose this one (0: outermost)."""
     parent: NDArray[np.int64]
-    """Row of the innermost enclosing event, -1 for an outermost one."""
+    """Row of the innermost enclosing event, -1 for an outermost one. See ``nesting``."""
     block_names: tuple[str, ...]
+    """Per block: ``Default`` for load and init, ``Execute`` for an inference."""
     runs: int
+    """How many inferences there are."""
     allocation_block: NDArray[np.int32]
     allocation_allocator: NDArray[np.int32]
     allocation_bytes: NDArray[np.uint64]
@@ -341,6 +350,14 @@ class Operator:
     """Whether it ran on an SME/SME2 kernel, as its name proves."""
     known: bool
     """False where no table or rule knows the name."""
+    unproven: bool = False
+    """Whether it ran on a packed kernel of which there is one for SME2 and one for NEON (QP8)."""
+    operation: str = ""
+    """The name without layout, data types, algorithm, prefix and overload."""
+    data_types: tuple[str, ...] = ()
+    """XNNPACK's words for them, input first: ``("PQS8", "QS8", "QC8W")``."""
+    algorithm: str = ""
+    """XNNPACK's word for the kind of microkernel: GEMM, IGEMM, DWConv, …; empty if it has one."""
 
 
 @dataclass(frozen=True)
@@ -353,9 +370,15 @@ class OperatorProfile:
     operator: Operator
     instruction: int
     median_ns: float
+    """Of its own samples; the medians of operators need not add up to anything."""
     share: float
-    """Of end-to-end time, 0 to 1."""
+    """Of end-to-end time, 0 to 1; the shares of all operators and the overhead add up to 1."""
+    time_ns: float
+    """The share of the median end-to-end time, so that these do add up."""
     samples_ns: tuple[int, ...]
+    """One a run, in the order of the runs."""
+    call: int = 0
+    """Which call of a delegate or kernel it ran in, counted from 0; its neighbours share it."""
     aten: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
 
@@ -383,7 +406,11 @@ class RobustStats:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the matrix work ran on SME2 kernels."""
+    """How much of the matrix work ran on SME2 kernels.
+
+    Depthwise convolutions are left out of the count: there is no SME2 kernel for them in any data
+    type, so with them no model could ever be covered. What they cost is told beside it.
+    """
 
     matrix_operators: int
     sme2_operators: int
@@ -391,6 +418,12 @@ class Coverage:
     sme2_ns: float
     missed: tuple[tuple[OperatorProfile, str], ...]
     """The matrix operators that did not, each with the likely reason."""
+    unproven: tuple[OperatorProfile, ...] = ()
+    """Matrix operators whose name fits SME2 and NEON kernels alike; not counted as SME2."""
+    depthwise_operators: int = 0
+    depthwise_ns: float = 0.0
+    source: str = "operator names"
+    """Or ``operator names and kernel census``."""
 
     @property
     def operators(self) -> float | None:
@@ -405,26 +438,67 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of one program goes, over the runs of one or more ETDumps."""
+    """Where the time of one program goes, over the runs of one or more ETDumps.
+
+    All shares are of end-to-end time and add up to 1 together with the overhead's; all ``…_ns``
+    of the breakdown are that share of the median end-to-end time.
+    """
 
     method: str
     runs: int
+    typical_runs: int
+    """The runs the shares are taken from: all but those whose end-to-end time is an outlier."""
     end_to_end: RobustStats
     """Of Method::execute, in nanoseconds."""
     end_to_end_ns: tuple[int, ...]
     operators: tuple[OperatorProfile, ...]
     category_ns: Mapping[Category, float]
-    """Median over runs of the time a run spent in the category."""
     kind_ns: Mapping[tuple[Category, str], float]
     executor_ns: Mapping[Executor, float]
     overhead_ns: float
     """What is left of end-to-end time: delegate calls, operator dispatch."""
+    overhead_parts_ns: Mapping[str, float]
+    """Where the overhead arose: ``delegate calls``, ``operator calls``, ``between calls``."""
     category_counts: Mapping[Category, int]
+    kind_counts: Mapping[tuple[Category, str], int]
+    executor_counts: Mapping[Executor, int]
     coverage: Coverage
     load_ns: Mapping[str, float]
     """Load and init events by name."""
     unknown: tuple[str, ...]
     """Operator names that no table knows."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know about the data: runs left out, clocks that do not fit, …"""
+
+    def share(self, ns: float) -> float:
+        """``ns`` of the breakdown as a share of end-to-end time."""
+        return ns / self.end_to_end.median if self.end_to_end.median else 0.0
+
+
+@dataclass(frozen=True)
+class TransposeChain:
+    """Layout changes that follow one another, and what stands around them."""
+
+    operators: tuple[OperatorProfile, ...]
+    before: OperatorProfile | None
+    """The operator that runs before the chain; None at the start of the program."""
+    after: OperatorProfile | None
+    time_ns: float
+    share: float
+    border: str
+    """``input`` or ``output`` of a delegate call, ``both``, or empty inside of one."""
+
+
+@dataclass(frozen=True)
+class TransposeReport:
+    """What layout changes cost a program."""
+
+    chains: tuple[TransposeChain, ...]
+    operators: int
+    time_ns: float
+    share: float
+    border_share: float
+    """The part of ``share`` that is spent at the borders of delegate calls."""
 
 
 # --- two Profiles ─▶ Comparison -------------------------------------------------------------------
@@ -455,6 +529,18 @@ class OperatorChange:
     before: OperatorProfile | None
     after: OperatorProfile | None
 
+    @property
+    def delta_ns(self) -> float:
+        before = self.before.time_ns if self.before else 0.0
+        return (self.after.time_ns if self.after else 0.0) - before
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster it became; None where it is on one side or took no time."""
+        if self.before is None or self.after is None or not self.after.time_ns:
+            return None
+        return self.before.time_ns / self.after.time_ns
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -466,11 +552,31 @@ class Comparison:
     categories: tuple[Change, ...]
     kinds: tuple[Change, ...]
     operators: tuple[OperatorChange, ...]
+    """In the order of the program; what was removed stands where it stood."""
     overhead: Change
-    largest_before: Category
-    largest_after: Category
-    amdahl: float
-    """How many times faster the after side would be if its largest category were free."""
+    largest_before: Category | None
+    """The category with the greatest share; None where there is no operator."""
+    largest_after: Category | None
+    amdahl: float | None
+    """How many times faster the after side would be if its largest category were free; None where
+    there is nothing else."""
+
+    @property
+    def added(self) -> tuple[OperatorProfile, ...]:
+        return tuple(
+            change.after for change in self.operators if change.before is None and change.after
+        )
+
+    @property
+    def removed(self) -> tuple[OperatorProfile, ...]:
+        return tuple(
+            change.before for change in self.operators if change.after is None and change.before
+        )
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the bottleneck moved to another category."""
+        return self.largest_before is not self.largest_after
 
 
 # --- Evidence -------------------------------------------------------------------------------------
