@@ -876,20 +876,6 @@ class Limits:
     """Where each limit that is not the default came from."""
 
 
-class Outcome(str, enum.Enum):
-    """What a check found."""
-
-    PASS = "PASS"  # noqa: S105  (a verdict, not a password)
-    REGRESSED = "REGRESSED"
-    IMPROVED = "IMPROVED"
-    INCONCLUSIVE = "INCONCLUSIVE"
-    INVALID = "INVALID"
-    NO_BASELINE = "NO_BASELINE"
-
-    def __str__(self) -> str:
-        return self.value
-
-
 @dataclass(frozen=True)
 class Check:
     """One metric held against its baseline or its limit."""
