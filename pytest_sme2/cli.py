@@ -17,7 +17,10 @@ from pytest_sme2.errors import Sme2Error
 
 # name -> one line for the overview. The module is pytest_sme2.commands.<name with underscores>.
 COMMANDS: dict[str, str] = {
+    "doctor": "say what is installed and which devices are usable",
     "provision": "find or fetch the tools this platform needs",
+    "models": "list the models that were found, and what is wrong with those that were not",
+    "export": "turn a model into an ExecuTorch program for XNNPACK",
 }
 
 EXIT_CODES = (

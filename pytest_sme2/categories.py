@@ -1,0 +1,412 @@
+"""What an operator's name says: category, kind, who ran it, and whether on an SME2 kernel. Pure.
+
+One taxonomy for everything. XNNPACK's names are parsed by structure, ``Operation (layout, data
+types) Algorithm``, so the table holds operations and not their hundreds of combinations; kernels
+of ExecuTorch itself (``native_call_add.out``) are known by their name without the overload.
+No times live here and no events: see ``events.py`` and ``profile.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.results import Category, Executor, Operator
+
+_Place = tuple[Category, str]
+
+_CONV = Category.CONV
+_GEMM = Category.GEMM
+_MOVE = Category.DATA_MOVEMENT
+_ELEMENTWISE = Category.ELEMENTWISE
+_OTHER = Category.OTHER
+
+
+def _by_name(places: Mapping[_Place, Iterable[str]]) -> Mapping[str, _Place]:
+    return MappingProxyType({name: place for place, names in places.items() for name in names})
+
+
+XNNPACK_NAMES: Mapping[str, _Place] = _by_name(
+    {
+        # Which kind of convolution it is, the algorithm tells: see _CONVOLUTION_KINDS.
+        (_CONV, "convolution"): ("Convolution",),
+        (_CONV, "transposed"): ("Deconvolution",),
+        (_GEMM, "linear"): ("Fully Connected", "Dynamic Fully Connected"),
+        (_GEMM, "batched matmul"): ("Batch Matrix Multiply",),
+        (_MOVE, "transpose"): ("Transpose",),
+        (_MOVE, "reshape"): ("Static Reshape", "Static Expand Dims", "Fuse Dims", "Split Dims"),
+        # XNNPACK concatenates and splits with Copy, one for each part.
+        (_MOVE, "copy"): ("Copy",),
+        (_MOVE, "slice"): ("Slice",),
+        (_MOVE, "pad"): ("Constant Pad",),
+        (_MOVE, "convert"): ("Convert",),
+        (_MOVE, "pack"): ("Pack LH",),
+        (_MOVE, "rearrange"): ("Depth To Space", "Space To Depth"),
+        (_ELEMENTWISE, "activation"): (
+            "ApproxGELU", "Clamp", "ELU", "GELU", "HardSwish", "LeakyReLU", "PReLU", "Sigmoid",
+            "TanH",
+        ),
+        (_ELEMENTWISE, "arithmetic"): (
+            "ATan2", "Abs", "Add", "Bankders Rounding", "Binary Elementwise", "Ceiling",
+            "Copy Sign", "Cosine", "Cube Root", "Divide", "Exp", "Floor", "Log", "Maximum",
+            "Minimum", "Modulus", "Multiply", "Negate", "Power", "Reciprocal Square Root", "RoPE",
+            "Sign", "Sine", "Square", "Square Root", "Squared Difference", "Subtract",
+            "Unary Elementwise",
+        ),
+        (_ELEMENTWISE, "bitwise"): (
+            "Bitwise And", "Bitwise Not", "Bitwise Or", "Bitwise Xor", "Count Leading Zeros",
+            "Population Count", "Shift Left", "Shift Right Arithmetic", "Shift Right Logical",
+        ),
+        (_OTHER, "normalization"): ("Normalize",),
+        (_OTHER, "softmax"): ("Softmax",),
+        (_OTHER, "pooling"): ("ArgMax Pooling", "Average Pooling", "Max Pooling", "Unpooling"),
+        (_OTHER, "reduction"): ("Mean", "Mean Squared", "Reduce Max", "Reduce Min", "Sum"),
+        (_OTHER, "resize"): ("Resize Bilinear",),
+    }
+)  # fmt: skip
+"""XNNPACK's operations, as the part of the name before the parenthesis."""
+
+XNNPACK_ALGORITHMS = (
+    "Average Pooling", "Conv2D HWC2CHW", "DWConv", "GEMM", "IGEMM", "Pixelwise Average Pooling",
+    "Reduce", "Reduce2", "SPMM", "Subconv2D", "Transpose", "VMulCAddC",
+)  # fmt: skip
+"""What may follow the parenthesis: the kind of microkernel, where an operation has several."""
+
+# A convolution that is a plain matrix product is a pointwise one; DWConv and VMulCAddC work on
+# each channel alone. Grouped convolutions run as IGEMM and cannot be told apart by name.
+_CONVOLUTION_KINDS: Mapping[str, str] = {
+    "GEMM": "pointwise",
+    "SPMM": "pointwise",
+    "DWConv": "depthwise",
+    "VMulCAddC": "depthwise",
+}
+
+PORTABLE_NAMES: Mapping[str, _Place] = _by_name(
+    {
+        (_CONV, "convolution"): ("convolution", "convolution_backward"),
+        (_GEMM, "linear"): ("addmm", "linear", "mixed_linear", "mixed_mm", "mm",
+                            "quantized_moe_ffn"),
+        (_GEMM, "batched matmul"): ("bmm",),
+        (_GEMM, "attention"): (
+            "channelwise_gated_delta_rule", "custom_quantized_sdpa", "custom_sdpa",
+            "gated_delta_rule", "sdpa_with_kv_cache",
+        ),
+        (_MOVE, "transpose"): ("permute_copy", "t_copy", "transpose_copy"),
+        (_MOVE, "reshape"): (
+            "squeeze_copy", "unsqueeze_copy", "view_as_real_copy", "view_copy",
+        ),
+        (_MOVE, "copy"): (
+            "_clone_dim_order", "_conj_physical", "_d2h_copy", "_h2d_copy", "alias_copy",
+            "as_strided_copy", "clone", "copy", "copy_", "detach_copy", "expand_copy",
+            "lift_fresh_copy", "update_cache", "update_cache_with_indices",
+        ),
+        (_MOVE, "concat"): ("cat", "stack"),
+        (_MOVE, "slice"): (
+            "diagonal_copy", "narrow_copy", "select_copy", "slice_copy", "split_copy",
+            "split_with_sizes_copy", "unbind_copy", "unfold_copy",
+        ),
+        (_MOVE, "pad"): (
+            "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
+            "replication_pad1d", "replication_pad2d", "replication_pad3d",
+        ),
+        (_MOVE, "convert"): (
+            "_to_copy", "_to_dim_order_copy", "choose_qparams",
+            "choose_qparams_per_token_asymmetric", "dequantize_per_channel",
+            "dequantize_per_tensor", "dequantize_per_token", "quantize_per_channel",
+            "quantize_per_tensor", "quantize_per_token",
+        ),
+        (_MOVE, "rearrange"): (
+            "flip", "pixel_shuffle", "pixel_unshuffle", "repeat", "repeat_interleave", "roll",
+        ),
+        (_MOVE, "index"): (
+            "gather", "index", "index_put", "index_put_", "index_select", "masked_scatter",
+            "masked_select", "nonzero", "scatter", "scatter_add", "select_scatter",
+            "slice_scatter",
+        ),
+        (_MOVE, "fill"): (
+            "_empty_dim_order", "arange", "empty", "fill", "full", "full_like", "ones",
+            "scalar_tensor", "zeros",
+        ),
+        (_ELEMENTWISE, "activation"): (
+            "clamp", "elu", "gelu", "glu", "hardtanh", "leaky_relu", "logit", "relu", "sigmoid",
+            "tanh",
+        ),
+        (_ELEMENTWISE, "arithmetic"): (
+            "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "ceil",
+            "cos", "cosh", "div", "erf", "exp", "expm1", "floor", "floor_divide", "fmod", "log",
+            "log10", "log1p", "log2", "maximum", "minimum", "mul", "neg", "pow", "reciprocal",
+            "remainder", "round", "rsqrt", "rsub", "sign", "sin", "sinh", "sqrt", "sub", "tan",
+            "trunc",
+        ),
+        (_ELEMENTWISE, "bitwise"): (
+            "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+            "bitwise_right_shift", "bitwise_xor",
+        ),
+        (_ELEMENTWISE, "comparison"): (
+            "eq", "ge", "gt", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or",
+            "logical_xor", "lt", "ne",
+        ),
+        (_ELEMENTWISE, "selection"): ("masked_fill", "tril", "where"),
+        (_OTHER, "normalization"): (
+            "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
+            "native_group_norm", "native_layer_norm",
+        ),
+        (_OTHER, "softmax"): ("_log_softmax", "_softmax"),
+        (_OTHER, "pooling"): (
+            "_adaptive_avg_pool2d", "avg_pool2d", "max_pool2d_with_indices",
+            "max_pool2d_with_indices_backward",
+        ),
+        (_OTHER, "reduction"): (
+            "amax", "amin", "any", "argmax", "argmin", "cumsum", "max", "mean", "min", "prod",
+            "sum", "topk", "var", "var_mean",
+        ),
+        (_OTHER, "resize"): (
+            "_upsample_bilinear2d_aa", "grid_sampler_2d", "upsample_bilinear2d",
+            "upsample_nearest2d",
+        ),
+        (_OTHER, "embedding"): (
+            "embedding", "embedding_2bit", "embedding_4bit", "embedding_byte", "embedding_xbit",
+        ),
+        (_OTHER, "random"): ("native_dropout", "rand", "randn"),
+        (_OTHER, "distance"): ("_cdist_forward", "_pdist_forward"),
+        (_OTHER, "transform"): ("_fft_c2r", "_fft_r2c", "fast_hadamard_transform"),
+        # Registered by ExecuTorch's own custom operators as a placeholder that only raises.
+        (_OTHER, "fallback"): ("fallback",),
+    }
+)  # fmt: skip
+"""ExecuTorch's kernels (portable, optimized, quantized, custom), without namespace and overload."""
+
+KINDS: Mapping[Category, tuple[str, ...]] = MappingProxyType(
+    {
+        category: tuple(
+            dict.fromkeys(
+                [
+                    *(_CONVOLUTION_KINDS.values() if category is _CONV else ()),
+                    *(
+                        kind
+                        for place_category, kind in (
+                            *XNNPACK_NAMES.values(),
+                            *PORTABLE_NAMES.values(),
+                        )
+                        if place_category is category
+                    ),
+                ]
+            )
+        )
+        for category in Category
+    }
+)
+
+OPERATOR_CALL = "OPERATOR_CALL"
+DELEGATE_CALL = "DELEGATE_CALL"
+
+# A call that holds no event of its own: ExecuTorch's scalar operators and hand-registered kernels
+# log no name, and neither does a delegate that was built without profiling.
+_UNNAMED_CALLS: Mapping[str, tuple[str, Executor]] = {
+    OPERATOR_CALL: ("unnamed call", Executor.PORTABLE),
+    DELEGATE_CALL: ("opaque delegate", Executor.DELEGATED),
+}
+
+# The data types of operands that were packed for SME kernels. XNNPACK names them so only where an
+# SME or SME2 kernel runs. QP8 is packed too, but for NEON kernels as well: it proves nothing.
+_SME2_TYPES: Mapping[str, str] = {"PF16": "F16", "PF32": "F32", "PQS8": "QS8"}
+_UNPROVEN_TYPES = frozenset({"QP8"})
+
+SME2_VARIANTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "Convolution": frozenset({"PF16", "PF32", "PQS8"}),
+        "Deconvolution": frozenset({"PQS8"}),
+        "Fully Connected": frozenset({"PF16", "PF32", "PQS8"}),
+        "Dynamic Fully Connected": frozenset({"PF16", "PF32"}),
+        "Batch Matrix Multiply": frozenset({"PF16", "PF32"}),
+    }
+)
+"""The packed data types in which XNNPACK has each operation for SME."""
+
+_XNNPACK_NAME = re.compile(
+    r"(?P<operation>[^()]+?) \((?P<types>[^()]*)\)(?: (?P<algorithm>[^()#]+))?"
+)
+_NUMBER = re.compile(r" #\d+\Z")
+_NATIVE = re.compile(r"native_call_(?:\w+::)*(?P<operation>\w+)(?:\.\w+)?")
+_LAYOUT = re.compile(r"N[A-Z0-9]*")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A user's own place for names that match a pattern; it goes before every table."""
+
+    pattern: str
+    category: Category
+    kind: str
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name matches, with or without ``native_call_`` in front."""
+        return any(
+            re.fullmatch(self.pattern, candidate, re.DOTALL)
+            for candidate in (name, name.removeprefix("native_call_"))
+        )
+
+
+def parse_rule(line: str) -> Rule:
+    """``my_op::.* = ELEMENTWISE activation``: a regular expression, a category, a kind."""
+    pattern, equals, place = (part.strip() for part in line.rpartition("="))
+    if not equals or not pattern:
+        raise UsageError(
+            f"{line!r} is not a rule for operators. "
+            "Write one as in: my_op::.* = ELEMENTWISE activation"
+        )
+    category_name, _, kind = place.partition(" ")
+    kind = " ".join(kind.split())
+    choices = ", ".join(category.value for category in Category)
+    try:
+        category = Category(category_name)
+    except ValueError:
+        raise UsageError(
+            f"{category_name!r} in the rule {line!r} is not a category. Choose one of: {choices}."
+        ) from None
+    if not kind:
+        raise UsageError(
+            f"The rule {line!r} names no kind. Give one after the category, such as: "
+            f"{', '.join(KINDS[category])}."
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(
+            f"{pattern!r} in the rule {line!r} is not a regular expression: {error}."
+        ) from None
+    return Rule(pattern, category, kind)
+
+
+def parse_rules(lines: Iterable[str]) -> tuple[Rule, ...]:
+    """One rule a line; empty lines and lines that start with ``#`` are skipped."""
+    stripped = (line.strip() for line in lines)
+    return tuple(parse_rule(line) for line in stripped if line and not line.startswith("#"))
+
+
+def plain_name(name: str) -> str:
+    """The name without the `` #n`` that XNNPACK's delegate appends to tell repeats apart."""
+    return _NUMBER.sub("", name)
+
+
+def classify(name: str, *, rules: Sequence[Rule] = ()) -> Operator:
+    """What ``name`` says; the first of ``rules`` that matches goes before the tables."""
+    operator = _classify(plain_name(name))
+    for rule in rules:
+        if rule.matches(operator.name):
+            return _replaced(operator, rule)
+    return operator
+
+
+def _replaced(operator: Operator, rule: Rule) -> Operator:
+    matrix = rule.category in (_CONV, _GEMM) and rule.kind != "depthwise"
+    return Operator(
+        name=operator.name,
+        category=rule.category,
+        kind=rule.kind,
+        executor=operator.executor,
+        matrix=matrix,
+        sme2=operator.sme2,
+        known=True,
+        unproven=operator.unproven,
+        operation=operator.operation,
+        data_types=operator.data_types,
+        algorithm=operator.algorithm,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _classify(name: str) -> Operator:
+    if name in _UNNAMED_CALLS:
+        kind, executor = _UNNAMED_CALLS[name]
+        return _operator(name, (_OTHER, kind), executor, operation=name)
+    native = _NATIVE.fullmatch(name)
+    if native is not None:
+        operation = native["operation"]
+        place = PORTABLE_NAMES.get(operation)
+        return _operator(name, place, Executor.PORTABLE, operation=operation)
+    if name.startswith("native_call_"):
+        return _operator(name, None, Executor.PORTABLE, operation=name)
+    return _classify_xnnpack(name)
+
+
+def _classify_xnnpack(name: str) -> Operator:
+    match = _XNNPACK_NAME.fullmatch(name)
+    if match is None or match["operation"] not in XNNPACK_NAMES:
+        return _operator(name, None, Executor.DELEGATED, operation=name)
+    operation = match["operation"]
+    algorithm = match["algorithm"] or ""
+    category, kind = XNNPACK_NAMES[operation]
+    if operation == "Convolution":
+        kind = _CONVOLUTION_KINDS.get(algorithm, kind)
+    known = not algorithm or algorithm in XNNPACK_ALGORITHMS
+    words = [word.strip() for word in match["types"].split(",")]
+    data_types = tuple(word for word in words if word and not _LAYOUT.fullmatch(word))
+    return _operator(
+        name,
+        (category, kind),
+        Executor.DELEGATED,
+        operation=operation,
+        data_types=data_types,
+        algorithm=algorithm,
+        known=known,
+    )
+
+
+def _operator(
+    name: str,
+    place: _Place | None,
+    executor: Executor,
+    *,
+    operation: str,
+    data_types: tuple[str, ...] = (),
+    algorithm: str = "",
+    known: bool = True,
+) -> Operator:
+    category, kind = place or (_OTHER, "unknown")
+    matrix = category in (_CONV, _GEMM) and kind != "depthwise"
+    return Operator(
+        name=name,
+        category=category,
+        kind=kind,
+        executor=executor,
+        matrix=matrix,
+        sme2=matrix and not _SME2_TYPES.keys().isdisjoint(data_types),
+        known=known and place is not None,
+        unproven=matrix and not _UNPROVEN_TYPES.isdisjoint(data_types),
+        operation=operation,
+        data_types=data_types,
+        algorithm=algorithm,
+    )
+
+
+def canonical_name(operator: Operator) -> str:
+    """A name that is the same with SME2 on and off, for operators of two runs to be matched by.
+
+    The packed types become the plain ones, and the algorithm is left out, since a kernel of the
+    other family may need another. XNNPACK writes per-channel int8 in two ways: ``QC8`` for the
+    plain convolution is ``PQS8, QS8, QC8W`` for the packed one.
+    """
+    if not operator.data_types:
+        return operator.name
+    types = [_SME2_TYPES.get(data_type, data_type) for data_type in operator.data_types]
+    types = list(dict.fromkeys(types))
+    if operator.operation == "Convolution" and types == ["QS8", "QC8W"]:
+        types = ["QC8"]
+    return f"{operator.operation} ({', '.join(types)})"
+
+
+def sme2_variant(operator: Operator) -> str | None:
+    """The packed data type in which XNNPACK could run this operator on SME; None if it has none."""
+    variants = SME2_VARIANTS.get(operator.operation, frozenset())
+    plain = {packed: packed for packed in variants} | {
+        _SME2_TYPES[packed]: packed for packed in variants
+    }
+    if "PQS8" in variants:
+        plain["QC8"] = "PQS8"
+    # The first type is the input's; mixed types such as QD8, F32, QC8W have no packed kernel.
+    return plain.get(operator.data_types[0]) if operator.data_types else None

@@ -1,0 +1,183 @@
+"""Which events of an ETDump are operators, and how long each took. Columns in, arrays out.
+
+An operator is an event that does work: XNNPACK's inside a DELEGATE_CALL, a kernel's
+``native_call_…`` inside an OPERATOR_CALL. What encloses them belongs to the framework; what a known
+operator encloses is its detail. So no nanosecond is counted twice. Shares and statistics are made
+in ``profile.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_sme2.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, classify
+from pytest_sme2.results import Columns, Operator
+
+EXECUTE = "Method::execute"
+
+# What the runtime itself writes around instructions and methods.
+FRAMEWORK_NAMES = frozenset(
+    {
+        EXECUTE,
+        DELEGATE_CALL,
+        OPERATOR_CALL,
+        "FREE_CALL",
+        "JF_CALL",
+        "MOVE_CALL",
+        "Method::init",
+        "Method::step",
+        "Program::load_method",
+    }
+)
+
+OUTSIDE, FRAMEWORK, DETAIL, OPERATOR = range(4)
+ROLE_NAMES = ("outside", "framework", "detail", "operator")
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The operators of every run of one ETDump."""
+
+    columns: Columns
+    operators: tuple[Operator, ...]
+    """What each of ``columns.names`` says."""
+    role: NDArray[np.int8]
+    """Per event: OUTSIDE of any run, FRAMEWORK, DETAIL or OPERATOR."""
+    execute: Rows
+    """The row of each run's Method::execute."""
+    rows: Rows
+    """The rows that are operators, in file order, which is the order in which they ended."""
+    run: NDArray[np.int32]
+    """Per operator row: the position of its run in ``execute``."""
+    call: Rows
+    """Per operator row: the row of the call it ran in, itself where it is one."""
+    duration: NDArray[np.int64]
+    """Per operator row, in nanoseconds; never more in sum than the call they ran in."""
+    excess: float
+    """By how much the operators of a delegate call took longer than the call, at worst: 0.1 is
+    10 %. Above zero the clocks differ or operators overlap, and durations were scaled to fit."""
+
+
+def durations(columns: Columns, rows: Rows) -> NDArray[np.int64]:
+    """How long the events of ``rows`` took; an event that ends before it starts took no time."""
+    start, end = columns.start[rows], columns.end[rows]
+    return np.where(end > start, end - start, 0).astype(np.int64)
+
+
+def select(columns: Columns, *, rules: Sequence[Rule] = ()) -> Selection:
+    """Sort the events of ``columns`` into operators and what is around and inside them."""
+    operators = tuple(classify(name, rules=rules) for name in columns.names)
+    execute = _execute_rows(columns)
+    role = _roles(columns, operators, execute)
+    rows = np.flatnonzero(role == OPERATOR)
+    position = np.zeros(max(columns.runs, 1), dtype=np.int32)
+    position[columns.run[execute]] = np.arange(execute.size, dtype=np.int32)
+    call = _calls(columns, rows)
+    duration, excess = _fitted(columns, durations(columns, rows), call)
+    return Selection(
+        columns=columns,
+        operators=operators,
+        role=role,
+        execute=execute,
+        rows=rows,
+        run=position[columns.run[rows]],
+        call=call,
+        duration=duration,
+        excess=excess,
+    )
+
+
+def _is_named(columns: Columns, names: frozenset[str]) -> NDArray[np.bool_]:
+    table = np.fromiter((name in names for name in columns.names), dtype=bool)
+    return table[columns.name] if table.size else np.zeros(columns.name.size, dtype=bool)
+
+
+def _execute_rows(columns: Columns) -> Rows:
+    """One Method::execute a run: the outermost, if a method calls another."""
+    rows = np.flatnonzero(_is_named(columns, frozenset({EXECUTE})) & (columns.run >= 0))
+    rows = rows[np.lexsort((rows, columns.depth[rows]))]
+    _, first = np.unique(columns.run[rows], return_index=True)
+    return rows[first]
+
+
+def _levels(columns: Columns, rows: Rows) -> list[Rows]:
+    """``rows`` by their depth, outermost first."""
+    depth = columns.depth[rows]
+    order = np.argsort(depth, kind="stable")
+    edges = np.flatnonzero(np.diff(depth[order])) + 1
+    return np.split(rows[order], edges)
+
+
+def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> NDArray[np.int8]:
+    framework = _is_named(columns, FRAMEWORK_NAMES)
+    known_name = np.fromiter((operator.known for operator in operators), dtype=bool)
+    parent = columns.parent
+    levels = _levels(columns, np.flatnonzero(parent >= 0))
+
+    inside = np.zeros(columns.name.size, dtype=bool)
+    inside[execute] = True
+    for rows in levels:
+        inside[rows] |= inside[parent[rows]]
+
+    candidate = inside & ~framework
+    # Whether an event encloses a candidate, however deep.
+    encloses = np.zeros(columns.name.size, dtype=bool)
+    for rows in reversed(levels):
+        holders = rows[candidate[rows] | encloses[rows]]
+        encloses[parent[holders]] = True
+    unnamed = inside & ~encloses & _is_named(columns, frozenset({DELEGATE_CALL, OPERATOR_CALL}))
+
+    known = known_name[columns.name] if known_name.size else np.zeros(0, dtype=bool)
+    wanted = (candidate & (known | ~encloses)) | unnamed
+    within = np.zeros(columns.name.size, dtype=bool)
+    for rows in levels:
+        up = parent[rows]
+        within[rows] = within[up] | (wanted[up] & ~within[up])
+
+    role = np.full(columns.name.size, OUTSIDE, dtype=np.int8)
+    role[inside] = FRAMEWORK
+    role[inside & within] = DETAIL
+    role[wanted & ~within] = OPERATOR
+    return role
+
+
+def _calls(columns: Columns, rows: Rows) -> Rows:
+    """For each operator the DELEGATE_CALL or OPERATOR_CALL it ran in, else itself."""
+    is_call = _is_named(columns, frozenset({DELEGATE_CALL, OPERATOR_CALL}))
+    answer = rows.copy()
+    pending = np.flatnonzero(~is_call[rows])
+    at = columns.parent[rows[pending]]
+    while pending.size:
+        alive = at >= 0
+        pending, at = pending[alive], at[alive]
+        found = is_call[at]
+        answer[pending[found]] = at[found]
+        pending, at = pending[~found], columns.parent[at[~found]]
+    return answer
+
+
+def _fitted(
+    columns: Columns, duration: NDArray[np.int64], call: Rows
+) -> tuple[NDArray[np.int64], float]:
+    """Durations that add up to no more than the call they ran in, and the greatest excess.
+
+    XNNPACK rounds to whole microseconds, and some delegates count in cycles of their own.
+    """
+    if not duration.size:
+        return duration, 0.0
+    calls, inverse = np.unique(call, return_inverse=True)
+    total = np.bincount(inverse, weights=duration, minlength=calls.size)
+    available = durations(columns, calls).astype(np.float64)
+    over = total > available
+    if not over.any():
+        return duration, 0.0
+    scale = np.ones(calls.size)
+    scale[over] = available[over] / total[over]
+    excess = float(np.max(total[over] / np.maximum(available[over], 1.0)) - 1.0)
+    return np.floor(duration * scale[inverse]).astype(np.int64), excess

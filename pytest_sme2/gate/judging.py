@@ -1,0 +1,42 @@
+"""What every check needs: an interval against a limit, several verdicts against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_sme2.results import Check, Outcome
+
+UPDATE_HINT = "If that is intended, accept it with --update-baselines."
+CREATE_HINT = "Make one with --update-baselines."
+
+# The first that occurs decides. Without valid evidence nothing else means anything; a regression
+# must not hide behind a check that could not be made.
+_ORDER = (
+    Outcome.INVALID,
+    Outcome.REGRESSED,
+    Outcome.INCONCLUSIVE,
+    Outcome.NO_BASELINE,
+    Outcome.IMPROVED,
+    Outcome.PASS,
+)
+
+
+def combine(checks: Sequence[Check]) -> Outcome:
+    """What the checks come to together."""
+    if not checks:
+        raise ValueError("No check was made, so there is nothing to pass.")
+    return min((check.verdict for check in checks), key=_ORDER.index)
+
+
+def judge(low: float, high: float, limit: float) -> Outcome:
+    """A ratio of new over old, known to lie between ``low`` and ``high``, against a growth."""
+    if low > 1 + limit:
+        return Outcome.REGRESSED
+    if high < 1 / (1 + limit):
+        return Outcome.IMPROVED
+    return Outcome.PASS if high <= 1 + limit else Outcome.INCONCLUSIVE
+
+
+def number(count: int, noun: str) -> str:
+    """``1 operator``, ``2 operators``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,179 @@
+"""Raw output files held against each other: how far apart they lie. NumPy; whether that is too far
+is the gate's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_sme2.errors import EvidenceError
+from pytest_sme2.results import Agreement, Arm, Artifact, Output, Tolerance
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# The names a program's outputs may carry: torch's, NumPy's and ExecuTorch's own.
+_DTYPES = {
+    "float16": "<f2", "half": "<f2", "float32": "<f4", "float": "<f4", "float64": "<f8",
+    "double": "<f8", "int8": "i1", "char": "i1", "uint8": "u1", "byte": "u1", "int16": "<i2",
+    "short": "<i2", "uint16": "<u2", "int32": "<i4", "int": "<i4", "uint32": "<u4",
+    "int64": "<i8", "long": "<i8", "uint64": "<u8", "bool": "?",
+}  # fmt: skip
+
+
+def read_values(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[np.float64]:
+    """The values of a raw little-endian file, widened; bf16 is read by its bits."""
+    import numpy as np
+
+    name = dtype.lower().removeprefix("torch.")
+    brain = name == "bfloat16"
+    if not brain and name not in _DTYPES:
+        raise EvidenceError(
+            f"{path}: outputs of type {dtype!r} cannot be compared. "
+            f"Known types: bfloat16, {', '.join(_DTYPES)}."
+        )
+    kind = np.dtype("<u2" if brain else _DTYPES[name])
+    data = path.read_bytes()
+    expected = math.prod(shape) * kind.itemsize
+    if len(data) != expected:
+        raise EvidenceError(
+            f"{path}: holds {len(data)} bytes where {dtype} of shape {tuple(shape)} takes "
+            f"{expected}. The file is not this output, or was cut short: run again."
+        )
+    raw = np.frombuffer(data, dtype=kind)
+    if brain:
+        raw = (raw.astype("<u4") << 16).view("<f4")
+    return raw.astype(np.float64)
+
+
+def agreement(
+    actual: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    *,
+    against: str,
+    arm: Arm = Arm.ON,
+    index: int = 0,
+    dtype: str = "float32",
+) -> Agreement:
+    """How far ``actual`` lies from ``expected``.
+
+    A NaN or an infinity that only one side has makes the error infinite: it must never be averaged
+    away. Infinities at the same places are equal.
+    """
+    import numpy as np
+
+    if actual.size != expected.size:
+        raise EvidenceError(
+            f"Output {index} has {actual.size} values on one side and {expected.size} on the "
+            "other: the two are not the same program."
+        )
+    has_nan = bool(np.isnan(actual).any())
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    if bool(same.all()):
+        cosine = None if has_nan or not actual.any() else 1.0
+        return Agreement(against, arm, index, dtype, True, 0.0, 0.0, None, cosine, has_nan)
+    if not (np.isfinite(actual[~same]).all() and np.isfinite(expected[~same]).all()):
+        return Agreement(against, arm, index, dtype, False, math.inf, math.inf, None, None, has_nan)
+    finite = np.isfinite(expected)
+    actual, expected = actual[finite], expected[finite]
+    # One scale for both sides, so that squares of large or tiny values do not over- or underflow.
+    peak = float(max(np.abs(expected).max(), np.abs(actual).max()))
+    scaled, wanted = actual / peak, expected / peak
+    error = scaled - wanted
+    reach = float(np.abs(wanted).max())
+    signal, noise = float(np.dot(wanted, wanted)), float(np.dot(error, error))
+    length = math.sqrt(signal) * float(np.linalg.norm(scaled))
+    return Agreement(
+        against=against,
+        arm=arm,
+        index=index,
+        dtype=dtype,
+        identical=False,
+        max_abs=float(np.abs(error).max()) * peak,
+        max_rel=float(np.abs(error).max()) / reach if reach else math.inf,
+        sqnr_db=10 * math.log10(signal / noise) if signal and noise else None,
+        cosine=float(np.dot(scaled, wanted)) / length if length else None,
+        has_nan=has_nan,
+    )
+
+
+def within(found: Agreement, tolerance: Tolerance) -> bool:
+    """Whether two outputs are as close as asked. A NaN is never close to anything."""
+    if found.has_nan:
+        return False
+    if found.identical:
+        return True
+    if tolerance.max_abs is not None and found.max_abs > tolerance.max_abs:
+        return False
+    if tolerance.max_rel is not None and found.max_rel > tolerance.max_rel:
+        return False
+    if tolerance.min_sqnr_db is None:
+        return math.isfinite(found.max_abs)
+    return found.sqnr_db is not None and found.sqnr_db >= tolerance.min_sqnr_db
+
+
+def compare_arms(on: Sequence[Output], off: Sequence[Output]) -> tuple[Agreement, ...]:
+    """Every kept output of the on run against the same one of the off run.
+
+    Where no file was kept, equal hashes still prove that two outputs are identical.
+    """
+    _same_count(len(on), len(off), "with SME2 on", "with SME2 off")
+    found = []
+    for index, (ours, theirs) in enumerate(zip(on, off, strict=True)):
+        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+            raise EvidenceError(
+                f"Output {index} is {ours.dtype}{list(ours.shape)} with SME2 on and "
+                f"{theirs.dtype}{list(theirs.shape)} with SME2 off: not the same program."
+            )
+        if ours.sha256 == theirs.sha256 and (ours.file is None or theirs.file is None):
+            found.append(
+                Agreement(
+                    "off", Arm.ON, index, ours.dtype, True, 0.0, 0.0, None, None, ours.has_nan
+                )
+            )
+            continue
+        values = [_kept(output, index) for output in (ours, theirs)]
+        found.append(agreement(values[0], values[1], against="off", index=index, dtype=ours.dtype))
+    return tuple(found)
+
+
+def compare_reference(
+    artifact: Artifact, outputs: Sequence[Output], arm: Arm
+) -> tuple[Agreement, ...]:
+    """Every kept output of a run against what the eager model answered; empty without reference."""
+    if not artifact.reference_files:
+        return ()
+    _same_count(len(outputs), len(artifact.reference_files), "from the run", "from eager")
+    found = []
+    for index, (output, file) in enumerate(zip(outputs, artifact.reference_files, strict=True)):
+        spec = artifact.outputs[index]
+        found.append(
+            agreement(
+                _kept(output, index),
+                read_values(file, spec.dtype, spec.shape),
+                against="reference",
+                arm=arm,
+                index=index,
+                dtype=output.dtype,
+            )
+        )
+    return tuple(found)
+
+
+def _kept(output: Output, index: int) -> NDArray[np.float64]:
+    if output.file is None:
+        raise EvidenceError(
+            f"Output {index} was not kept, so it cannot be compared. Ask the run to keep outputs."
+        )
+    return read_values(output.file, output.dtype, output.shape)
+
+
+def _same_count(ours: int, theirs: int, our_name: str, their_name: str) -> None:
+    if ours != theirs:
+        raise EvidenceError(
+            f"{ours} outputs {our_name} but {theirs} {their_name}: not the same program."
+        )
