@@ -63,3 +63,7 @@ class EvidenceError(Sme2Error):
 
 class BaselineError(Sme2Error):
     """A baseline is corrupt, from a newer schema, or belongs to something else."""
+
+
+class Sme2Warning(UserWarning):
+    """Something a reader of the run should know, that does not fail a test."""

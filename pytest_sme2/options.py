@@ -86,7 +86,49 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "fail where a verdict is INCONCLUSIVE or there is no baseline.",
     ),
+    Option(
+        "--baseline-dir",
+        "baseline_dir",
+        "DIR",
+        Path,
+        "where baselines and limits.toml are kept; default baselines.",
+    ),
+    Option(
+        "--budget",
+        "budget_seconds",
+        "TIME",
+        settings.parse_budget,
+        "time for measuring one model and variant, as in 60s or 2m; default 30s.",
+    ),
+    Option(
+        "--qemu",
+        "qemu",
+        "PATH",
+        Path,
+        "the QEMU (user mode, 10.1 or newer) that --device=emulated uses.",
+    ),
+    Option(
+        "--weights",
+        "weights",
+        "FILE",
+        Path,
+        "a state dict to export with; without it weights are random, with a fixed seed.",
+        ini=False,
+    ),
 )
+
+# Limits that may be given for a run; the same names stand in limits.toml.
+LIMITS = {
+    "max_regression": ("--max-regression", "PERCENT", "tolerated slowdown, as in 3%%."),
+    "min_speedup": ("--min-speedup", "FACTOR", "the least speedup SME2 must bring, as in 1.5."),
+    "min_coverage": (
+        "--min-coverage",
+        "PERCENT",
+        "the least share of matrix operators on SME2 kernels, as in 90%%.",
+    ),
+}
+
+RULES_INI = "sme2_categories"
 
 MODEL_FOLDERS_INI = "sme2_models"
 
@@ -114,6 +156,14 @@ def add_options(parser: pytest.Parser) -> None:
         if option.ini:
             kind = "bool" if option.parse is None else "string"
             parser.addini(option.destination, f"default of {option.flag}", kind, default=None)
+    for name, (flag, metavar, text) in LIMITS.items():
+        group.addoption(flag, dest=f"sme2_{name}", metavar=metavar, default=None, help=text)
+    parser.addini(
+        RULES_INI,
+        "categories of your own operators, one rule a line: PATTERN = CATEGORY KIND",
+        "linelist",
+        default=None,
+    )
     parser.addini(
         MODEL_FOLDERS_INI,
         "folders that hold model folders, one a line; default: models",
@@ -151,12 +201,45 @@ def read_settings(config: pytest.Config) -> Settings:
     """The run's settings, or a usage error that names the option and the valid values."""
     chosen = {option.field: _value(config, option) for option in OPTIONS}
     given = {field: value for field, value in chosen.items() if value is not None}
-    return Settings(model_folders=model_folders(config), **given)
+    return Settings(
+        model_folders=model_folders(config),
+        limits=_limits(config),
+        rules=_rules(config),
+        **given,
+    )
+
+
+def _limits(config: pytest.Config) -> dict[str, object]:
+    """The limits of the command line, checked now so that a typing error costs no measurement."""
+    given = {name: config.getoption(f"sme2_{name}") for name in LIMITS}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if chosen:
+        from pytest_sme2.limits import resolve
+
+        try:
+            resolve("fp32", command_line=chosen)
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from None
+    return chosen
+
+
+def _rules(config: pytest.Config) -> tuple[Any, ...]:
+    lines = config.getini(RULES_INI)
+    if not lines:
+        return ()
+    from pytest_sme2.categories import parse_rules
+
+    try:
+        return tuple(parse_rules(lines))
+    except UsageError as error:
+        raise pytest.UsageError(f"ini value {RULES_INI}: {error}") from None
 
 
 def anything_chosen(config: pytest.Config) -> bool:
     """Whether the user spoke to this plugin at all: if not, it stays out of the way."""
-    if config.getini(MODEL_FOLDERS_INI):
+    if config.getini(MODEL_FOLDERS_INI) or config.getini(RULES_INI):
+        return True
+    if any(config.getoption(f"sme2_{name}") is not None for name in LIMITS):
         return True
     return any(
         config.getoption(option.destination) is not None

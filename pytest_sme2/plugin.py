@@ -1,4 +1,4 @@
-"""The pytest plugin: registration, header, parametrization. The work is done elsewhere.
+"""The pytest plugin: registration, header, parametrization, outcomes. The work is done elsewhere.
 
 Registration loads nothing but the standard library: the session, and with it everything that
 costs time, is made when the first test asks for it.
@@ -6,21 +6,29 @@ costs time, is made when the first test asks for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_sme2 import options
-from pytest_sme2.errors import UsageError
+from pytest_sme2 import fixtures, hookspecs, options
+from pytest_sme2.errors import Sme2Error, UsageError
 
 if TYPE_CHECKING:
+    from pytest_sme2.results import Check
     from pytest_sme2.session import Session
 
 SESSION = pytest.StashKey["Session"]()
+CHECKS = pytest.StashKey["tuple[str, str, list[Check]]"]()
+"""Of an item: the case's id, its folder in the run directory, and the checks that were made."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,16 +37,31 @@ def pytest_configure(config: pytest.Config) -> None:
         "sme2(models=None, variants=None): run a test that asks for a model only for these "
         "models and variants (a name or a list of names each).",
     )
+    for name, text in (
+        ("structure", "about what a program is made of: exact, on any device."),
+        ("timing", "about time or memory: skipped where the device cannot vouch for it."),
+        ("numerics", "about the outputs."),
+    ):
+        config.addinivalue_line("markers", f"{name}: {text}")
     # Bad values are refused before anything is collected.
     options.read_settings(config)
+    config.pluginmanager.register(fixtures, "sme2-fixtures")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Collector(config), "sme2-collector")
 
 
 def session_of(config: pytest.Config) -> Session:
     """The run's session, made when it is first asked for."""
     if SESSION not in config.stash:
+        from pytest_sme2.progress import progress_line
         from pytest_sme2.session import Session
 
-        config.stash[SESSION] = Session(options.read_settings(config))
+        worker: dict[str, Any] = getattr(config, "workerinput", {})
+        config.stash[SESSION] = Session(
+            options.read_settings(config),
+            say=progress_line(config),
+            identity=worker.get("testrunuid"),
+        )
     return config.stash[SESSION]
 
 
@@ -53,6 +76,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return session_of(config).header()
 
 
+# --- which tests ----------------------------------------------------------------------------------
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "sme2_model" not in metafunc.fixturenames:
         return
@@ -64,9 +90,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
     except UsageError as error:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
-    if cases:
-        parameters = [pytest.param(case, id=case.id) for case in cases]
-    else:
+    # One case stays on one worker: its runs are made once and never compete with each other.
+    parameters = [
+        pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.id)) for case in cases
+    ]
+    if not cases:
         reason = (
             "no model is known to this run: name a folder of models in the ini value "
             "sme2_models, or put one in models/ (see `sme2 models`)"
@@ -84,3 +112,76 @@ def _names(value: object) -> tuple[str, ...] | None:
     if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
         return tuple(value)
     raise UsageError(f"{value!r} in @pytest.mark.sme2 is neither a name nor a list of names.")
+
+
+# --- how they end ---------------------------------------------------------------------------------
+
+
+def _speak_plainly() -> Generator[None, object, object]:
+    """Our errors say all there is to say: a skip with its reason, or a failure without traceback."""
+    try:
+        return (yield)
+    except Sme2Error as error:
+        from pytest_sme2.session import Unvouched
+
+        if isinstance(error, Unvouched):
+            pytest.skip(str(error))
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _speak_plainly())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _speak_plainly())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when == "teardown" and CHECKS in item.stash:
+        from pytest_sme2.rundir import encode
+
+        case, folder, checks = item.stash[CHECKS]
+        # Plain values, so that a worker's report can carry them to the controller.
+        report.sme2 = {"case": case, "folder": folder, "checks": encode(checks)}
+    return report
+
+
+class Collector:
+    """Gathers what the tests report, in the one process that writes baselines and reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.folders: dict[str, str] = {}
+        self.checks: dict[str, list[Any]] = {}
+        self.lines: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found = getattr(report, "sme2", None)
+        if found is not None:
+            self.folders[found["case"]] = found["folder"]
+            self.checks.setdefault(found["case"], []).extend(found["checks"])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self.folders:
+            return
+        from pytest_sme2.conclusion import conclude_run
+
+        chosen = options.read_settings(self.config)
+        lines, problems = conclude_run(self.folders, self.checks, chosen)
+        self.lines = lines
+        if problems and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.lines:
+            terminalreporter.section("sme2")
+            for line in self.lines:
+                terminalreporter.line(line)

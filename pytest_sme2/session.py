@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import importlib.metadata
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pytest_sme2.errors import ModelError, UsageError
+from pytest_sme2.errors import ModelError, TargetError
 from pytest_sme2.registry import ModelEntry, Registry, discover, safe_name
-from pytest_sme2.results import Artifact
-from pytest_sme2.settings import Settings, Variant, parse_variant
+from pytest_sme2.results import (
+    Arm,
+    Artifact,
+    Baseline,
+    Check,
+    Comparison,
+    Evidence,
+    KernelCensus,
+    Limits,
+    Measured,
+    Measurement,
+    Pair,
+    Profile,
+    Run,
+    RunRequest,
+)
+from pytest_sme2.settings import Settings, Variant, cache_folder, parse_variant
 
 if TYPE_CHECKING:
+    from pytest_sme2.assemble import Timing
+    from pytest_sme2.measure import Progress
     from pytest_sme2.runners import Runner
     from pytest_sme2.targets.base import Target
 
 Say = Callable[[str], None]
+_Value = TypeVar("_Value")
+
+# An emulated run is exact at the first try, and slow; a real one needs company to be typical.
+EMULATED_TRACE = {"warmup": 0, "runs": 1}
+DEVICE_TRACE = {"warmup": 3, "runs": 10}
 
 
 def _silent(line: str) -> None:
@@ -44,19 +70,24 @@ class Case:
         threads = f"-t{self.threads}" if self.sweep else ""
         return f"{self.model}-{self.variant}{threads}"
 
-    @property
-    def stem(self) -> str:
-        """The id as a file name."""
-        return safe_name(self.id)
-
 
 class Session:
     """Holds what one run shares between its tests."""
 
-    def __init__(self, settings: Settings, say: Say = _silent) -> None:
+    def __init__(
+        self, settings: Settings, say: Say = _silent, identity: str | None = None
+    ) -> None:
         self.settings = settings
         self.say = say
-        self._artifacts: dict[Case, Artifact] = {}
+        self.identity = identity or secrets.token_hex(8)
+        self.recorded = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self._made: dict[tuple[object, ...], object] = {}
+
+    def _once(self, make: Callable[[], _Value], *key: object) -> _Value:
+        """``make()``, the first time it is asked for under this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]  # type: ignore[return-value]
 
     # --- what to run ---------------------------------------------------------------------------
 
@@ -74,14 +105,13 @@ class Session:
         ``models`` and ``variants`` narrow the selection further, as a test's marker does. A name
         that no model has is a usage error; a broken model folder is a case of its own.
         """
-        chosen = self._chosen(models)
         wanted = None if variants is None else {parse_variant(word) for word in variants}
         sweep = len(self.settings.threads) > 1
         cases = []
-        for name in chosen:
+        for name in self._chosen(models):
             entry = self.registry.get(name)
-            for variant in entry.variants:
-                if self.settings.variants and variant not in self.settings.variants:
+            for variant in self.settings.variants or entry.variants:
+                if variant not in entry.variants and variant.size is None:
                     continue
                 if wanted is not None and variant not in wanted:
                     continue
@@ -91,7 +121,7 @@ class Session:
                 ]
         if not self.settings.models and models is None:
             cases += [
-                Case(problem.name, None, problem=problem.traceback)
+                Case(problem.name, None, problem=f"{problem}\n{problem.traceback}".rstrip())
                 for problem in self.registry.problems
             ]
         return cases
@@ -100,14 +130,10 @@ class Session:
         selected = list(self.settings.models or self.registry.names)
         if models is None:
             return selected
-        models = list(models)
-        for name in models:
-            self.registry.get(name)
-        if not self.settings.models:
-            return models
-        return [name for name in models if name in selected]
+        named = [self.registry.get(name).name for name in models]
+        return [name for name in named if not self.settings.models or name in selected]
 
-    # --- the stages ----------------------------------------------------------------------------
+    # --- where it runs -------------------------------------------------------------------------
 
     @functools.cached_property
     def target(self) -> Target:
@@ -128,18 +154,269 @@ class Session:
         """The run directory."""
         return (self.settings.out or Path("sme2-out")).resolve()
 
+    def folder(self, case: Case) -> Path:
+        """The case's part of the run directory."""
+        return self.out / safe_name(case.id) / "runs" / self.target.name
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """Both arms, or the off arm alone where the target has no SME2."""
+        return (Arm.ON, Arm.OFF) if self.target.capabilities().sme2 else (Arm.OFF,)
+
+    def header(self) -> list[str]:
+        """What is in effect, for the top of a run."""
+        from pytest_sme2.targets import choose_target
+
+        try:
+            target = choose_target(self.settings)
+            able = target.capabilities()
+        except TargetError as error:
+            return [f"sme2: --device={self.settings.device} cannot be used: {error}"]
+        vouches = [
+            "SME2" if able.sme2 else "no SME2",
+            "timing" if able.timing else "structure only, no timing",
+        ]
+        try:
+            version = f"ExecuTorch {importlib.metadata.version('executorch')}"
+        except importlib.metadata.PackageNotFoundError:
+            version = "ExecuTorch not installed"
+        chosen = "auto: " if self.settings.device == "auto" else ""
+        return [f"sme2: device {chosen}{target.name} ({', '.join(vouches)}), {version}"]
+
+    # --- the stages ----------------------------------------------------------------------------
+
     def artifact(self, case: Case) -> Artifact:
         if case.problem is not None or case.entry is None or case.variant is None:
             raise ModelError(case.problem or f"{case.model} is not a model")
-        if case not in self._artifacts:
+        entry, variant = case.entry, case.variant
+
+        def make() -> Artifact:
             from pytest_sme2.export import export_model
 
-            self._artifacts[case] = export_model(
-                case.entry, case.variant, weights=self.settings.weights, progress=self.say
+            return export_model(
+                entry, variant, weights=self.settings.weights, progress=self.say
             )
-        return self._artifacts[case]
+
+        return self._once(make, "artifact", case.model, variant)
+
+    def request(self, case: Case, arm: Arm, **choices: int | bool) -> RunRequest:
+        request = RunRequest(artifact=self.artifact(case), arm=arm, threads=case.threads)
+        return replace(request, **choices)  # type: ignore[arg-type]
+
+    def traced(self, case: Case, arm: Arm) -> Run:
+        """One process with the event tracer on; its outputs are kept."""
+
+        def make() -> Run:
+            from pytest_sme2.rundir import experiment_folder
+
+            amount = DEVICE_TRACE if self.target.capabilities().timing else EMULATED_TRACE
+            request = self.request(case, arm, traced=True, keep_outputs=True, **amount)
+            self.say(f"{case.id}: traced run with SME2 {arm} on {self.target.name}")
+            folder = experiment_folder(self.folder(case), self.target.name, arm)
+            return self.target.run(self.runner, request, folder)
+
+        return self._once(make, "traced", case, arm)
+
+    def profile(self, case: Case, arm: Arm) -> Profile:
+        def make() -> Profile:
+            from pytest_sme2.etdump import read_etdump
+            from pytest_sme2.profile import build_profile
+
+            run = self.traced(case, arm)
+            if run.etdump is None:
+                raise TargetError(f"{case.id}: the traced run left no ETDump. See {run.log}.")
+            return build_profile(read_etdump(run.etdump), rules=self.settings.rules)
+
+        return self._once(make, "profile", case, arm)
+
+    def evidence(self, case: Case) -> Evidence | None:
+        """Whether the pair shows SME2 on and off; None where only the off arm can run."""
+        if Arm.ON not in self.arms:
+            return None
+        from pytest_sme2.evidence import check_pair
+
+        return check_pair(on=self.profile(case, Arm.ON), off=self.profile(case, Arm.OFF))
+
+    def comparison(self, case: Case) -> Comparison:
+        """Off against on."""
+        self.require_sme2()
+        from pytest_sme2.compare import compare
+
+        return compare(self.profile(case, Arm.OFF), self.profile(case, Arm.ON))
+
+    def census(self, case: Case, arm: Arm) -> KernelCensus | None:
+        """The kernels that ran, where the target can tell."""
+
+        def make() -> KernelCensus | None:
+            from pytest_sme2.targets import EmulatedTarget
+            from pytest_sme2.targets.census import emulated_census
+
+            if not isinstance(self.target, EmulatedTarget):
+                return None
+            self.say(f"{case.id}: kernel census with SME2 {arm}")
+            request = self.request(case, arm, warmup=0, runs=1)
+            folder = self.folder(case) / f"census_sme2_{arm}"
+            return emulated_census(self.target, self.runner, request, folder)
+
+        return self._once(make, "census", case, arm)
+
+    def pair(self, case: Case) -> Pair:
+        """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
+
+        def make() -> Pair:
+            untraced: dict[Arm, tuple[Run, ...]] = {arm: () for arm in Arm}
+            amount = DEVICE_TRACE if self.target.capabilities().timing else EMULATED_TRACE
+            for arm in self.arms:
+                folder = self.folder(case) / f"untraced_sme2_{arm}"
+                request = self.request(case, arm, keep_outputs=True, **amount)
+                untraced[arm] = (self.target.run(self.runner, request, folder),)
+            return Pair(
+                artifact=self.artifact(case),
+                target=self.target.name,
+                on=untraced[Arm.ON],
+                off=untraced[Arm.OFF],
+                traced_on=self.traced(case, Arm.ON) if Arm.ON in self.arms else None,
+                traced_off=self.traced(case, Arm.OFF),
+                evidence=self.evidence(case),
+            )
+
+        return self._once(make, "pair", case)
+
+    def timing(self, case: Case) -> Timing:
+        """Untraced processes in pairs, alone on the machine; only where times mean something."""
+        self.require_timing()
+
+        def make() -> Timing:
+            from pytest_sme2.timing import measure_case
+
+            with self.alone():
+                return measure_case(self, case)
+
+        return self._once(make, "timing", case)
+
+    def measured(self, case: Case, *, timed: bool) -> Measured:
+        """Everything about the case; without ``timed`` its structure and outputs alone.
+
+        What was timed already is included in any case.
+        """
+        if timed:
+            self.timing(case)
+        timing = self._made.get(("timing", case))
+
+        def make() -> Measured:
+            from pytest_sme2.assemble import Timing, assemble
+
+            census = {arm: self.census(case, arm) for arm in self.arms}
+            return assemble(
+                self.artifact(case),
+                self.target.fingerprint(),
+                session=self.identity,
+                recorded=self.recorded,
+                threads=case.threads,
+                traced={arm: self.traced(case, arm) for arm in self.arms},
+                profiles={arm: self.profile(case, arm) for arm in self.arms},
+                census={arm: found for arm, found in census.items() if found is not None},
+                evidence=self.evidence(case),
+                timing=timing if isinstance(timing, Timing) else None,
+            )
+
+        return self._once(make, "measured", case, timing is not None)
+
+    def measurement(self, case: Case) -> Measurement | None:
+        """The pairs behind the timing, where the case was timed in pairs."""
+        from pytest_sme2.assemble import Timing
+
+        timing = self._made.get(("timing", case))
+        return timing.measurement if isinstance(timing, Timing) else None
+
+    # --- what it is held against ---------------------------------------------------------------
+
+    @property
+    def baseline_folder(self) -> Path:
+        return (self.settings.baseline_dir or Path("baselines")).resolve()
+
+    def baseline(self, case: Case) -> Baseline | None:
+        """The stored baseline; with ``--update-baselines`` nothing is held against the old one."""
+        if self.settings.update_baselines:
+            return None
+
+        def make() -> Baseline | None:
+            from pytest_sme2 import baselines
+
+            return baselines.load_structure(
+                self.baseline_folder, case.model, str(case.variant), self.target.fingerprint()
+            )
+
+        return self._once(make, "baseline", case.model, case.variant)
+
+    def limits(self, case: Case) -> Limits:
+        from pytest_sme2 import limits
+
+        files = [self.baseline_folder / "limits.toml"]
+        if case.entry is not None and case.entry.folder is not None:
+            files.append(case.entry.folder / "limits.toml")
+        return limits.resolve(str(case.variant), files=files, command_line=self.settings.limits)
+
+    # --- what it can vouch for -----------------------------------------------------------------
+
+    def require_timing(self) -> None:
+        able = self.target.capabilities()
+        if not able.timing:
+            raise Unvouched(f"{self.target.name} cannot vouch for timing: {able.reason}")
+
+    def require_sme2(self) -> None:
+        able = self.target.capabilities()
+        if not able.sme2:
+            raise Unvouched(f"{self.target.name} has no SME2: {able.reason}")
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Measurements on one machine never overlap, whoever started them."""
+        from filelock import FileLock
+
+        lock = cache_folder() / "locks" / "measuring.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock):
+            yield
+
+    # --- what is left behind -------------------------------------------------------------------
+
+    def keep(self, case: Case, measured: Measured, checks: Iterable[Check]) -> Path:
+        """Write the case's part of the run directory; returns its folder."""
+        from pytest_sme2.rundir import SCHEMA, CaseRecord, write_record
+
+        folder = self.folder(case)
+        dumps = {arm: self.traced(case, arm).etdump for arm in self.arms}
+        write_record(
+            folder,
+            CaseRecord(
+                schema=SCHEMA,
+                id=case.id,
+                measured=measured,
+                measurement=self.measurement(case),
+                checks=tuple(checks),
+                etdumps={
+                    arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump
+                },
+            ),
+        )
+        return folder
+
+    def show_progress(self, case: Case, progress: Progress) -> None:
+        interval = ""
+        if progress.interval is not None:
+            low, high = progress.interval
+            interval = f" [{low:.3f}, {high:.3f}]"
+        self.say(
+            f"{case.id}: pair {progress.pairs} of at most {progress.most_pairs}, "
+            f"ratio {progress.ratio:.3f}{interval}, {progress.seconds_left:.0f} s left"
+        )
 
     def close(self) -> None:
         """Leave the device as it was found."""
         if "target" in self.__dict__:
             self.target.restore()
+
+
+class Unvouched(TargetError):
+    """The target cannot vouch for what a test asks: the test is skipped with the reason."""

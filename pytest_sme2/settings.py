@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_sme2.categories import Rule
 
 DEVICES = ("auto", "mac", "linux", "emulated")
 PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic")
@@ -46,6 +50,14 @@ class Settings:
     strict: bool = False
     update_baselines: bool = False
     weights: Path | None = None
+    baseline_dir: Path | None = None
+    """Where baselines are kept; None means ``baselines``."""
+    budget_seconds: float = 30.0
+    """For timing one model and variant."""
+    limits: Mapping[str, object] = field(default_factory=dict)
+    """Limits given on the command line, by the names of limits.SCALARS."""
+    rules: tuple[Rule, ...] = ()
+    """The user's own operator categories."""
     qemu: Path | None = None
     """The emulator to use; None means the one on PATH or in the cache."""
 
@@ -96,6 +108,15 @@ def parse_threads(value: str) -> tuple[int, ...]:
     if not counts:
         raise UsageError("No thread count was given. Give whole numbers, as in 1,2,4.")
     return tuple(dict.fromkeys(counts))
+
+
+def parse_budget(value: str) -> float:
+    """``60``, ``60s`` or ``2m``, in seconds."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min)?", value.strip())
+    seconds = float(match[1]) * (60 if match[2] in ("m", "min") else 1) if match else 0.0
+    if not 1 <= seconds <= 86400:
+        raise UsageError(f"{value!r} is not a time budget. Give seconds or minutes, as in 60s or 2m.")
+    return seconds
 
 
 def cache_folder() -> Path:

@@ -1,0 +1,129 @@
+"""The fixtures: each stage as a value a test can ask for.
+
+A test that asks for any of them but ``sme2_target`` and ``sme2_runner`` is run for each selected
+model and variant.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_sme2.errors import ModelError, Sme2Warning
+
+if TYPE_CHECKING:
+    from pytest_sme2.gatekeeper import Gate
+    from pytest_sme2.results import Artifact, Check, Comparison, Limits, Pair, Profile
+    from pytest_sme2.runners import Runner
+    from pytest_sme2.session import Case, Session
+    from pytest_sme2.targets.base import Target
+
+
+@pytest.fixture(scope="session")
+def sme2_session(request: pytest.FixtureRequest) -> Session:
+    """The run's session: every stage for every case."""
+    from pytest_sme2.plugin import session_of
+
+    return session_of(request.config)
+
+
+@pytest.fixture(scope="session")
+def sme2_model(request: pytest.FixtureRequest) -> Case:
+    """The model and variant a test is run for: ``.model``, ``.variant``, ``.threads``."""
+    case: Case = request.param
+    if case.problem is not None:
+        raise ModelError(case.problem)
+    return case
+
+
+@pytest.fixture(scope="session")
+def sme2_target(sme2_session: Session) -> Target:
+    """The device: ``.name``, ``.capabilities()``, ``.fingerprint()``, ``.run(…)``."""
+    return sme2_session.target
+
+
+@pytest.fixture(scope="session")
+def sme2_runner(sme2_session: Session) -> Runner:
+    """The runner for the device, built or found."""
+    return sme2_session.runner
+
+
+@pytest.fixture
+def sme2_artifact(sme2_session: Session, sme2_model: Case) -> Artifact:
+    """The exported program: ``.pte``, ``.inputs``, ``.sha256`` …"""
+    return sme2_session.artifact(sme2_model)
+
+
+@pytest.fixture
+def sme2_pair(sme2_session: Session, sme2_model: Case) -> Pair:
+    """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
+    return sme2_session.pair(sme2_model)
+
+
+@pytest.fixture
+def sme2_profile(sme2_session: Session, sme2_model: Case) -> Profile:
+    """Where the time goes, with SME2 on (off, where the device has no SME2)."""
+    return sme2_session.profile(sme2_model, sme2_session.arms[0])
+
+
+@pytest.fixture
+def sme2_comparison(sme2_session: Session, sme2_model: Case) -> Comparison:
+    """SME2 off against on: speedup by category and operator, the bottleneck shift."""
+    return sme2_session.comparison(sme2_model)
+
+
+@pytest.fixture
+def sme2_gate(
+    request: pytest.FixtureRequest, sme2_session: Session, sme2_model: Case
+) -> Iterator[Gate]:
+    """The checks: ``sme2_gate.check_latency()``, ``.check_coverage()`` …; see the docs."""
+    from pytest_sme2.gatekeeper import Gate
+
+    hook = request.config.hook
+
+    def conclude(checks: Sequence[Check]) -> None:
+        _conclude(request, sme2_session, sme2_model, checks)
+
+    def override(case: Case, limits: Limits) -> Limits:
+        changed = hook.pytest_sme2_limits(
+            config=request.config, model=case.model, variant=str(case.variant), limits=limits
+        )
+        return limits if changed is None else changed
+
+    def custom(gate: Gate) -> list[Check]:
+        found = hook.pytest_sme2_checks(
+            config=request.config, measured=gate.measured, limits=gate.limits
+        )
+        return [check for checks in found for check in checks]
+
+    gate = Gate(sme2_session, sme2_model, conclude, override, custom)
+    yield gate
+    if gate.checks:
+        from pytest_sme2.plugin import CHECKS
+
+        request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), gate.checks)
+
+
+def _conclude(
+    request: pytest.FixtureRequest, session: Session, case: Case, checks: Sequence[Check]
+) -> None:
+    """End the test as the verdicts say; the message alone must be enough to start fixing."""
+    from pytest_sme2.gatekeeper import failing
+    from pytest_sme2.report.failure import describe, summarize
+    from pytest_sme2.results import Outcome
+
+    updating = session.settings.update_baselines
+    bad = failing(checks, strict=session.settings.strict and not updating)
+    if bad:
+        command = f"pytest '{request.node.nodeid}' --device={session.target.name}"
+        pytest.fail(describe(session, case, bad, command), pytrace=False)
+    for check in checks:
+        if check.verdict is Outcome.INCONCLUSIVE:
+            warnings.warn(Sme2Warning(f"{case.id}: {summarize(check)}"), stacklevel=3)
+    missing = [check for check in checks if check.verdict is Outcome.NO_BASELINE]
+    if missing and len(missing) == len(checks) and not updating:
+        pytest.skip(f"NO_BASELINE: {summarize(missing[0])}")
+
