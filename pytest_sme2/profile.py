@@ -123,7 +123,11 @@ def build_profile(
     Several dumps are taken as one series of runs.
     """
     profiles = build_profiles(columns, rules=rules, census=census, attribution=attribution)
-    chosen, others = profiles[0], profiles[1:]
+    return leave_out(profiles[0], profiles[1:])
+
+
+def leave_out(chosen: Profile, others: Sequence[Profile]) -> Profile:
+    """``chosen`` with a note of the runs that are not in it."""
     if not others:
         return chosen
     left_out = sum(other.runs for other in others)
