@@ -26,6 +26,7 @@ class Analysis:
     profile: Profile
     others: tuple[Profile, ...]
     """The profiles of runs that executed other operators: further methods."""
+    rules: tuple[Rule, ...] = ()
 
 
 def analyze_file(
@@ -50,6 +51,7 @@ def analyze_file(
         columns=columns,
         profile=leave_out(profiles[0], profiles[1:]),
         others=profiles[1:],
+        rules=tuple(rules),
     )
 
 
