@@ -111,8 +111,8 @@ def _bottleneck(profile: Profile) -> Iterator[str]:
     if share > LARGE_OVERHEAD:
         part = max(profile.overhead_parts_ns, key=lambda name: profile.overhead_parts_ns[name])
         yield (
-            f"the framework's overhead takes {percent(share)} of the time, most of it in "
-            f"{part}: the operators are small, or the delegate repacks its inputs"
+            f"the framework's overhead takes {percent(share)} of the time, "
+            f"most of it {'' if part == 'between calls' else 'in '}{part}"
         )
 
 
@@ -139,8 +139,8 @@ def _pointwise(profile: Profile) -> Iterator[str]:
         )
     if possible:
         yield (
-            f"{possible} Fully Connected beside convolutions in one delegate call: most likely "
-            "pointwise (1x1) convolutions, which XNNPACK rewrites, so their time is under GEMM"
+            f"{possible} Fully Connected beside convolutions in one delegate call: XNNPACK runs "
+            "pointwise (1x1) convolutions as Fully Connected, so their time is under GEMM"
         )
 
 
@@ -167,7 +167,7 @@ def _portable(profile: Profile) -> Iterator[str]:
 
 def _weak_data(profile: Profile) -> Iterator[str]:
     if profile.runs < FEW_RUNS:
-        yield f"only {count(profile.runs, 'run')}: take more than {FEW_RUNS} to trust the shares"
+        yield f"only {count(profile.runs, 'run')}: take at least {FEW_RUNS} to trust the shares"
     left_out = profile.runs - profile.typical_runs
     if left_out:
         yield f"{count(left_out, 'run')} with outlying latency left out of the shares"
