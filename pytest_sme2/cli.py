@@ -21,6 +21,8 @@ COMMANDS: dict[str, str] = {
     "provision": "find or fetch the tools this platform needs",
     "models": "list the models that were found, and what is wrong with those that were not",
     "export": "turn a model into an ExecuTorch program for XNNPACK",
+    "analyze": "where the time goes: categories, operators, SME2 coverage",
+    "compare": "two ETDumps side by side: what became faster, what came and went",
 }
 
 EXIT_CODES = (

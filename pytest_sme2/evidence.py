@@ -1,4 +1,4 @@
-"""Whether a pair of runs shows what it claims: SME2 kernels with SME2 on, none with it off. Pure."""
+"""Whether a pair of runs shows what it claims: SME2 kernels when on, none when off. Pure."""
 
 from __future__ import annotations
 

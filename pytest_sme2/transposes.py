@@ -57,7 +57,14 @@ def _chain(operators: Sequence[OperatorProfile], start: int, end: int) -> Transp
 
 
 def _border(operators: Sequence[OperatorProfile], start: int, end: int) -> str:
-    """Whether data enters or leaves a delegate call next to or within the chain."""
+    """Whether data enters or leaves a delegate call next to or within the chain.
+
+    A conversion (quantizing on the way in, say) between the chain and the border is looked past.
+    """
+    while start and operators[start - 1].operator.kind == "convert":
+        start -= 1
+    while end < len(operators) and operators[end].operator.kind == "convert":
+        end += 1
     enters = leaves = False
     for right in range(start, end + 1):
         before = operators[right - 1] if right else None
