@@ -16,7 +16,10 @@ from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
 
 # name -> one line for the overview. The module is pytest_sme2.commands.<name with underscores>.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
+    "kernels": "show which kernels a model runs on, with SME2 on and off",
+}
 
 EXIT_CODES = (
     "exit codes: 0 fine; 1 a regression or a failed check; 2 wrong usage; "
