@@ -583,11 +583,12 @@ def _run(command: Sequence[str], log: int, timeout_seconds: float) -> int | None
 def _first_error(log: Path) -> str:
     """The line of a build log a user would look for."""
     lines = log.read_text(errors="replace").splitlines()
-    for index, line in enumerate(lines):
-        if re.search(r"\b(?:error|FAILED|CMake Error)\b", line):
-            following = lines[index + 1].strip() if index + 1 < len(lines) else ""
-            found = f"{line.strip()} {following}" if line.startswith("CMake Error") else line
-            return f"{found.strip()[:300]}."
+    for pattern in (r"^CMake Error", r"\berror:", r"^FAILED:"):
+        for index, line in enumerate(lines):
+            if re.search(pattern, line):
+                # CMake says where on the first line and what on the second.
+                shown = lines[index : index + 2] if line.startswith("CMake Error") else [line]
+                return " ".join(part.strip() for part in shown).strip()[:300] + "."
     return f"{lines[-1].strip()[:300]}." if lines else "it printed nothing."
 
 
