@@ -136,7 +136,7 @@ _QEMU_SUITES = {"debian": ("forky", "sid"), "ubuntu": ("resolute", "questing")}
 
 def qemu(say: Say, check: bool) -> Provided:
     """A QEMU that executes SME2: on PATH, in the cache, or fetched into the cache."""
-    from pytest_sme2.emulator import cached_qemu, find_qemu
+    from pytest_sme2.emulator import find_qemu
 
     name = "QEMU with SME2"
     cost = "no SME2 on a machine without it: --device=emulated cannot be used"
@@ -154,7 +154,7 @@ def qemu(say: Say, check: bool) -> Provided:
     for suite in suites:
         say(f"fetching QEMU from {suite} into the cache (70 MB)")
         try:
-            debian.unpack_packages(["qemu-user"], suite, cached_qemu().parents[2])
+            debian.unpack_packages(["qemu-user"], suite, tools_folder() / "qemu")
             emulator = find_qemu()
         except Sme2Error as error:
             problem = str(error)
@@ -165,10 +165,10 @@ def qemu(say: Say, check: bool) -> Provided:
 
 def build_tools(say: Say, check: bool) -> Provided:
     """CMake and Ninja, which come with this package from PyPI."""
-    from pytest_sme2.runners import find_build_tools
+    from pytest_sme2.toolchain import find_cmake, find_ninja
 
     try:
-        cmake, ninja = find_build_tools()
+        cmake, ninja = find_cmake(), find_ninja()
     except Sme2Error as error:
         return Provided("CMake and Ninja", None, "missing", "no runner can be built", str(error))
     return Provided("CMake and Ninja", f"{cmake}, {ninja}")

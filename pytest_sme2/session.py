@@ -249,14 +249,13 @@ class Session:
 
         def make() -> KernelCensus | None:
             from pytest_sme2.targets import EmulatedTarget
-            from pytest_sme2.targets.census import emulated_census
+            from pytest_sme2.targets.census import collect_census
 
             if not isinstance(self.target, EmulatedTarget):
                 return None
             self.say(f"{case.id}: kernel census with SME2 {arm}")
-            request = self.request(case, arm, warmup=0, runs=1)
             folder = self.folder(case) / f"census_sme2_{arm}"
-            return emulated_census(self.target, self.runner, request, folder)
+            return collect_census(self.target, self.runner, self.request(case, arm), folder)
 
         return self._once(make, "census", case, arm)
 
