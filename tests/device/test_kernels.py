@@ -1,0 +1,98 @@
+"""The kernels a real program really runs, in a real emulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2 import cli
+from pytest_sme2.errors import RunError
+from pytest_sme2.results import Arm, KernelCensus, KernelFamily, Run, RunRequest
+from pytest_sme2.runners import Runner
+from pytest_sme2.targets.census import collect_census
+from tests.device import provision
+
+VARIANTS = ("fp32", "fp16", "int8")
+
+
+def census(variant: str, arm: Arm, folder: Path, switch: str = "cpu") -> KernelCensus:
+    request = RunRequest(provision.artifact(variant), arm)
+    return collect_census(provision.emulator(switch), provision.runner(), request, folder)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_runners_switch_selects_what_a_cpu_without_sme2_does(
+    tmp_path: Path, variant: str
+) -> None:
+    without = census(variant, Arm.OFF, tmp_path / "cpu", switch="cpu")
+    hidden = census(variant, Arm.OFF, tmp_path / "runner", switch="runner")
+    assert {kernel.name: kernel.family for kernel in hidden.kernels} == {
+        kernel.name: kernel.family for kernel in without.kernels
+    }
+    assert without.of(KernelFamily.NEON)
+    assert not without.of(KernelFamily.SME)
+    assert not without.of(KernelFamily.SME2)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_sme2_kernels_run_when_it_is_on(tmp_path: Path, variant: str) -> None:
+    found = census(variant, Arm.ON, tmp_path)
+    assert found.blocks > 1000
+    matrix = [kernel.name for kernel in found.of(KernelFamily.SME2)]
+    assert any("matmul" in name for name in matrix), matrix
+    assert list(tmp_path.glob("*.log")), "the run's own log is kept"
+
+
+def test_a_census_of_a_hostile_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "50%d; 'quo\"ted' <script>"
+    assert census("fp32", Arm.ON, folder).of(KernelFamily.SME2)
+
+
+def test_a_device_without_xnnpacks_log_says_what_to_build(tmp_path: Path) -> None:
+    emulated = provision.emulator()
+
+    class Device:
+        """Not an emulator to those who ask."""
+
+        name, platform = "linux", emulated.platform
+
+        def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+            return emulated.run(runner, request, folder)
+
+    request = RunRequest(provision.artifact("fp32"), Arm.ON)
+    with pytest.raises(RunError, match="sme2 build --variant xnnlog"):
+        collect_census(Device(), provision.runner(), request, tmp_path)  # type: ignore[arg-type]
+
+
+def test_the_command_shows_both_arms(capsys: pytest.CaptureFixture[str]) -> None:
+    provision.emulator()
+    provision.runner()
+    words = ["kernels", "toy_cnn", "--variant", "fp16", "--models", str(provision.MODELS)]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    rows = [line.split() for line in printed.splitlines()]
+    assert "toy_cnn (fp16) on emulated: kernels that ran" in printed
+    sme2 = [row for row in rows if len(row) == 4 and row[1] == "sme2"]
+    assert sme2
+    assert all(int(row[2]) > 0 and row[3] == "-" for row in sme2)
+
+    assert cli.main([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["on"]["source"] == "emulator"
+    assert {kernel["family"] for kernel in document["off"]["kernels"]} <= {"neon", "other"}
+
+
+def test_the_command_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    provision.emulator()
+    provision.runner()
+    assert cli.main(["kernels", str(provision.artifact("fp32").pte)]) == 0
+    assert "_sme2_" in capsys.readouterr().out
+
+
+def test_the_command_refuses_half_a_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["kernels", "toy_cnn", "--runner-on", "x"]) == 2
+    assert "go together" in capsys.readouterr().err
+    assert cli.main(["kernels", "gone.pte"]) == 2
+    assert "There is no program" in capsys.readouterr().err
