@@ -126,7 +126,7 @@ def test_two_methods_of_a_real_dump() -> None:
 
 def test_a_dump_without_an_inference_is_an_error_that_says_so() -> None:
     load = Block([Profiling("Program::load_method", 1, 2, 0, -1)], name="Default")
-    with pytest.raises(EtdumpError, match="no inference.*Run the program at least once"):
+    with pytest.raises(EtdumpError, match=r"no inference.*Run the program at least once"):
         build_profile(columns_of(load))
     with pytest.raises(EtdumpError, match="no inference"):
         build_profile(columns_of())
