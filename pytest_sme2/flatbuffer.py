@@ -7,6 +7,7 @@ used, so a damaged file ends in an EtdumpError that names the offset.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -96,7 +97,7 @@ class Buffer:
     def require(
         self,
         at: Positions,
-        size: int | NDArray[np.int64],
+        size: int | NDArray[np.int32] | NDArray[np.int64],
         alignment: int,
         what: str,
         blame: Positions | None = None,
@@ -107,9 +108,9 @@ class Buffer:
         self.refuse(outside, culprit, f"{what} reaches past the file's {self.size} bytes")
         self.refuse((at & (alignment - 1)) != 0, culprit, f"{what} is not aligned")
 
-    def half(self, at: Positions) -> NDArray[np.int64]:
+    def half(self, at: Positions) -> NDArray[np.int32]:
         halves: NDArray[np.uint16] = self._halves[at >> 1]
-        return halves.astype(np.int64)
+        return halves.astype(np.int32)
 
     def word(self, at: Positions) -> NDArray[np.int64]:
         words: NDArray[np.uint32] = self._words[at >> 2]
@@ -169,16 +170,24 @@ class Buffer:
         # Number the groups by first use, so that equal dumps give equal columns.
         first_use = np.full(example.size, rows.size, dtype=np.int64)
         np.minimum.at(first_use, group, np.arange(rows.size))
+        order = np.argsort(first_use)
+        example = example[order]
         number = np.empty(example.size, dtype=np.int32)
-        for index in np.argsort(first_use).tolist():
-            start, size = int(position[example[index]]), int(length[example[index]])
-            try:
-                text = self._bytes[start + 4 : start + 4 + size].tobytes().decode("utf-8")
-            except UnicodeDecodeError:
-                raise self.error(f"{what} is not UTF-8", start) from None
-            number[index] = names.setdefault(text, len(names))
+        number[order] = [
+            names.setdefault(text, len(names))
+            for text in self._texts(position[example], length[example], what)
+        ]
         codes[rows] = number[group]
         return codes
+
+    def _texts(self, position: Positions, length: Positions, what: str) -> Iterator[str]:
+        view = self._bytes.data
+        first = position + 4
+        for start, end in zip(first.tolist(), (first + length).tolist(), strict=True):
+            try:
+                yield str(view[start:end], "utf-8")
+            except UnicodeDecodeError:
+                raise self.error(f"{what} is not UTF-8", start - 4) from None
 
     def _equal_strings(
         self, position: Positions, length: Positions
