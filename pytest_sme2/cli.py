@@ -16,7 +16,9 @@ from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
 
 # name -> one line for the overview. The module is pytest_sme2.commands.<name with underscores>.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "selfcheck": "Measure a program against itself: is this machine quiet enough to gate on?",
+}
 
 EXIT_CODES = (
     "exit codes: 0 fine; 1 a regression or a failed check; 2 wrong usage; "
