@@ -22,6 +22,7 @@ from pytest_sme2.results import (
     Arm,
     Baseline,
     BaselineChange,
+    Estimate,
     Fingerprint,
     Measured,
     Profile,
@@ -176,7 +177,7 @@ def update(
         structures={**old.structures, **measured.structures},
         kernels={**old.kernels, **kernels},
         sessions=_with_session(old, measured),
-        speedup=measured.speedup or old.speedup,
+        speedup=_bounded(measured.speedup) or old.speedup,
         shares={**old.shares, **(measured.shares or {})},
         category_ns={**old.category_ns, **{arm: dict(p.category_ns) for arm, p in profiles}},
         operator_ns={**old.operator_ns, **{arm: operator_times(p) for arm, p in profiles}},
@@ -224,6 +225,13 @@ def operator_times(profile: Profile) -> dict[str, float]:
     for entry in profile.operators:
         times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.median_ns
     return times
+
+
+def _bounded(estimate: Estimate | None) -> Estimate | None:
+    """An estimate from too few pairs has no interval, and is not worth keeping."""
+    if estimate is None or not math.isfinite(estimate.high):
+        return None
+    return estimate
 
 
 def _with_session(old: Baseline, measured: Measured) -> tuple[Session, ...]:
