@@ -87,8 +87,10 @@ def agreement(
         return Agreement(against, arm, index, dtype, False, math.inf, math.inf, None, None, has_nan)
     finite = np.isfinite(expected)
     actual, expected = actual[finite], expected[finite]
-    # One scale for both sides, so that squares of large or tiny values do not over- or underflow.
-    peak = float(max(np.abs(expected).max(), np.abs(actual).max()))
+    # One scale for both sides, so that squares of large or tiny values do not over- or underflow;
+    # a power of two, so that scaling is exact.
+    largest = float(max(np.abs(expected).max(), np.abs(actual).max()))
+    peak = math.ldexp(1.0, math.frexp(largest)[1] - 1)
     scaled, wanted = actual / peak, expected / peak
     error = scaled - wanted
     reach = float(np.abs(wanted).max())

@@ -616,7 +616,7 @@ KILLED_UPDATES = textwrap.dedent(
     baselines.store(parent / "probe", measured())
     lines = update(parent / "probe", 0)
     # The last lines are where the file is replaced: each of them is a point of its own.
-    for point in sorted({*range(1, lines, 9), *range(lines - 40, lines + 1)}):
+    for point in sorted({*range(1, lines, 60), *range(lines - 40, lines + 1)}):
         root = parent / str(point)
         baselines.store(root, measured())
         assert in_a_process(root, point), point
