@@ -25,7 +25,7 @@ void emit(
     const char* message,
     size_t length) {
   const std::lock_guard<std::mutex> lock(mutex);
-  if (level == kError || level == kFatal) {
+  if ((level == kError || level == kFatal) && error_text[0] == '\0') {
     std::snprintf(error_text, sizeof error_text, "%.*s", static_cast<int>(length), message);
   }
   if (printing) {
@@ -47,7 +47,7 @@ void take_messages(bool print) {
   executorch::runtime::register_pal(executorch::runtime::PalImpl::create(emit, __FILE__));
 }
 
-std::string last_error() {
+std::string first_error() {
   const std::lock_guard<std::mutex> lock(mutex);
   return one_line(error_text);
 }

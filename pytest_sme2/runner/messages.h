@@ -1,5 +1,5 @@
-// ExecuTorch's own log lines: kept off stderr, printed on stdout for the log, and the last error
-// remembered so that a failure can name its cause.
+// ExecuTorch's own log lines: kept off stderr, printed on stdout for the log, and the first error
+// remembered, because those that follow only pass it on.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace sme2 {
 // Lines go to stdout if asked for; they are dropped where stdout carries the result.
 void take_messages(bool print);
 
-// The last line of level error or fatal since the last call of forget_errors, or "".
-std::string last_error();
+// The first line of level error or fatal since the last call of forget_errors, or "".
+std::string first_error();
 void forget_errors();
 
 }  // namespace sme2

@@ -49,7 +49,12 @@ using LoadedProgram = executorch::runtime::Program;
     default:
       break;
   }
-  const std::string cause = last_error();
+  const std::string cause = first_error();
+  // XNNPACK's own status is only in the text: ExecuTorch passes it on as an internal error.
+  if (cause.find("out_of_memory") != std::string::npos) {
+    code = Exit::kOutOfMemory;
+    reason = "out of memory";
+  }
   throw Failure(code, what + ": " + reason + (cause.empty() ? "" : " (" + cause + ")"));
 }
 
