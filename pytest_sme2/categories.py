@@ -388,21 +388,28 @@ def canonical_name(operator: Operator) -> str:
     """A name that is the same with SME2 on and off, for operators of two runs to be matched by.
 
     The packed types become the plain ones, and the algorithm is left out, since a kernel of the
-    other family may need another. XNNPACK writes per-channel int8 in two ways: ``QC8`` for the
-    plain convolution is ``PQS8, QS8, QC8W`` for the packed one.
+    other family may need another. XNNPACK's packed int8 convolution always says that its weights
+    are per channel; the plain one says ``QS8`` or ``QC8`` for them.
     """
     if not operator.data_types:
         return operator.name
     types = [_SME2_TYPES.get(data_type, data_type) for data_type in operator.data_types]
     types = list(dict.fromkeys(types))
-    if operator.operation == "Convolution" and types == ["QS8", "QC8W"]:
-        types = ["QC8"]
+    if operator.operation == "Convolution" and types in (["QS8", "QC8W"], ["QC8"]):
+        types = ["QS8"]
     return f"{operator.operation} ({', '.join(types)})"
+
+
+def has_per_tensor_weights(operator: Operator) -> bool:
+    """Whether it is an int8 operator with one scale for all of its weights."""
+    return operator.data_types == ("QS8",)
 
 
 def sme2_variant(operator: Operator) -> str | None:
     """The packed data type in which XNNPACK could run this operator on SME; None if it has none."""
     variants = SME2_VARIANTS.get(operator.operation, frozenset())
+    if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
+        return None
     plain = {packed: packed for packed in variants} | {
         _SME2_TYPES[packed]: packed for packed in variants
     }

@@ -19,6 +19,8 @@ from pytest_sme2.errors import Sme2Error
 COMMANDS: dict[str, str] = {
     "models": "list the models that were found, and what is wrong with those that were not",
     "export": "turn a model into an ExecuTorch program for XNNPACK",
+    "analyze": "where the time goes: categories, operators, SME2 coverage",
+    "compare": "two ETDumps side by side: what became faster, what came and went",
 }
 
 EXIT_CODES = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pytest_sme2.categories import sme2_variant
+from pytest_sme2.categories import has_per_tensor_weights, sme2_variant
 from pytest_sme2.results import (
     Coverage,
     Executor,
@@ -92,6 +92,15 @@ def missed_reason(operator: Operator, any_sme2: bool) -> str:
         return "no operator of this program ran on SME2: it is off, or the CPU has none"
     variant = sme2_variant(operator)
     words = precision(operator)
+    if (
+        variant is None
+        and operator.operation == "Fully Connected"
+        and (has_per_tensor_weights(operator))
+    ):
+        return (
+            "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
+            "quantize the weights per channel"
+        )
     if variant is None:
         return f"XNNPACK has no SME2 kernel for {operator.operation} in {words}"
     if "(NCHW" in operator.name:
@@ -100,8 +109,8 @@ def missed_reason(operator: Operator, any_sme2: bool) -> str:
         # ExecuTorch 1.5 writes the weights of fp16 convolutions as fp32. XNNPACK turns a 1x1
         # convolution into Fully Connected, and with fp32 weights has only a NEON kernel for it.
         return (
-            "most likely a 1x1 convolution: ExecuTorch stores its fp16 weights as fp32, and "
-            "XNNPACK has no SME2 kernel for Fully Connected in fp16 with fp32 weights"
+            "most likely 1x1 convolutions: ExecuTorch stores the weights of fp16 convolutions as "
+            "fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with fp32 weights"
         )
     return (
         f"XNNPACK has an SME2 kernel for {operator.operation} in {words} ({variant}) but did not "

@@ -150,7 +150,7 @@ def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> 
 def _calls(columns: Columns, rows: Rows) -> Rows:
     """For each operator the DELEGATE_CALL or OPERATOR_CALL it ran in, else itself."""
     is_call = _is_named(columns, frozenset({DELEGATE_CALL, OPERATOR_CALL}))
-    answer = rows.copy()
+    answer: Rows = rows.copy()
     pending = np.flatnonzero(~is_call[rows])
     at = columns.parent[rows[pending]]
     while pending.size:

@@ -77,9 +77,9 @@ class Buffer:
         self.size = data.size
         self.source = source
         self._bytes = data
-        self._halves: NDArray[np.uint16] = data[: data.size & ~1].view("<u2")
-        self._words: NDArray[np.uint32] = data[: data.size & ~3].view("<u4")
-        self._signed: NDArray[np.int32] = data[: data.size & ~3].view("<i4")
+        self._halves = data[: data.size & ~1].view(np.dtype(np.uint16).newbyteorder("<"))
+        self._words = data[: data.size & ~3].view(np.dtype(np.uint32).newbyteorder("<"))
+        self._signed = data[: data.size & ~3].view(np.dtype(np.int32).newbyteorder("<"))
 
     def error(self, problem: str, at: int | None = None) -> EtdumpError:
         where = "" if at is None else f" at offset {at}"
@@ -108,13 +108,16 @@ class Buffer:
         self.refuse((at & (alignment - 1)) != 0, culprit, f"{what} is not aligned")
 
     def half(self, at: Positions) -> NDArray[np.int64]:
-        return self._halves[at >> 1].astype(np.int64)
+        halves: NDArray[np.uint16] = self._halves[at >> 1]
+        return halves.astype(np.int64)
 
     def word(self, at: Positions) -> NDArray[np.int64]:
-        return self._words[at >> 2].astype(np.int64)
+        words: NDArray[np.uint32] = self._words[at >> 2]
+        return words.astype(np.int64)
 
     def int32(self, at: Positions) -> NDArray[np.int32]:
-        return self._signed[at >> 2].astype(np.int32, copy=False)
+        words: NDArray[np.int32] = self._signed[at >> 2]
+        return words.astype(np.int32, copy=False)
 
     def vector(self, at: Positions, what: str) -> tuple[Positions, Positions]:
         """The first element's position and the length of each vector of tables; 0, 0 for none."""

@@ -69,6 +69,8 @@ class _Group:
     """Runs by operators: how long each took."""
     overhead: NDArray[np.float64]
     """Runs by OVERHEAD_PARTS."""
+    first: int
+    """The first of the runs, so that of equally frequent methods the first one comes first."""
 
 
 def outliers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -123,7 +125,11 @@ def build_profile(
     Several dumps are taken as one series of runs.
     """
     profiles = build_profiles(columns, rules=rules, census=census, attribution=attribution)
-    chosen, others = profiles[0], profiles[1:]
+    return leave_out(profiles[0], profiles[1:])
+
+
+def leave_out(chosen: Profile, others: Sequence[Profile]) -> Profile:
+    """``chosen`` with a note of the runs that are not in it."""
     if not others:
         return chosen
     left_out = sum(other.runs for other in others)
@@ -197,7 +203,7 @@ def _groups(selections: Sequence[Selection]) -> list[_Group]:
         for signature, group in _pieces(selection, shared):
             pieces.setdefault(signature, []).append(group)
     groups = [_joined(parts) for parts in pieces.values()]
-    return sorted(groups, key=lambda group: -group.end_to_end.size)
+    return sorted(groups, key=lambda group: (-group.end_to_end.size, group.first))
 
 
 def _pieces(selection: Selection, shared: Rows) -> Iterable[tuple[bytes, _Group]]:
@@ -245,6 +251,7 @@ def _group(selection: Selection, runs: Rows, places: Rows) -> _Group:
         end_to_end=end_to_end,
         matrix=selection.duration[places],
         overhead=_overhead(selection, runs, places, end_to_end),
+        first=int(runs[0]),
     )
 
 

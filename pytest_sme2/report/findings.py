@@ -1,0 +1,240 @@
+"""What a profile or a comparison means, in sentences. Pure: values in, strings out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pytest_sme2.compare import largest_category
+from pytest_sme2.coverage import precision
+from pytest_sme2.report.text import count, duration, percent, times
+from pytest_sme2.results import Category, Comparison, Executor, OperatorProfile, Profile
+from pytest_sme2.transposes import transposes
+
+FEW_RUNS = 5
+LARGE_SPREAD = 0.10
+LARGE_OVERHEAD = 0.10
+
+_CONVOLUTIONS = frozenset({"Convolution", "Deconvolution"})
+_ATEN_CONVOLUTIONS = ("aten.convolution", "aten.conv")
+
+
+def profile_findings(profile: Profile) -> list[str]:
+    """What a person should know about a profile, the most useful first."""
+    return [
+        *_coverage(profile),
+        *_bottleneck(profile),
+        *_pointwise(profile),
+        *_transposes(profile),
+        *_portable(profile),
+        *_weak_data(profile),
+        *profile.notes,
+    ]
+
+
+def _coverage(profile: Profile) -> Iterator[str]:
+    coverage = profile.coverage
+    if not coverage.matrix_operators:
+        yield "there are no matrix operators: SME2 has nothing to run here"
+    elif not coverage.sme2_operators and not coverage.unproven:
+        yield (
+            f"none of the {count(coverage.matrix_operators, 'matrix operator')} ran on an SME2 "
+            "kernel: SME2 is off, the CPU has none, or the kernels do not fit the model"
+        )
+    else:
+        yield from _by_precision(profile)
+        yield from _missed(profile)
+    if coverage.unproven:
+        yield (
+            f"{count(len(coverage.unproven), 'matrix operator')} on packed QP8 kernels: unproven "
+            "by name, since SME2 and NEON kernels share it; a kernel census can settle it"
+        )
+    if coverage.depthwise_operators:
+        yield (
+            f"{count(coverage.depthwise_operators, 'depthwise convolution')} "
+            f"({percent(profile.share(coverage.depthwise_ns))} of the time) not counted as matrix "
+            "work: no SME2 kernel exists for them"
+        )
+
+
+def _by_precision(profile: Profile) -> Iterator[str]:
+    missed = {member.index for member, _ in profile.coverage.missed}
+    missed |= {member.index for member in profile.coverage.unproven}
+    total: Counter[str] = Counter()
+    covered: Counter[str] = Counter()
+    for member in profile.operators:
+        if member.operator.matrix:
+            word = _executor_word(member)
+            total[word] += 1
+            covered[word] += member.index not in missed
+    for word, number in total.items():
+        yield (f"{word}: {covered[word]} of {count(number, 'matrix operator')} ran on SME2 kernels")
+
+
+def _executor_word(member: OperatorProfile) -> str:
+    portable = member.operator.executor is Executor.PORTABLE
+    return "portable" if portable else precision(member.operator)
+
+
+def _missed(profile: Profile) -> Iterator[str]:
+    """One sentence for each operator name that missed SME2, the costliest first."""
+    shares: dict[tuple[str, str], float] = {}
+    numbers: Counter[tuple[str, str]] = Counter()
+    stayed: dict[tuple[str, str], str] = {}
+    for member, reason in profile.coverage.missed:
+        key = (member.operator.name, reason)
+        shares[key] = shares.get(key, 0.0) + member.share
+        numbers[key] += 1
+        portable = member.operator.executor is Executor.PORTABLE
+        stayed[key] = "ran on portable kernels" if portable else "stayed on NEON"
+    for key, share in sorted(shares.items(), key=lambda item: -item[1]):
+        name, reason = key
+        yield (
+            f"{name!r} ({count(numbers[key], 'operator')}, {percent(share)} of the time) "
+            f"{stayed[key]}: {reason}"
+        )
+
+
+def _bottleneck(profile: Profile) -> Iterator[str]:
+    category = largest_category(profile)
+    if category is not None:
+        member = max(
+            (item for item in profile.operators if item.operator.category is category),
+            key=lambda item: item.share,
+        )
+        yield (
+            f"most time goes to {category} "
+            f"({percent(profile.share(profile.category_ns[category]))}), most of that to "
+            f"{member.label!r} ({percent(member.share)})"
+        )
+    share = profile.share(profile.overhead_ns)
+    if share > LARGE_OVERHEAD:
+        part = max(profile.overhead_parts_ns, key=lambda name: profile.overhead_parts_ns[name])
+        yield (
+            f"the framework's overhead takes {percent(share)} of the time, "
+            f"most of it {'' if part == 'between calls' else 'in '}{part}"
+        )
+
+
+def _pointwise(profile: Profile) -> Iterator[str]:
+    """XNNPACK runs 1x1 convolutions as Fully Connected; people look for them in vain."""
+    certain = possible = 0
+    calls: dict[int, list[OperatorProfile]] = {}
+    for member in profile.operators:
+        calls.setdefault(member.call, []).append(member)
+    for members in calls.values():
+        operations = Counter(member.operator.operation for member in members)
+        linear = operations["Fully Connected"]
+        convolutions = sum(operations[name] for name in _CONVOLUTIONS)
+        aten = members[0].aten
+        if aten:
+            wanted = sum(name.startswith(_ATEN_CONVOLUTIONS) for name in aten)
+            certain += max(0, min(linear, wanted - convolutions))
+        elif convolutions:
+            possible += linear
+    if certain:
+        yield (
+            f"{count(certain, 'pointwise (1x1) convolution')} of the model ran as Fully Connected: "
+            "XNNPACK rewrites them, so their time is under GEMM"
+        )
+    if possible:
+        yield (
+            f"{possible} Fully Connected beside convolutions in one delegate call: XNNPACK runs "
+            "pointwise (1x1) convolutions as Fully Connected, so their time is under GEMM"
+        )
+
+
+def _transposes(profile: Profile) -> Iterator[str]:
+    report = transposes(profile)
+    if report.operators:
+        at_borders = sum(bool(chain.border) for chain in report.chains)
+        yield (
+            f"{count(report.operators, 'layout change')} in {count(len(report.chains), 'place')} "
+            f"take {percent(report.share)} of the time; {at_borders} of the places are at a "
+            f"delegate's border ({percent(report.border_share)} of the time)"
+        )
+
+
+def _portable(profile: Profile) -> Iterator[str]:
+    number = profile.executor_counts[Executor.PORTABLE]
+    if number:
+        share = percent(profile.share(profile.executor_ns[Executor.PORTABLE]))
+        yield f"{count(number, 'operator')} ({share} of the time) ran outside of the delegate"
+    if profile.unknown:
+        names = ", ".join(repr(name) for name in profile.unknown)
+        yield f"unknown operators, counted as {Category.OTHER}: {names}; a rule can place them"
+
+
+def _weak_data(profile: Profile) -> Iterator[str]:
+    if profile.runs < FEW_RUNS:
+        yield f"only {count(profile.runs, 'run')}: take at least {FEW_RUNS} to trust the shares"
+    left_out = profile.runs - profile.typical_runs
+    if left_out:
+        yield f"{count(left_out, 'run')} with outlying latency left out of the shares"
+    middle = profile.end_to_end
+    spread = (middle.p75 - middle.p25) / middle.median if middle.median else 0.0
+    if profile.runs >= FEW_RUNS and spread > LARGE_SPREAD:
+        yield (
+            f"latency is noisy: the middle half of the runs spreads over {percent(spread)} of the "
+            "median; close other programs, pin the thread, or take more runs"
+        )
+
+
+def comparison_findings(comparison: Comparison) -> list[str]:
+    """What changed between two profiles."""
+    return [
+        *_end_to_end(comparison),
+        *_shift(comparison),
+        *_largest_changes(comparison),
+        *_structure(comparison),
+    ]
+
+
+def _end_to_end(comparison: Comparison) -> Iterator[str]:
+    change = comparison.end_to_end
+    ratio = change.ratio
+    if ratio is None:
+        return
+    word = f"{times(ratio)} as fast as" if ratio >= 1 else f"{times(1 / ratio)} slower than"
+    if not change.before_ns:
+        return
+    yield (
+        f"{comparison.after_name!r} is {word} {comparison.before_name!r} in these traced runs "
+        f"({duration(change.before_ns)} to {duration(change.after_ns)}); tracing itself costs "
+        "time, so take latency from untraced runs"
+    )
+
+
+def _shift(comparison: Comparison) -> Iterator[str]:
+    after = comparison.largest_after
+    if after is None:
+        return
+    if comparison.shifted:
+        yield f"the bottleneck moved from {comparison.largest_before} to {after}"
+    else:
+        yield f"the bottleneck is {after} on both sides"
+    if comparison.amdahl is not None:
+        yield (
+            f"if {after} were free, {comparison.after_name!r} would be "
+            f"{times(comparison.amdahl)} as fast as it is; no work on it can bring more"
+        )
+
+
+def _largest_changes(comparison: Comparison) -> Iterator[str]:
+    grown = max(comparison.operators, key=lambda change: change.delta_ns, default=None)
+    if grown is None or grown.delta_ns <= 0 or grown.after is None:
+        return
+    after = duration(grown.after.time_ns)
+    if grown.before is None:
+        yield f"{grown.after.label!r} is new and takes {after}"
+    else:
+        before = duration(grown.before.time_ns)
+        yield f"{grown.after.label!r} grew most: {before} to {after}"
+
+
+def _structure(comparison: Comparison) -> Iterator[str]:
+    for word, members in (("removed", comparison.removed), ("added", comparison.added)):
+        if members:
+            names = Counter(member.operator.name for member in members)
+            listed = ", ".join(f"{number} {name!r}" for name, number in names.most_common())
+            yield f"{count(len(members), 'operator')} {word}: {listed}"

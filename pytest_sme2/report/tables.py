@@ -1,0 +1,122 @@
+"""Profiles and comparisons as tables for a terminal, at most 80 columns wide. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_sme2.report.findings import comparison_findings, profile_findings
+from pytest_sme2.report.text import WIDTH, bullet, clipped, count, duration, percent, times
+from pytest_sme2.results import Change, Comparison, OperatorChange, Profile
+
+TOP = 10
+_SUMMARY = "{:<34}{:>10}{:>16}{:>12}"
+_OPERATOR = "{:<46}{:>13}{:>10}{:>8}"
+_CHANGE = "{:<38}{:>14}{:>14}{:>10}"
+
+
+def profile_text(name: str, profile: Profile) -> str:
+    """The whole answer for one profile: breakdown, costliest operators, findings."""
+    return "\n".join(
+        [
+            *_heading(name, profile),
+            "",
+            *_breakdown(profile),
+            "",
+            *_costliest(profile),
+            "",
+            *(bullet(finding) for finding in profile_findings(profile)),
+        ]
+    )
+
+
+def _heading(name: str, profile: Profile) -> Iterator[str]:
+    latency = profile.end_to_end
+    yield clipped(name, WIDTH)
+    yield (
+        f"{profile.runs} runs of {clipped(profile.method, 20)!r}: median "
+        f"{duration(latency.median)}, 5-95 % {duration(latency.p5)} to {duration(latency.p95)}"
+    )
+
+
+def _breakdown(profile: Profile) -> Iterator[str]:
+    yield _SUMMARY.format("category", "operators", "time", "share")
+    for category, ns in sorted(profile.category_ns.items(), key=lambda item: -item[1]):
+        if not profile.category_counts[category]:
+            continue
+        number = profile.category_counts[category]
+        yield _SUMMARY.format(category, number, duration(ns), percent(profile.share(ns)))
+        kinds = [
+            (kind, kind_ns)
+            for (place, kind), kind_ns in profile.kind_ns.items()
+            if place is category
+        ]
+        for kind, kind_ns in sorted(kinds, key=lambda item: -item[1]):
+            yield _SUMMARY.format(
+                "  " + clipped(kind, 30),
+                profile.kind_counts[category, kind],
+                duration(kind_ns),
+                percent(profile.share(kind_ns)),
+            )
+    overhead = profile.overhead_ns
+    yield _SUMMARY.format("overhead", "", duration(overhead), percent(profile.share(overhead)))
+    yield _SUMMARY.format(
+        "total", len(profile.operators), duration(profile.end_to_end.median), percent(1.0)
+    )
+
+
+def _costliest(profile: Profile) -> Iterator[str]:
+    ranked = sorted(profile.operators, key=lambda member: -member.share)[:TOP]
+    yield _OPERATOR.format("operator", "time", "share", "SME2")
+    for member in ranked:
+        operator = member.operator
+        word = "yes" if operator.sme2 else "?" if operator.unproven else "no"
+        yield _OPERATOR.format(
+            clipped(member.label, 45),
+            duration(member.time_ns),
+            percent(member.share),
+            word if operator.matrix else "",
+        )
+    left = len(profile.operators) - len(ranked)
+    if left:
+        yield f"and {count(left, 'operator')} more"
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Two profiles side by side: end to end, categories, operators that changed, findings."""
+    before, after = clipped(comparison.before_name, 13), clipped(comparison.after_name, 13)
+    ranked = sorted(comparison.operators, key=lambda change: -abs(change.delta_ns))[:TOP]
+    return "\n".join(
+        [
+            _CHANGE.format("", before, after, "faster"),
+            *(_change(change) for change in comparison.categories),
+            _change(comparison.overhead),
+            _change(comparison.end_to_end),
+            "",
+            _CHANGE.format("kind", before, after, "faster"),
+            *(_change(change) for change in comparison.kinds),
+            "",
+            _CHANGE.format("operators that changed most", before, after, "faster"),
+            *(_operator_change(change) for change in ranked),
+            "",
+            *(bullet(finding) for finding in comparison_findings(comparison)),
+        ]
+    )
+
+
+def _change(change: Change) -> str:
+    return _CHANGE.format(
+        clipped(change.name, 37),
+        duration(change.before_ns),
+        duration(change.after_ns),
+        times(change.ratio) if change.before_ns else "-",
+    )
+
+
+def _operator_change(change: OperatorChange) -> str:
+    member = change.after or change.before
+    return _CHANGE.format(
+        clipped(member.label if member else "", 37),
+        duration(change.before.time_ns) if change.before else "-",
+        duration(change.after.time_ns) if change.after else "-",
+        times(change.ratio),
+    )
