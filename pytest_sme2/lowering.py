@@ -28,8 +28,8 @@ from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2E
 from pytest_sme2.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.settings import Variant
 
-_OPERATOR = re.compile(r"\b([a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?)")
-_NOT_NAMESPACES = frozenset({"torch", "self", "e", "i", "executorch", "model", "forward"})
+# aten::add.out as the runtime writes it, aten.add.out as torch does.
+_OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def _leaves(tree: Any, torch: Any, what: str, name: str) -> list[Any]:
     """The tensors of a tree of inputs or outputs, in the program's order."""
     from torch.utils._pytree import tree_leaves
 
-    leaves = tree_leaves(tree)
+    leaves: list[Any] = tree_leaves(tree)
     for index, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor):
             raise ModelError(
@@ -444,23 +444,19 @@ def _shorten(text: str, limit: int = 300) -> str:
 
 
 def _operator_in(text: str) -> str | None:
-    """The first thing in a message that reads as an operator's name."""
-    for match in _OPERATOR.finditer(text):
-        name = match[1]
-        namespace = re.split(r"::|\.", name)[0]
-        if "::" in name or namespace in ("aten", "prims", "edge", "quantized_decomposed"):
-            return name
-        if namespace not in _NOT_NAMESPACES and _is_operator(name):
-            return name
+    """The first thing in a message that is an operator's name."""
+    import torch
+
+    for match in _OPERATOR.finditer(re.sub(r"\btorch\._?ops\.", "", text)):
+        namespace, name, *_ = _words(match[0])
+        # Anything may be asked for as a namespace; only an operator that exists is found in it.
+        if getattr(getattr(torch.ops, namespace), name, None) is not None:
+            return match[0]
     return None
 
 
-def _is_operator(name: str) -> bool:
-    import torch
-
-    namespace, _, rest = name.partition(".")
-    packet = getattr(getattr(torch.ops, namespace, None), rest.partition(".")[0], None)
-    return packet is not None
+def _words(operator: str) -> list[str]:
+    return re.split(r"::|\.", operator)
 
 
 def _own_line(error: BaseException, own: tuple[Path, ...]) -> str | None:
@@ -483,10 +479,8 @@ def _line_of_operator(operator: str, progress: _Progress) -> str | None:
     """Where the captured graph says an operator came from."""
     if progress.captured is None:
         return None
-    words = [word for word in re.split(r"::|\.", operator) if word]
     for node in progress.captured.graph.nodes:
-        target = re.split(r"::|\.", _target(node))
-        if node.op == "call_function" and target[:2] == words[:2]:
+        if node.op == "call_function" and _words(_target(node))[:2] == _words(operator)[:2]:
             trace = node.meta.get("stack_trace") or ""
             owned = {str(file) for file in progress.own_files}
             frames = [

@@ -274,7 +274,8 @@ def safe_name(name: str) -> str:
 def execute_model_file(file: Path) -> ModuleType:
     """Run a folder's ``model.py`` as a package of its own.
 
-    Both ``from .part import …`` and ``import part`` find the folder's other files.
+    Both ``from .part import …`` and ``import part`` find the folder's other files; a ``part`` of
+    another folder is another module.
     """
     digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]
     name = f"sme2_model_{digest}"
@@ -286,7 +287,7 @@ def execute_model_file(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with _first_on_path(file.parent):
+        with _first_on_path(file.parent), _siblings_forgotten(file.parent, name):
             spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(name, None)
@@ -487,7 +488,7 @@ def _locate_module(module: str) -> Path | None:
 
 def _files_below(folder: Path) -> tuple[Path, ...]:
     """All files of a folder that may shape the model, sorted; caches, limits and prose are not."""
-    found = []
+    found: list[Path] = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
         found.extend(
@@ -548,3 +549,17 @@ def _first_on_path(folder: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
+
+
+@contextlib.contextmanager
+def _siblings_forgotten(folder: Path, package: str) -> Iterator[None]:
+    """Forget what was imported from ``folder`` by a bare name, which another folder may use too."""
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            inside = file is not None and Path(file).is_relative_to(folder)
+            if inside and name.partition(".")[0] != package:
+                del sys.modules[name]

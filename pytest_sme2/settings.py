@@ -1,4 +1,4 @@
-"""What the user chose, checked. Pure: strings in, values or a UsageError that lists the choices out."""
+"""What the user chose, checked. Pure: strings in; values, or errors that list the choices, out."""
 
 from __future__ import annotations
 
