@@ -77,7 +77,8 @@ def safe_stem(name: str) -> str:
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A CSV table; no cell of it is a formula."""
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
+    # All text in quotes: a lone carriage return would otherwise start a new row for some readers.
+    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(columns)
     writer.writerows([_cell(value) for value in row] for row in rows)
     return stream.getvalue()

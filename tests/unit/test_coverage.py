@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_sme2.coverage import coverage
+from pytest_sme2.results import Arm, Coverage, Kernel, KernelCensus, KernelFamily
+from tests.profiles import Call, profile_of, real
+
+PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
+QP8 = "Fully Connected (NC, QP8, F32, QC4W) GEMM #1"
+
+
+def reasons(*calls: Call) -> list[str]:
+    return [reason for _, reason in profile_of(*calls).coverage.missed]
+
+
+def census(*kernels: tuple[str, KernelFamily]) -> KernelCensus:
+    return KernelCensus(
+        Arm.ON, "emulator", tuple(Kernel(name, family, 1) for name, family in kernels)
+    )
+
+
+def test_operators_and_time_are_counted_apart() -> None:
+    found = profile_of([PF32, ("Fully Connected (NC, F16) GEMM #1", 2_000)]).coverage
+    assert (found.sme2_operators, found.matrix_operators) == (1, 2)
+    assert found.operators == 0.5
+    assert found.time == pytest.approx(0.75)
+    assert [member.label for member, _ in found.missed] == ["Fully Connected (NC, F16) GEMM #1"]
+
+
+def test_depthwise_convolutions_stand_beside_the_count() -> None:
+    found = profile_of([PF32, ("Convolution (NHWC, F32) DWConv #1", 3_000)]).coverage
+    assert found.operators == 1.0
+    assert found.depthwise_operators == 1
+    assert found.depthwise_ns == pytest.approx(3_000)
+
+
+def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
+    found = profile_of([("Softmax (NC, F32) #1", 5)]).coverage
+    assert (found.operators, found.time) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (("mm.out", 5), "portable fallback"),
+        ([("Fully Connected (NC, F16) GEMM #1", 5)], "weights of fp16 convolutions as fp32"),
+        ([("Fully Connected (NC, QS8) GEMM #1", 5)], "quantize the weights per channel"),
+        ([("Deconvolution (NHWC, F32) IGEMM #1", 5)], "no SME2 kernel for Deconvolution in fp32"),
+        (
+            [("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 5)],
+            "no SME2 kernel for Fully Connected in QD8, F32, QC8W",
+        ),
+        ([("Convolution (NCHW, F32) SPMM #1", 5)], "NCHW layout"),
+        ([("Convolution (NHWC, F32) IGEMM #2", 5)], r"in fp32 \(PF32\) but did not choose it"),
+    ],
+)
+def test_the_likely_reason(call: Call, reason: str) -> None:
+    (found,) = reasons([PF32], call)
+    assert re.search(reason, found), found
+
+
+def test_without_any_sme2_no_kernel_is_blamed() -> None:
+    found = reasons([("Convolution (NHWC, F32) IGEMM #1", 5)], ("mm.out", 5))
+    assert "it is off, or the CPU has none" in found[0]
+    assert "portable fallback" in found[1]
+
+
+def settled(*kernels: tuple[str, KernelFamily]) -> Coverage:
+    return coverage(profile_of([(QP8, 5)]).operators, census=census(*kernels))
+
+
+def test_qp8_is_unproven_by_name() -> None:
+    found = profile_of([(QP8, 5)]).coverage
+    assert (found.sme2_operators, found.matrix_operators) == (0, 1)
+    assert [member.label for member in found.unproven] == [QP8]
+    assert found.missed == ()
+    assert found.source == "operator names"
+
+
+def test_a_census_settles_qp8() -> None:
+    sme2 = ("kai_run_matmul_clamp_f32_qai8dxp1vlx4_qsi4cxp4vlx4_1vlx4vl_sme2_mopa",
+            KernelFamily.SME2)  # fmt: skip
+    neon = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_8x8c16s2__aarch64_neoni8mm", KernelFamily.NEON)
+    other_weights = ("kai_run_matmul_clamp_f32_qai8dxp1x8_qsi8cxp4x8_1x4_neon_dotprod",
+                     KernelFamily.NEON)  # fmt: skip
+    assert settled(sme2).sme2_operators == 1
+    assert settled(sme2, other_weights).sme2_operators == 1
+    assert len(settled(neon).missed) == 1
+    assert len(settled(sme2, neon).unproven) == 1
+    assert len(settled().unproven) == 1
+    assert settled(sme2).source == "operator names and kernel census"
+
+
+def test_real_int8_names_the_weights() -> None:
+    found = real("cpp_mobile_int8_on").coverage
+    assert (found.sme2_operators, found.matrix_operators) == (1, 11)
+    assert {reason for _, reason in found.missed} == {
+        "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
+        "quantize the weights per channel"
+    }
