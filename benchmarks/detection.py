@@ -110,7 +110,7 @@ def next_extra(records: Sequence[Mapping[str, Any]], condition: str) -> int:
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """All whole lines; a last one that was cut off by a kill is left out."""
-    records = []
+    records: list[dict[str, Any]] = []
     if not path.exists():
         return records
     for number, line in enumerate(path.read_text().splitlines(), start=1):
@@ -148,37 +148,43 @@ def neighbour(busy: bool) -> Iterator[None]:
         process.wait()
 
 
-def target_starter(device: str, folder: Path) -> Callable[[int, int, int], Run]:
+@contextlib.contextmanager
+def target_starter(device: str) -> Iterator[Callable[[int, int, int], Run]]:
+    """A function that starts one process with so many extra layers, warm-up runs and runs."""
     target = choose_target(Settings(device=parse_device(device)))
     capabilities = target.capabilities()
     if not capabilities.timing:
         raise SystemExit(f"{target.name} cannot vouch for times: {capabilities.reason}")
     runner = wheel_runner(target.platform)
-    target.prepare()
     artifacts = {extra: layers_artifact(BASE_LAYERS + extra) for extra in EXTRA_LAYERS}
     arm = Arm.ON if capabilities.sme2 else Arm.OFF
+    with tempfile.TemporaryDirectory() as folder:
 
-    def start(extra: int, warmup: int, runs: int) -> Run:
-        request = RunRequest(artifacts[extra], arm, warmup=warmup, runs=runs)
-        return target.run(runner, request, folder)
+        def start(extra: int, warmup: int, runs: int) -> Run:
+            request = RunRequest(artifacts[extra], arm, warmup=warmup, runs=runs)
+            return target.run(runner, request, Path(folder))
 
-    return start
+        try:
+            target.prepare()
+            target.put([artifact.pte for artifact in artifacts.values()])
+            yield start
+        finally:
+            target.restore()
 
 
 def collect(arguments: argparse.Namespace) -> int:
     print(RULES)
-    deadline = time.monotonic() + 60 * arguments.minutes
     condition = "busy" if arguments.busy else "idle"
     records = read_records(arguments.samples)
     longest = 0.0
-    with tempfile.TemporaryDirectory() as folder, neighbour(arguments.busy):
-        start = target_starter(arguments.device, Path(folder))
+    with target_starter(arguments.device) as start, neighbour(arguments.busy):
+        deadline = time.monotonic() + 60 * arguments.minutes
         while time.monotonic() + longest < deadline:
             begun = time.monotonic()
             extra = next_extra(records, condition)
             recorder = Recorder(start, {"A": 0, "B": extra})
             plan = Plan(seed=len(records), budget_seconds=arguments.budget)
-            entry = {"condition": condition, "extra": extra, "layers": BASE_LAYERS}
+            entry: dict[str, Any] = {"condition": condition, "extra": extra, "layers": BASE_LAYERS}
             entry |= {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
             entry |= {"load": os.getloadavg()[0]}
             entry |= record(recorder, recorder.processes, plan)
@@ -253,9 +259,7 @@ class Scenario:
         return rates
 
 
-def make_scenario(
-    records: Sequence[Mapping[str, Any]], condition: str, extra: int
-) -> Scenario:
+def make_scenario(records: Sequence[Mapping[str, Any]], condition: str, extra: int) -> Scenario:
     entries = tuple(
         entry for entry in records if (entry["condition"], entry["extra"]) == (condition, extra)
     )
@@ -303,8 +307,10 @@ def print_scenarios(scenarios: Mapping[int, Scenario]) -> None:
         print(f"\n{scenario.condition}, +{scenario.extra} % extra work by construction")
         print(f"  verdicts            {dict(counted)}")
         print(f"  measured extra      {statistics.median(ratios):+.2%} (median of all pairs)")
-        print(f"  pairs, seconds      {statistics.fmean(pairs):.1f}, "
-              f"{statistics.fmean(entry['seconds'] for entry in scenario.entries):.1f} a verdict")
+        print(
+            f"  pairs, seconds      {statistics.fmean(pairs):.1f}, "
+            f"{statistics.fmean(entry['seconds'] for entry in scenario.entries):.1f} a verdict"
+        )
         if floors:
             print(f"  noise of a process  {statistics.median(floors):.2%}")
         print(f"  pairs dropped       {sum(len(entry['dropped']) for entry in scenario.entries)}")

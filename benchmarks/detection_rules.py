@@ -40,7 +40,7 @@ def log_ratios(trial: Trial) -> list[float]:
 
 
 def pytest_benchmark_mean(limit_percent: float) -> Callable[[Trial], bool]:
-    """``--benchmark-compare-fail=mean:N%`` by pytest-benchmark's own code, all runs of a process."""
+    """``--benchmark-compare-fail=mean:N%`` by pytest-benchmark's own code, on all runs."""
     check = PercentageRegressionCheck("mean", limit_percent)
 
     def rule(trial: Trial) -> bool:

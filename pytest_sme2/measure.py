@@ -44,7 +44,7 @@ THREADS_SLOWER_LIMIT = 0.02
 class RunArm(Protocol):
     """Starts one fresh process of an arm and waits for it."""
 
-    def __call__(self, arm: str, *, warmup: int, runs: int) -> Run: ...
+    def __call__(self, arm: str, /, *, warmup: int, runs: int) -> Run: ...
 
 
 @dataclass(frozen=True)
