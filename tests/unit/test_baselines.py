@@ -12,20 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_examples import (
-    CONV_ON,
-    EMULATED,
-    EVIDENCE,
-    LINUX,
-    STRUCTURES,
-    TRANSPOSE,
-    baseline,
-    census,
-    emulated,
-    measured,
-    medians,
-    structure,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +33,20 @@ from pytest_sme2.results import (
     OperatorCount,
     Session,
     Spread,
+)
+from tests.gate_examples import (
+    CONV_ON,
+    EMULATED,
+    EVIDENCE,
+    LINUX,
+    STRUCTURES,
+    TRANSPOSE,
+    baseline,
+    census,
+    emulated,
+    measured,
+    medians,
+    structure,
 )
 
 PATH = Path("baselines/linux/toy.json")
@@ -569,7 +569,7 @@ UPDATE = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from gate_examples import measured
+    from tests.gate_examples import measured
     from pytest_sme2 import baselines
 
     baselines.store(Path(sys.argv[1]), measured(session=sys.argv[2]))
@@ -582,7 +582,7 @@ KILLED_UPDATES = textwrap.dedent(
     import os, signal, sys
     from pathlib import Path
     import filelock
-    from gate_examples import measured
+    from tests.gate_examples import measured
     from pytest_sme2 import baselines
 
     def update(root, point):

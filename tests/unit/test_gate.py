@@ -8,24 +8,6 @@ import math
 import random
 
 import pytest
-from gate_examples import (
-    CONV_OFF,
-    CONV_ON,
-    EMULATED,
-    KERNELS,
-    LINUX,
-    PORTABLE,
-    STRUCTURES,
-    TRANSPOSE,
-    agreement,
-    baseline,
-    census,
-    emulated,
-    measured,
-    medians,
-    session,
-    structure,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +31,24 @@ from pytest_sme2.results import (
     PairSample,
     Spread,
     Tolerance,
+)
+from tests.gate_examples import (
+    CONV_OFF,
+    CONV_ON,
+    EMULATED,
+    KERNELS,
+    LINUX,
+    PORTABLE,
+    STRUCTURES,
+    TRANSPOSE,
+    agreement,
+    baseline,
+    census,
+    emulated,
+    measured,
+    medians,
+    session,
+    structure,
 )
 
 LIMITS = default_limits()
