@@ -50,8 +50,8 @@ def migrate(
     document: Document,
     path: Path,
     *,
+    migrations: Mapping[int, Migration],
     schema: int = SCHEMA,
-    migrations: Mapping[int, Migration] = MIGRATIONS,
 ) -> Document:
     """The document in the present schema, one version after another."""
     version = document.get("schema")
@@ -79,7 +79,7 @@ def parse(text: str, path: Path) -> Baseline:
         raise BaselineError(damaged(path, f"it is not JSON ({error})")) from error
     if not isinstance(document, dict):
         raise BaselineError(damaged(path, "it is not a JSON object"))
-    document = migrate(document, path)
+    document = migrate(document, path, migrations=MIGRATIONS)
     try:
         return _from_document(document)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -6,10 +6,8 @@ The file's form is in baseline_document.py; whether something new is worse is de
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import os
-import re
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -18,16 +16,19 @@ from pathlib import Path
 
 from pytest_sme2.baseline_document import census_of_names, damaged, parse, render
 from pytest_sme2.errors import BaselineError
+from pytest_sme2.registry import safe_name
 from pytest_sme2.results import (
     Arm,
     Baseline,
     BaselineChange,
+    Estimate,
     Fingerprint,
     Measured,
     Profile,
     Session,
     Structure,
 )
+from pytest_sme2.settings import parse_variant
 
 PROVISIONAL_SESSIONS = 3
 """With fewer sessions the spread between them is not known, so a latency is provisional."""
@@ -40,22 +41,18 @@ with what it replaces would describe neither."""
 LOCK_NAME = ".lock"
 LOCK_SECONDS = 60.0
 _TEMPORARY = ".tmp"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._@+-]+")
 
 
 # --- Where a baseline lies ------------------------------------------------------------------------
 
 
-def safe_name(name: str) -> str:
-    """``name`` as a file name; one that had to be changed gets a hash, so that no two collide."""
-    safe = _UNSAFE.sub("_", name).strip("._")[:80]
-    if safe == name:
-        return safe
-    return f"{safe}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-
-
 def baseline_path(root: Path, model: str, variant: str, fingerprint: Fingerprint) -> Path:
-    return root / safe_name(fingerprint.key) / f"{safe_name(model)}-{safe_name(variant)}.json"
+    """``<target key>/<model>-<variant>.json``; a name with odd characters is escaped."""
+    return root / safe_name(fingerprint.key) / _file_name(model, variant)
+
+
+def _file_name(model: str, variant: str) -> str:
+    return f"{safe_name(model)}-{parse_variant(variant)}.json"
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -95,9 +92,8 @@ def read(path: Path) -> Baseline | None:
 
 def other_targets(root: Path, model: str, variant: str) -> tuple[Fingerprint, ...]:
     """The targets that have a readable baseline for this; to explain why none fits."""
-    name = f"{safe_name(model)}-{safe_name(variant)}.json"
     found = []
-    for path in sorted(root.glob(f"*/{name}")):
+    for path in sorted(root.glob(f"*/{_file_name(model, variant)}")):
         with contextlib.suppress(BaselineError):
             baseline = read(path)
             if baseline is not None and (baseline.model, baseline.variant) == (model, variant):
@@ -176,7 +172,7 @@ def update(
         structures={**old.structures, **measured.structures},
         kernels={**old.kernels, **kernels},
         sessions=_with_session(old, measured),
-        speedup=measured.speedup or old.speedup,
+        speedup=_bounded(measured.speedup) or old.speedup,
         shares={**old.shares, **(measured.shares or {})},
         category_ns={**old.category_ns, **{arm: dict(p.category_ns) for arm, p in profiles}},
         operator_ns={**old.operator_ns, **{arm: operator_times(p) for arm, p in profiles}},
@@ -224,6 +220,13 @@ def operator_times(profile: Profile) -> dict[str, float]:
     for entry in profile.operators:
         times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.median_ns
     return times
+
+
+def _bounded(estimate: Estimate | None) -> Estimate | None:
+    """An estimate from too few pairs has no interval, and is not worth keeping."""
+    if estimate is None or not math.isfinite(estimate.high):
+        return None
+    return estimate
 
 
 def _with_session(old: Baseline, measured: Measured) -> tuple[Session, ...]:

@@ -25,7 +25,8 @@ COMMANDS: dict[str, str] = {
     "export": "turn a model into an ExecuTorch program for XNNPACK",
     "analyze": "where the time goes: categories, operators, SME2 coverage",
     "compare": "two ETDumps side by side: what became faster, what came and went",
-    "selfcheck": "Measure a program against itself: is this machine quiet enough to gate on?",
+    "bundle": "keep a runner and programs in one file, to measure against later",
+    "selfcheck": "measure a program against itself: is this machine quiet enough to gate on?",
 }
 
 EXIT_CODES = (

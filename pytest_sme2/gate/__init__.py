@@ -21,11 +21,18 @@ from pytest_sme2.gate.structure import (
     check_operators,
     operator_differences,
 )
-from pytest_sme2.gate.times import check_latency, check_load, check_share, check_speedup
+from pytest_sme2.gate.times import (
+    check_against,
+    check_latency,
+    check_load,
+    check_share,
+    check_speedup,
+)
 from pytest_sme2.results import Arm, Baseline, Check, Limits, Measured, Verdict
 
 __all__ = [
     "baseline_problem",
+    "check_against",
     "check_all",
     "check_coverage",
     "check_delegation",

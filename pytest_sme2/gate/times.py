@@ -16,6 +16,7 @@ from pytest_sme2.results import (
     Check,
     Limits,
     Measured,
+    Measurement,
     Outcome,
     Session,
     Spread,
@@ -185,6 +186,32 @@ def _student(probability: float, freedom: int) -> float:
     from scipy.stats import t
 
     return float(t.ppf(probability, freedom))
+
+
+def check_against(measurement: Measurement, limits: Limits) -> Check:
+    """Two programs or runtimes measured in interleaved pairs: the answer that needs no baseline."""
+    metric = f"latency against {measurement.reference}"
+    limit = limits.max_regression
+    interval = measurement.interval
+    decision = measurement.decision
+    if decision is not None and decision.threshold == limit:
+        verdict = decision.outcome
+    else:
+        verdict = Outcome.INCONCLUSIVE if interval is None else judge(*interval, limit)
+    change = measurement.ratio - 1
+    word = "slower" if change > 0 else "faster"
+    advice = " Measure longer (--budget)." if verdict is Outcome.INCONCLUSIVE else ""
+    return Check(
+        metric,
+        verdict,
+        f"{abs(change):.1%} {word} than {measurement.reference} over {len(measurement.pairs)} "
+        f"interleaved pairs.{advice}",
+        old=statistics.median(pair.reference_ns for pair in measurement.pairs),
+        new=statistics.median(pair.candidate_ns for pair in measurement.pairs),
+        unit="ns",
+        interval=interval,
+        limit=limit,
+    )
 
 
 def check_speedup(measured: Measured, baseline: Baseline | None, limits: Limits) -> Check:

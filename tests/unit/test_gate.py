@@ -1,0 +1,684 @@
+"""Every verdict of every check."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_sme2 import gate
+from pytest_sme2.errors import BaselineError
+from pytest_sme2.gate.times import session_interval
+from pytest_sme2.limits import default_limits
+from pytest_sme2.results import (
+    Arm,
+    Bounds,
+    Category,
+    Check,
+    Decision,
+    Estimate,
+    Evidence,
+    Fingerprint,
+    Limits,
+    Look,
+    Measurement,
+    Outcome,
+    PairSample,
+    Spread,
+    Tolerance,
+)
+from tests.gate_examples import (
+    CONV_OFF,
+    CONV_ON,
+    EMULATED,
+    KERNELS,
+    LINUX,
+    PORTABLE,
+    STRUCTURES,
+    TRANSPOSE,
+    agreement,
+    baseline,
+    census,
+    emulated,
+    measured,
+    medians,
+    session,
+    structure,
+)
+
+LIMITS = default_limits()
+
+
+def with_limits(**changes: object) -> Limits:
+    return dataclasses.replace(LIMITS, **changes)  # type: ignore[arg-type]
+
+
+def with_on(**counts: int) -> dict[Arm, object]:
+    """The structures of the example with other counts on the on arm."""
+    names = {"conv": CONV_ON, "slow": CONV_OFF, "transpose": TRANSPOSE, "portable": PORTABLE}
+    return {
+        Arm.ON: structure({names[key]: count for key, count in counts.items()}),
+        Arm.OFF: STRUCTURES[Arm.OFF],
+    }
+
+
+# --- combining ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "outcome"),
+    [
+        (["PASS", "PASS"], "PASS"),
+        (["PASS", "IMPROVED"], "IMPROVED"),
+        (["IMPROVED", "NO_BASELINE"], "NO_BASELINE"),
+        (["NO_BASELINE", "INCONCLUSIVE"], "INCONCLUSIVE"),
+        (["INCONCLUSIVE", "REGRESSED"], "REGRESSED"),
+        (["REGRESSED", "INVALID"], "INVALID"),
+        (["INVALID", "PASS", "REGRESSED", "IMPROVED"], "INVALID"),
+    ],
+)
+def test_the_gravest_verdict_decides(verdicts: list[str], outcome: str) -> None:
+    checks = [Check("x", Outcome(verdict), "") for verdict in verdicts]
+    for order in itertools.permutations(checks):
+        assert gate.combine(order) is Outcome(outcome)
+
+
+def test_no_check_is_no_pass() -> None:
+    with pytest.raises(ValueError, match="nothing to pass"):
+        gate.combine([])
+
+
+def test_verdict_names_what_it_is_about() -> None:
+    found = gate.verdict(measured(), [Check("x", Outcome.PASS, "")])
+    assert (found.model, found.variant, found.target) == ("toy_cnn", "fp16", "linux")
+    assert found.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (1.021, 1.03, Outcome.REGRESSED),
+        (1.02, 1.03, Outcome.INCONCLUSIVE),
+        (0.99, 1.02, Outcome.PASS),
+        (0.99, 1.0201, Outcome.INCONCLUSIVE),
+        (0.9, 0.979, Outcome.IMPROVED),
+        (0.9, 0.981, Outcome.PASS),
+    ],
+)
+def test_judging_an_interval(low: float, high: float, outcome: Outcome) -> None:
+    assert gate.judge(low, high, 0.02) is outcome
+
+
+# --- evidence -------------------------------------------------------------------------------------
+
+
+def test_evidence_verdicts() -> None:
+    assert gate.check_evidence(measured()).verdict is Outcome.PASS
+    wrong = Evidence(False, "The off run shows 4 SME2 operators.", 4, 4, 4)
+    found = gate.check_evidence(measured(evidence=wrong))
+    assert (found.verdict, found.message) == (Outcome.INVALID, wrong.message)
+    found = gate.check_evidence(measured(evidence=None))
+    assert found.verdict is Outcome.INVALID
+    assert "no SME2" in found.message
+
+
+def test_an_unusable_baseline_is_invalid() -> None:
+    found = gate.baseline_problem(BaselineError("x.json: of another target"))
+    assert (found.metric, found.verdict) == ("baseline", Outcome.INVALID)
+    assert "x.json" in found.message
+
+
+# --- latency and load -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "outcome"),
+    [
+        (10.0, Outcome.PASS),
+        (10.08, Outcome.PASS),
+        (10.2, Outcome.INCONCLUSIVE),
+        (10.5, Outcome.REGRESSED),
+        (9.5, Outcome.IMPROVED),
+        (9.9, Outcome.PASS),
+    ],
+)
+@pytest.mark.parametrize("arm", list(Arm))
+def test_latency_verdicts(milliseconds: float, outcome: Outcome, arm: Arm) -> None:
+    factor = 1 if arm is Arm.ON else 2
+    now = measured(medians_ns={arm: medians(milliseconds * factor)})
+    found = gate.check_latency(now, baseline(), LIMITS, arm)
+    assert found.verdict is outcome
+    assert found.metric == f"latency ({arm})"
+    assert found.old == pytest.approx(10e6 * factor, rel=1e-3)
+    assert found.new == pytest.approx(milliseconds * 1e6 * factor, rel=1e-3)
+    assert found.interval is not None
+    assert found.interval[0] < milliseconds / 10 < found.interval[1]
+    assert found.limit == 0.02
+
+
+def test_latency_speaks_for_the_on_arm_unless_only_off_ran() -> None:
+    assert gate.check_latency(measured(), baseline(), LIMITS).metric == "latency (on)"
+    now = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
+    assert gate.check_latency(now, baseline(), LIMITS).metric == "latency (off)"
+
+
+def test_the_limit_decides() -> None:
+    slower = measured(medians_ns={Arm.ON: medians(10.5)})
+    loose = gate.check_latency(slower, baseline(), with_limits(max_regression=0.1))
+    assert (loose.verdict, loose.limit) == (Outcome.PASS, 0.1)
+
+
+def test_latency_without_baseline_says_how_to_make_one() -> None:
+    for missing in (None, baseline(sessions=()), baseline(sessions=(session(1, threads=4),))):
+        found = gate.check_latency(measured(), missing, LIMITS)
+        assert found.verdict is Outcome.NO_BASELINE
+        assert "--update-baselines" in found.message
+
+
+def test_latency_of_another_target_is_never_compared() -> None:
+    other = baseline(fingerprint=Fingerprint("linux", (("cores", "8"), ("cpu", "Cortex-X5"))))
+    found = gate.check_latency(measured(), other, LIMITS)
+    assert found.verdict is Outcome.INVALID
+    assert "cpu 'Cortex-X5' there, 'Neoverse-V3' here" in found.message
+
+
+def test_emulated_times_are_never_compared() -> None:
+    now = emulated(medians_ns={Arm.ON: medians(10)})
+    for found in (
+        gate.check_latency(now, baseline(fingerprint=EMULATED), LIMITS),
+        gate.check_load(now, baseline(), LIMITS),
+        gate.check_speedup(now, baseline(), LIMITS),
+        gate.check_share(now, baseline(), LIMITS, Category.CONV),
+    ):
+        assert found.verdict is Outcome.INVALID
+        assert "mulated" in found.message
+    assert gate.check_memory(now, baseline(), LIMITS).verdict is Outcome.INVALID
+
+
+def test_what_was_not_measured_is_invalid() -> None:
+    now = measured(
+        medians_ns={}, loads_ns={}, speedup=None, shares={}, peak_bytes={}, pte_bytes=None
+    )
+    for found in (
+        gate.check_latency(now, baseline(), LIMITS),
+        gate.check_load(now, baseline(), LIMITS),
+        gate.check_speedup(now, baseline(), LIMITS),
+        gate.check_share(now, baseline(), LIMITS, Category.CONV),
+        gate.check_memory(now, baseline(), LIMITS),
+        gate.check_size(now, baseline(), LIMITS),
+    ):
+        assert found.verdict is Outcome.INVALID
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "outcome"),
+    [
+        (10.0, Outcome.PASS),
+        (10.5, Outcome.INCONCLUSIVE),
+        (11.5, Outcome.REGRESSED),
+        (9.5, Outcome.PASS),
+        (8.0, Outcome.IMPROVED),
+    ],
+)
+def test_one_session_alone_must_be_sure(milliseconds: float, outcome: Outcome) -> None:
+    provisional = baseline(sessions=(session(1),))
+    now = measured(medians_ns={Arm.ON: medians(milliseconds)})
+    found = gate.check_latency(now, provisional, LIMITS)
+    assert found.verdict is outcome
+    assert "provisional: 1 of 3 sessions" in found.message
+
+
+def test_sessions_that_differ_among_themselves_widen_the_interval() -> None:
+    new = medians(10)
+    calm = session_interval(new, [medians(ms) for ms in (9.99, 10.0, 10.01)])
+    rough = session_interval(new, [medians(ms) for ms in (9.7, 10.0, 10.3)])
+    assert rough[0] < calm[0] < 1 < calm[1] < rough[1]
+    many = session_interval(new, [medians(ms) for ms in (9.7, 10.0, 10.3) * 3])
+    assert rough[0] < many[0]
+
+
+def test_only_the_last_epoch_counts() -> None:
+    old = baseline(
+        sessions=(
+            *(session(n, 20, epoch=1) for n in (1, 2, 3)),
+            *(session(n, 10, epoch=2) for n in (4, 5, 6)),
+        )
+    )
+    assert gate.check_latency(measured(), old, LIMITS).verdict is Outcome.PASS
+
+
+def test_new_sessions_of_the_same_machine_rarely_alarm() -> None:
+    """Sessions that stray by 0.5 % and processes by 0.4 %: no more than 1 % false alarms."""
+    generator = random.Random(7)
+
+    def draw() -> tuple[float, ...]:
+        centre = 10e6 * math.exp(generator.gauss(0, 0.005))
+        return tuple(centre * math.exp(generator.gauss(0, 0.004)) for _ in range(10))
+
+    alarms = 0
+    for _ in range(400):
+        low, high = session_interval(draw(), [draw() for _ in range(4)])
+        alarms += gate.judge(low, high, 0.02) is Outcome.REGRESSED
+    assert alarms <= 4
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "outcome"),
+    [
+        (5.0, Outcome.PASS),
+        (6.2, Outcome.PASS),
+        (6.25, Outcome.INCONCLUSIVE),
+        (7.0, Outcome.REGRESSED),
+        (3.5, Outcome.IMPROVED),
+    ],
+)
+def test_load_verdicts(milliseconds: float, outcome: Outcome) -> None:
+    now = measured(loads_ns={Arm.ON: medians(milliseconds)})
+    found = gate.check_load(now, baseline(), LIMITS)
+    assert (found.metric, found.verdict) == ("load time (on)", outcome)
+    assert gate.check_load(now, None, LIMITS).verdict is Outcome.NO_BASELINE
+
+
+# --- speedup --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "least", "outcome"),
+    [
+        (1.9, 2.1, 1.8, Outcome.PASS),
+        (1.9, 2.1, 1.9, Outcome.PASS),
+        (1.9, 2.1, 2.0, Outcome.INCONCLUSIVE),
+        (1.9, 2.1, 2.1, Outcome.INCONCLUSIVE),
+        (1.9, 2.1, 2.2, Outcome.REGRESSED),
+        (0.0, math.inf, 1.0, Outcome.INCONCLUSIVE),
+        (0.99, 1.01, None, Outcome.PASS),
+        (0.9, 0.95, None, Outcome.REGRESSED),
+        (0.9, 1.01, None, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_speedup_verdicts(low: float, high: float, least: float | None, outcome: Outcome) -> None:
+    now = measured(speedup=Estimate(2.0, low, high, 0.99, 10))
+    found = gate.check_speedup(now, baseline(), with_limits(min_speedup=least))
+    assert found.verdict is outcome
+    assert found.old == 2.0
+    assert found.interval == (low, high)
+
+
+# --- A/B ------------------------------------------------------------------------------------------
+
+
+def measurement(low: float, high: float, decided: Outcome | None, at: float = 0.02) -> Measurement:
+    look = Look(10, 0.005, (low + high) / 2, (low, high), 0.5)
+    pair = PairSample(0, "A", 10e6, 10e6 * look.estimate, 0.0)
+    decision = None if decided is None else Decision(decided, at, (look,), 0.5)
+    return Measurement(
+        "executorch 1.5.0", "this", 0, 3, 10, 1, (pair,), (), decision, (look,), "clear",
+        0.003, 0.03, (), (), 1.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("decided", [Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED])
+def test_interleaved_pairs_keep_their_decision(decided: Outcome) -> None:
+    found = gate.check_against(measurement(1.01, 1.05, decided), LIMITS)
+    assert found.verdict is decided
+    assert found.metric == "latency against executorch 1.5.0"
+    assert found.old == 10e6
+    assert found.interval == (1.01, 1.05)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (1.03, 1.05, Outcome.REGRESSED),
+        (0.99, 1.01, Outcome.PASS),
+        (0.9, 0.95, Outcome.IMPROVED),
+        (1.0, 1.05, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_decision_about_another_limit_does_not_count(
+    low: float, high: float, outcome: Outcome
+) -> None:
+    for other in (measurement(low, high, None), measurement(low, high, Outcome.PASS, at=0.5)):
+        assert gate.check_against(other, LIMITS).verdict is outcome
+
+
+def test_too_few_pairs_are_inconclusive() -> None:
+    few = measurement(1.0, 1.0, None)
+    few = dataclasses.replace(few, looks=(dataclasses.replace(few.looks[0], interval=None),))
+    assert gate.check_against(few, LIMITS).verdict is Outcome.INCONCLUSIVE
+
+
+# --- shares ---------------------------------------------------------------------------------------
+
+
+def with_share(value: float, spread: float = 0.01) -> dict[Arm, dict[Category, Spread]]:
+    return {Arm.ON: {Category.DATA_MOVEMENT: Spread(value, value - spread, value + spread)}}
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (0.30, Outcome.PASS),
+        (0.34, Outcome.PASS),
+        (0.36, Outcome.INCONCLUSIVE),
+        (0.40, Outcome.REGRESSED),
+        (0.10, Outcome.PASS),
+    ],
+)
+def test_share_against_the_baseline(share: float, outcome: Outcome) -> None:
+    now = measured(shares=with_share(share))
+    found = gate.check_share(now, baseline(), LIMITS, Category.DATA_MOVEMENT)
+    assert found.verdict is outcome
+    assert found.metric == "share of DATA_MOVEMENT (on)"
+    assert (found.old, found.new) == (0.3, share)
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (0.30, Outcome.PASS),
+        (0.205, Outcome.PASS),
+        (0.195, Outcome.INCONCLUSIVE),
+        (0.18, Outcome.REGRESSED),
+        (0.355, Outcome.INCONCLUSIVE),
+        (0.37, Outcome.REGRESSED),
+    ],
+)
+def test_share_against_bounds(share: float, outcome: Outcome) -> None:
+    bounded = with_limits(shares={Category.DATA_MOVEMENT: Bounds(0.2, 0.35)})
+    now = measured(shares=with_share(share))
+    for known in (None, baseline()):
+        found = gate.check_share(now, known, bounded, Category.DATA_MOVEMENT)
+        assert found.verdict is outcome
+
+
+def test_share_without_baseline_or_from_elsewhere() -> None:
+    now = measured()
+    assert gate.check_share(now, None, LIMITS, Category.CONV).verdict is Outcome.NO_BASELINE
+    other = baseline(fingerprint=Fingerprint("mac", ()))
+    assert gate.check_share(now, other, LIMITS, Category.CONV).verdict is Outcome.INVALID
+
+
+# --- structure ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "outcome"),
+    [
+        ({"conv": 4, "transpose": 2}, Outcome.PASS),
+        ({"conv": 3, "slow": 1, "transpose": 2}, Outcome.REGRESSED),
+    ],
+)
+def test_coverage_against_the_baseline(counts: dict[str, int], outcome: Outcome) -> None:
+    found = gate.check_coverage(measured(structures=with_on(**counts)), baseline(), LIMITS)
+    assert found.verdict is outcome
+    assert found.old == 1.0
+
+
+def test_coverage_that_grew_is_an_improvement() -> None:
+    old = baseline(structures=with_on(conv=1, slow=3))
+    found = gate.check_coverage(measured(), old, LIMITS)
+    assert (found.verdict, found.old, found.new) == (Outcome.IMPROVED, 0.25, 1.0)
+
+
+def test_coverage_against_the_least_asked_for() -> None:
+    half = measured(structures=with_on(conv=2, slow=2))
+    asked = with_limits(min_coverage=0.9)
+    found = gate.check_coverage(half, None, asked)
+    assert (found.verdict, found.limit) == (Outcome.REGRESSED, 0.9)
+    assert "2 of 4" in found.message
+    assert gate.check_coverage(measured(), None, asked).verdict is Outcome.PASS
+    exactly = with_limits(min_coverage=0.5)
+    assert gate.check_coverage(half, None, exactly).verdict is Outcome.PASS
+
+
+def test_coverage_of_nothing() -> None:
+    assert gate.check_coverage(measured(), None, LIMITS).verdict is Outcome.NO_BASELINE
+    none = measured(structures=with_on(transpose=2))
+    assert gate.check_coverage(none, None, LIMITS).verdict is Outcome.PASS
+    off_only = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
+    assert gate.check_coverage(off_only, baseline(), LIMITS).verdict is Outcome.INVALID
+
+
+@pytest.mark.parametrize(
+    ("counts", "outcome", "lines"),
+    [
+        ({"conv": 4, "transpose": 2}, Outcome.PASS, ()),
+        ({"conv": 4, "transpose": 4}, Outcome.REGRESSED, (f"+2 {TRANSPOSE}",)),
+        ({"conv": 4, "transpose": 1}, Outcome.IMPROVED, (f"-1 {TRANSPOSE}",)),
+        ({"conv": 4}, Outcome.IMPROVED, (f"-2 {TRANSPOSE}",)),
+        (
+            {"conv": 3, "slow": 1, "transpose": 2},
+            Outcome.REGRESSED,
+            (f"+1 {CONV_OFF}", f"-1 {CONV_ON}"),
+        ),
+        (
+            {"conv": 3, "portable": 1, "transpose": 2},
+            Outcome.REGRESSED,
+            (f"+1 {PORTABLE}", f"-1 {CONV_ON}"),
+        ),
+        ({"conv": 5, "transpose": 2}, Outcome.REGRESSED, (f"+1 {CONV_ON}",)),
+    ],
+)
+def test_operators_are_compared_exactly(
+    counts: dict[str, int], outcome: Outcome, lines: tuple[str, ...]
+) -> None:
+    found = gate.check_operators(measured(structures=with_on(**counts)), baseline())
+    assert found.verdict is outcome
+    assert len(found.details) == len(lines)
+    for line, start in zip(found.details, lines, strict=True):
+        assert line.startswith(start)
+    assert found.new == sum(counts.values())
+
+
+def test_work_that_moved_to_sme2_is_an_improvement() -> None:
+    old = baseline(structures=with_on(conv=1, slow=3, transpose=2))
+    assert gate.check_operators(measured(), old).verdict is Outcome.IMPROVED
+    # …but not if there is more of it than before.
+    old = baseline(structures=with_on(conv=1, slow=2, transpose=2))
+    assert gate.check_operators(measured(), old).verdict is Outcome.REGRESSED
+
+
+def test_operators_on_any_machine() -> None:
+    here = emulated(structures=with_on(conv=4, transpose=3))
+    assert gate.check_operators(here, baseline()).verdict is Outcome.REGRESSED
+    assert gate.check_operators(here, None).verdict is Outcome.NO_BASELINE
+    off_only = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
+    assert gate.check_operators(off_only, baseline(), Arm.ON).verdict is Outcome.INVALID
+    assert gate.check_operators(off_only, baseline()).metric == "operators (off)"
+
+
+def test_another_executorch_is_named_as_the_likely_reason() -> None:
+    now = measured(structures=with_on(conv=4, transpose=3), versions={"executorch": "1.6.0"})
+    found = gate.check_operators(now, baseline())
+    assert "made with executorch 1.5.1, this is 1.6.0" in found.message
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        (0, 0, Outcome.PASS),
+        (1, 1, Outcome.PASS),
+        (0, 1, Outcome.REGRESSED),
+        (2, 1, Outcome.IMPROVED),
+    ],
+)
+def test_delegation(before: int, after: int, outcome: Outcome) -> None:
+    def counts(portable: int) -> dict[str, int]:
+        return {"conv": 4, **({"portable": portable} if portable else {})}
+
+    old = baseline(structures=with_on(**counts(before)))
+    found = gate.check_delegation(measured(structures=with_on(**counts(after))), old)
+    assert (found.verdict, found.old, found.new) == (outcome, before, after)
+    assert any(PORTABLE in line for line in found.details) == (before != after)
+
+
+def test_delegation_of_another_operator() -> None:
+    old = baseline(structures={Arm.ON: structure({"aten::a": 1})})
+    now = measured(structures={Arm.ON: structure({"aten::b": 1})})
+    found = gate.check_delegation(now, old)
+    assert found.verdict is Outcome.REGRESSED
+    assert [line.split(" (")[0] for line in found.details] == ["+1 aten::b", "-1 aten::a"]
+    assert gate.check_delegation(now, None).verdict is Outcome.NO_BASELINE
+    assert gate.check_delegation(now, old, Arm.OFF).verdict is Outcome.INVALID
+
+
+@pytest.mark.parametrize(
+    ("names", "outcome"),
+    [
+        (("kai_matmul_sme2_mopa", "xnn_x16_transpose_neon"), Outcome.PASS),
+        (("xnn_f16_gemm_neon", "xnn_x16_transpose_neon"), Outcome.REGRESSED),
+        (("kai_matmul_sme2_mopa", "kai_dot_sme2", "xnn_x16_transpose_neon"), Outcome.IMPROVED),
+        (("kai_matmul_sme2_mopa",), Outcome.REGRESSED),
+    ],
+)
+def test_kernels(names: tuple[str, ...], outcome: Outcome) -> None:
+    now = emulated(kernels={Arm.ON: census(Arm.ON, *names)})
+    found = gate.check_kernels(now, baseline())
+    assert found.verdict is outcome
+    changed = {*names} ^ {kernel.name for kernel in KERNELS[Arm.ON].kernels}
+    assert {line.split()[1] for line in found.details} == changed
+
+
+def test_kernels_that_are_not_known() -> None:
+    assert gate.check_kernels(measured(kernels={}), baseline()).verdict is Outcome.INVALID
+    assert gate.check_kernels(measured(), baseline(kernels={})).verdict is Outcome.NO_BASELINE
+    logged = measured(kernels={Arm.ON: census(Arm.ON, "a", source="xnnpack-log")})
+    found = gate.check_kernels(logged, baseline())
+    assert found.verdict is Outcome.NO_BASELINE
+    assert "xnnpack-log" in found.message
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "outcome"),
+    [(50, Outcome.PASS), (54, Outcome.PASS), (56, Outcome.REGRESSED), (40, Outcome.IMPROVED)],
+)
+def test_memory_verdicts(megabytes: int, outcome: Outcome) -> None:
+    now = measured(peak_bytes={Arm.ON: megabytes * 10**6})
+    found = gate.check_memory(now, baseline(), LIMITS)
+    assert (found.verdict, found.old, found.unit) == (outcome, 50e6, "bytes")
+    assert gate.check_memory(now, None, LIMITS).verdict is Outcome.NO_BASELINE
+    other = baseline(fingerprint=Fingerprint("mac", ()))
+    assert gate.check_memory(now, other, LIMITS).verdict is Outcome.INVALID
+
+
+def test_memory_against_the_most_allowed() -> None:
+    now = measured()
+    tight, wide = with_limits(max_memory_bytes=49_999_999), with_limits(max_memory_bytes=50_000_000)
+    assert gate.check_memory(now, baseline(), tight).verdict is Outcome.REGRESSED
+    assert gate.check_memory(now, None, wide).verdict is Outcome.PASS
+    assert gate.check_memory(now, baseline(), wide).verdict is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("size", "outcome"),
+    [
+        (100_000, Outcome.PASS),
+        (101_000, Outcome.PASS),
+        (101_001, Outcome.REGRESSED),
+        (99_009, Outcome.IMPROVED),
+    ],
+)
+def test_size_verdicts(size: int, outcome: Outcome) -> None:
+    now = emulated(pte_bytes=size)
+    assert gate.check_size(now, baseline(), LIMITS).verdict is outcome
+    assert gate.check_size(now, None, LIMITS).verdict is Outcome.NO_BASELINE
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("against", ["off", "reference"])
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, Outcome.PASS),
+        ({"identical": True, "sqnr_db": None, "max_rel": 0.0}, Outcome.PASS),
+        ({"max_rel": 0.2}, Outcome.REGRESSED),
+        ({"sqnr_db": 20.0}, Outcome.REGRESSED),
+        ({"has_nan": True}, Outcome.REGRESSED),
+        ({"identical": True, "has_nan": True}, Outcome.REGRESSED),
+    ],
+)
+def test_output_verdicts(against: str, changes: dict[str, object], outcome: Outcome) -> None:
+    now = emulated(agreements=(agreement(against=against, **changes),))
+    found = gate.check_outputs(now, LIMITS, against)
+    assert (found.metric, found.verdict) == (f"outputs against {against}", outcome)
+
+
+def test_outputs_use_the_tolerance_of_the_precision() -> None:
+    close = agreement(max_rel=1e-3, sqnr_db=60.0)
+    for variant, outcome in (("fp16@256", Outcome.PASS), ("fp32", Outcome.REGRESSED)):
+        now = measured(variant=variant, agreements=(close,))
+        assert gate.check_outputs(now, LIMITS, "off").verdict is outcome
+    own = with_limits(on_off_tolerances={"fp16": Tolerance(max_abs=1e-9)})
+    assert gate.check_outputs(measured(), own, "off").verdict is Outcome.REGRESSED
+    assert gate.check_outputs(measured(), Limits(), "off").verdict is Outcome.INVALID
+
+
+def test_nan_fails_even_where_nothing_was_compared() -> None:
+    now = measured(agreements=(), nan_arms=(Arm.OFF,))
+    found = gate.check_outputs(now, LIMITS, "reference")
+    assert found.verdict is Outcome.REGRESSED
+    assert "NaN (SME2 off)" in found.message
+    nothing = gate.check_outputs(measured(agreements=()), LIMITS, "reference")
+    assert nothing.verdict is Outcome.INVALID
+
+
+# --- all together ---------------------------------------------------------------------------------
+
+
+def test_all_checks_of_a_healthy_run_pass() -> None:
+    checks = gate.check_all(measured(), baseline(), LIMITS)
+    assert {check.verdict for check in checks} == {Outcome.PASS}
+    metrics = [check.metric for check in checks]
+    assert len(set(metrics)) == len(metrics)
+    assert {"evidence", "latency (on)", "latency (off)", "speedup", "program size"} <= {*metrics}
+
+
+def test_the_emulator_is_only_asked_what_it_can_vouch_for() -> None:
+    checks = gate.check_all(emulated(), baseline(fingerprint=EMULATED, sessions=()), LIMITS)
+    assert {check.verdict for check in checks} == {Outcome.PASS}
+    assert not [c for c in checks if c.metric.startswith(("latency", "load", "share", "speedup"))]
+    assert any(check.metric == "kernels (on)" for check in checks)
+
+
+def test_a_machine_without_sme2_is_not_asked_about_it() -> None:
+    now = measured(
+        structures={Arm.OFF: STRUCTURES[Arm.OFF]},
+        kernels={},
+        medians_ns={Arm.OFF: medians(20)},
+        loads_ns={},
+        peak_bytes={},
+        shares={},
+        speedup=None,
+        evidence=None,
+        agreements=(),
+        fingerprint=LINUX,
+    )
+    checks = gate.check_all(now, baseline(), LIMITS)
+    assert gate.combine(checks) is Outcome.PASS
+    assert {check.metric for check in checks} == {
+        "operators (off)", "portable operators (off)", "program size", "latency (off)",
+    }  # fmt: skip
+
+
+@given(
+    st.floats(1e-3, 1e3), st.floats(1.0, 1.5), st.floats(0, 1.0),
+)  # fmt: skip
+def test_an_interval_gets_one_verdict_and_more_tolerance_never_hurts(
+    low: float, width: float, limit: float
+) -> None:
+    order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.PASS)
+    verdict = gate.judge(low, low * width, limit)
+    looser = gate.judge(low, low * width, limit + 0.1)
+    if Outcome.IMPROVED not in (verdict, looser):
+        assert order.index(looser) >= order.index(verdict)
