@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "kernels": "show which kernels a model runs on, with SME2 on and off",
     "models": "list the models that were found, and what is wrong with those that were not",
     "export": "turn a model into an ExecuTorch program for XNNPACK",
+    "run": "run a model with SME2 on and off, and show the evidence",
     "analyze": "where the time goes: categories, operators, SME2 coverage",
     "compare": "two ETDumps side by side: what became faster, what came and went",
     "bundle": "keep a runner and programs in one file, to measure against later",

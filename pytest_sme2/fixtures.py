@@ -105,6 +105,32 @@ def sme2_gate(
         from pytest_sme2.plugin import CHECKS
 
         request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), gate.checks)
+        for name, value in junit_properties(gate):
+            request.node.user_properties.append((name, value))
+
+
+def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
+    """What a test management system should know about the case, as text."""
+    import statistics
+
+    measured = gate.measured
+    yield "sme2.model", measured.model
+    yield "sme2.variant", measured.variant
+    yield "sme2.device", measured.fingerprint.target
+    for check in gate.checks:
+        yield f"sme2.verdict.{check.metric}", str(check.verdict)
+    coverage = measured.coverage
+    if coverage is not None:
+        yield "sme2.coverage", f"{coverage.sme2_operators}/{coverage.matrix_operators}"
+    for arm, medians in (measured.medians_ns or {}).items():
+        yield f"sme2.latency_{arm}_ms", f"{statistics.median(medians) / 1e6:.6g}"
+    if measured.speedup is not None:
+        yield "sme2.speedup", f"{measured.speedup.value:.4g}"
+
+
+@pytest.fixture
+def sme2_benchmark() -> None:
+    """Device timings for pytest-benchmark; nothing where that plugin is not installed."""
 
 
 def _conclude(

@@ -31,6 +31,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
@@ -46,6 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # Bad values are refused before anything is collected.
     options.read_settings(config)
     config.pluginmanager.register(fixtures, "sme2-fixtures")
+    if config.pluginmanager.hasplugin("benchmark"):
+        from pytest_sme2 import benchmarking
+
+        config.pluginmanager.register(benchmarking, "sme2-benchmarking")
+    if getattr(config.option, "dist", "no") == "load" and options.anything_chosen(config):
+        # One case stays on one worker: its runs are made once and never compete.
+        config.option.dist = "loadgroup"
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collector(config), "sme2-collector")
 
@@ -90,7 +98,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
     except UsageError as error:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
-    # One case stays on one worker: its runs are made once and never compete with each other.
     parameters = [
         pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.id)) for case in cases
     ]

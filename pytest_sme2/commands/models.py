@@ -36,11 +36,15 @@ def add_folder_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def model_folders(arguments: argparse.Namespace) -> tuple[Path, ...]:
+    """The folders that were named, else the default one where it exists."""
+    if arguments.models_folder is not None:
+        return tuple(arguments.models_folder)
+    return (DEFAULT_FOLDER,) if DEFAULT_FOLDER.is_dir() else ()
+
+
 def registry_of(arguments: argparse.Namespace) -> Registry:
-    folders = arguments.models_folder
-    if folders is None:
-        folders = [DEFAULT_FOLDER] if DEFAULT_FOLDER.is_dir() else []
-    return discover(folders)
+    return discover(model_folders(arguments))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,116 @@
+"""``sme2 run``: one model on one device with SME2 on and off, with the evidence."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from pytest_sme2.commands.models import add_folder_argument, model_folders
+from pytest_sme2.errors import EvidenceError
+from pytest_sme2.progress import clear_line, terminal_line
+from pytest_sme2.results import Measured
+from pytest_sme2.session import Case, Session
+from pytest_sme2.settings import (
+    DEVICES,
+    PRECISIONS,
+    Settings,
+    parse_budget,
+    parse_device,
+    parse_threads,
+    parse_variant,
+)
+
+EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a model's name; `sme2 models` lists them")
+    parser.add_argument(
+        "--variant",
+        default="fp32",
+        help=f"{', '.join(PRECISIONS)}; an input size may follow, as in fp16@256 (default: fp32)",
+    )
+    parser.add_argument("--device", default="auto", help=f"{', '.join(DEVICES)} (default: auto)")
+    parser.add_argument("--threads", default="1", metavar="N", help="default: 1")
+    parser.add_argument("--budget", default="30s", metavar="TIME", help="for timing; default: 30s")
+    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="a state dict; else random")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory: sme2-out")
+    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+    add_folder_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    say = terminal_line(sys.stderr)
+    session = Session(
+        Settings(
+            device=parse_device(arguments.device),
+            model_folders=model_folders(arguments),
+            threads=parse_threads(arguments.threads)[:1],
+            out=arguments.out,
+            qemu=arguments.qemu,
+            weights=arguments.weights,
+            budget_seconds=parse_budget(arguments.budget),
+        ),
+        say,
+    )
+    variant = parse_variant(arguments.variant)
+    entry = session.registry.get(arguments.model)
+    case = Case(entry.name, variant, session.settings.threads[0], entry)
+    try:
+        measured = session.measured(case, timed=session.target.capabilities().timing)
+        folder = session.keep(case, measured, ())
+    finally:
+        clear_line(sys.stderr)
+        session.close()
+    if arguments.json:
+        from pytest_sme2.rundir import METRICS
+
+        print(json.dumps(json.loads((folder / METRICS).read_text("utf-8")), indent=2))
+    else:
+        print("\n".join(_lines(session, case, measured, folder)))
+    if measured.evidence is not None and not measured.evidence.valid:
+        raise EvidenceError(measured.evidence.message)
+    return 0
+
+
+def _lines(session: Session, case: Case, measured: Measured, folder: Path) -> list[str]:
+    able = session.target.capabilities()
+    lines = [f"{case.id} on {session.target.name}, weights: {measured.weights}"]
+    if measured.evidence is not None:
+        lines.append(f"evidence   {measured.evidence.message}")
+    elif not able.sme2:
+        lines.append(f"no SME2    {able.reason} Only the off arm was run.")
+    for arm in session.arms:
+        structure = measured.structures[arm]
+        lines.append(
+            f"SME2 {arm:<4}  {structure.sme2} of {structure.matrix} matrix operators on SME2 "
+            f"kernels, {structure.total} operators in all"
+        )
+        if arm in measured.kernels:
+            names = [kernel.name for kernel in measured.kernels[arm].kernels]
+            families = [str(kernel.family) for kernel in measured.kernels[arm].kernels]
+            counts = {family: families.count(family) for family in dict.fromkeys(families)}
+            told = ", ".join(f"{count} {family}" for family, count in counts.items())
+            lines.append(f"           {len(names)} kernels ran: {told}")
+        medians = (measured.medians_ns or {}).get(arm)
+        if medians:
+            lines.append(
+                f"           median {statistics.median(medians) / 1e6:.3f} ms "
+                f"over {len(medians)} processes"
+            )
+    if measured.speedup is not None:
+        found = measured.speedup
+        lines.append(f"speedup    {found.value:.2f}x [{found.low:.2f}, {found.high:.2f}]")
+    if not able.timing:
+        lines.append(f"no timing  {able.reason}")
+    for entry in measured.agreements:
+        other = "SME2 off" if entry.against == "off" else "the eager model"
+        told = "identical" if entry.identical else f"largest error {entry.max_abs:.2g}"
+        lines.append(f"output {entry.index}   SME2 {entry.arm} against {other}: {told}")
+    lines.append(f"files      {folder}")
+    return lines
+
