@@ -143,12 +143,15 @@ class PairRunner(Runner):
 def _executions(etdump: Path) -> tuple[int, ...]:
     """How long each Method::execute took, in the order they ran, in nanoseconds."""
     columns = read_etdump(etdump)
-    wanted = [index for index, name in enumerate(columns.names) if name == _EXECUTE]
-    return tuple(
-        int(end) - int(start)
-        for name, start, end in zip(columns.name, columns.start, columns.end, strict=True)
-        if int(name) in wanted
+    if _EXECUTE not in columns.names:
+        return ()
+    # A delegate may give its events any name it likes.
+    rows = (
+        (columns.name == columns.names.index(_EXECUTE))
+        & (columns.delegate_id == -1)
+        & (columns.delegate_name == -1)
     )
+    return tuple(int(value) for value in columns.end[rows] - columns.start[rows])
 
 
 def _read_log(log: Path) -> tuple[int | None, tuple[int, ...]]:
