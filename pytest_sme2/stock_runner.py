@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import signal
 import statistics
 import struct
 import tempfile
@@ -30,7 +31,8 @@ _EXECUTE = "Method::execute"
 _LOADED = re.compile(r"Model loaded in (\d+(?:\.\d+)?) ms")
 _ITERATION = re.compile(r"Iteration \d+ of \d+: (\d+(?:\.\d+)?) ms")
 _UNKNOWN_FLAG = re.compile(r"unknown command line flag '([^']*)'")
-_ABORTED = 134
+# As a process that ended itself is seen here, and through a shell.
+_ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)
 
 _ELF_MACHINES = {183: LINUX_AARCH64, 62: LINUX_X86_64}
 _ANDROID_LOADER = b"/system/bin/linker64\0"
@@ -88,9 +90,9 @@ class PairRunner(Runner):
                 f"this executor_runner does not know the flag --{unknown[1]}; build it from "
                 "ExecuTorch 1.3 or newer with `sme2 build`"
             )
-        if returncode == _ABORTED:
-            fatal = [line for line in stderr.splitlines() if line.startswith("F ")]
-            return fatal[-1] if fatal else "it gave up (SIGABRT)"
+        if returncode in _ABORTED:
+            fatal = [line.strip() for line in stderr.splitlines() if line.startswith("F ")]
+            return f"it gave up (SIGABRT): {fatal[-1]}" if fatal else "it gave up (SIGABRT)"
         return None
 
     def read_result(

@@ -181,13 +181,13 @@ def describe_failure(finished: Finished, runner: Runner, request: RunRequest) ->
         )
     if finished.returncode == 0:
         return None
+    told = runner.explain(finished.returncode, finished.stderr)
+    if told is not None:
+        return f"{told}."
     last = next((line for line in reversed(finished.stderr.splitlines()) if line.strip()), "")
     if finished.returncode < 0:
         number = -finished.returncode
         text = _SIGNALS.get(number, f"it was ended by signal {number}")
         return f"{text}." if not last else f"{text}; its last words: {last}"
-    told = runner.explain(finished.returncode, finished.stderr)
-    if told is not None:
-        return f"{told}."
     said = f"; its last words: {last}" if last else ""
     return f"it ended with exit code {finished.returncode}{said}"

@@ -132,14 +132,15 @@ def test_a_comma_in_an_inputs_name_is_refused(pair: PairRunner) -> None:
     ("code", "stderr", "expected"),
     [
         (1, "ERROR: unknown command line flag 'cpu_threads'", "does not know the flag --cpu_thre"),
-        (134, "I x\nF 00 executorch:m.cpp:1] assert failed: no\n", "F 00 executorch:m.cpp:1] ass"),
+        (134, "I x\nF 00 executorch:m.cpp:1] assert failed: no\n", "(SIGABRT): F 00 executorch"),
+        (-6, "F 00 executorch:m.cpp:1] no\nqemu: uncaught target signal 6\n", "m.cpp:1] no"),
         (134, "", "it gave up"),
     ],
 )
 def test_failures_are_explained(pair: PairRunner, code: int, stderr: str, expected: str) -> None:
     said = pair.explain(code, stderr)
     assert said is not None
-    assert said.startswith(expected) or expected in said
+    assert expected in said
 
 
 def test_what_it_does_not_know_it_does_not_explain(pair: PairRunner) -> None:
