@@ -143,7 +143,9 @@ class Sme2Runner(Runner):
 
     def files(self, arm: Arm) -> tuple[Path, ...]:
         return tuple(
-            path for path in sorted(self.folder.iterdir()) if path.name != _RECORD and path.is_file()
+            path
+            for path in sorted(self.folder.iterdir())
+            if path.name != _RECORD and path.is_file()
         )
 
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:

@@ -36,6 +36,12 @@ WHEEL_TAGS = {
 # What of the wheel a C++ program needs; the rest is Python.
 _SDK_FOLDERS = ("include", "lib", "share")
 _DOWNLOAD_SECONDS = 900.0
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_PIP_ENVIRONMENT = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"),
+    *_PROXIES,
+    *(name.upper() for name in _PROXIES),
+)
 
 
 def installed_version() -> str | None:
@@ -127,12 +133,7 @@ def _download_wheel(platform: str, version: str, folder: Path) -> Path:
         wanted,
     ]
     # pip's own settings decide where it downloads from.
-    environment = whitelisted_environment(
-        ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
-        + tuple(f"{name}_{end}" for name in ("http", "https", "no", "all") for end in ("proxy",))
-        + tuple(f"{name}_PROXY" for name in ("HTTP", "HTTPS", "NO", "ALL")),
-        prefixes=("PIP_",),
-    )
+    environment = whitelisted_environment(_PIP_ENVIRONMENT, prefixes=("PIP_",))
     finished = run_process(arguments, timeout_seconds=_DOWNLOAD_SECONDS, environment=environment)
     if "No module named pip" in finished.stderr:
         raise BuildError(

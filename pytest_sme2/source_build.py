@@ -13,10 +13,7 @@ import platform as host_platform
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +21,10 @@ from pathlib import Path
 from pytest_sme2.elf import read_elf
 from pytest_sme2.errors import BuildError, ElfError, UsageError
 from pytest_sme2.kernels import family_of, is_microkernel
+from pytest_sme2.processes import run_process, whitelisted_environment
 from pytest_sme2.results import Arm, KernelFamily
 from pytest_sme2.settings import cache_folder, one_of
+from pytest_sme2.toolchain import find_cmake, find_ninja
 
 PLATFORMS = ("mac", "linux", "android")
 VARIANTS = ("timing", "xnnlog")
@@ -44,10 +43,10 @@ LOG = "sme2-build.log"
 _NEEDED_SUBMODULES = re.compile(
     r"backends/xnnpack/third-party/.+|third-party/(?:flatbuffers|flatcc|gflags|json)"
 )
+# What compilers on a Mac, ccache, and a download while configuring need.
 _PASSED_ON = (
-    *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SDKROOT", "DEVELOPER_DIR", "CCACHE_DIR"),
+    *("SDKROOT", "DEVELOPER_DIR", "CCACHE_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
 
 
@@ -130,20 +129,22 @@ def parse_option(value: str) -> tuple[str, str]:
 
 
 def find_tools(environment: Mapping[str, str] = os.environ) -> Tools:
-    """The build tools: those beside this Python first, because pip put them there for us."""
-    path = os.pathsep.join([sysconfig.get_path("scripts"), environment.get("PATH", "")])
+    """The build tools: CMake and Ninja as for our own runner, the compiler as the user has it."""
 
     def find(*names: str) -> Path | None:
-        for name in names:
-            found = shutil.which(name, path=path)
-            if found:
-                return Path(found)
-        return None
+        found = filter(None, map(shutil.which, names))
+        return next(map(Path, found), None)
+
+    def packaged(find_it: Callable[[], str], name: str) -> Path | None:
+        try:
+            return Path(find_it())
+        except BuildError:
+            return find(name)
 
     chosen = environment.get("CXX")
     return Tools(
-        cmake=find("cmake"),
-        ninja=find("ninja"),
+        cmake=packaged(find_cmake, "cmake"),
+        ninja=packaged(find_ninja, "ninja"),
         compiler=find(chosen) if chosen else find("clang++", "c++", "g++"),
         ccache=find("ccache"),
     )
@@ -469,18 +470,10 @@ def _check_disk(request: SourceBuild) -> list[str]:
 
 def _output(command: Sequence[str]) -> str:
     try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
+        finished = run_process(command, timeout_seconds=60, environment=_environment())
+    except OSError:
         return ""
+    return finished.stdout
 
 
 def _version(text: str, pattern: str) -> tuple[int, int] | None:
@@ -493,7 +486,7 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return whitelisted_environment(_PASSED_ON)
 
 
 # --- The build ------------------------------------------------------------------------------------
@@ -535,16 +528,20 @@ def _build_step(
     with log.open("wb") as file:
         for what, command in (("configuring", step.configure), ("compiling", step.build)):
             progress(f"{what} {step.binary} (log: {log})")
-            code = _run(command, file.fileno(), timeout_seconds)
-            if code is None:
+            finished = run_process(
+                command, timeout_seconds=timeout_seconds, environment=_environment(), stdout=file
+            )
+            file.write(finished.stderr.encode())
+            file.flush()
+            if finished.timed_out:
                 raise BuildError(
                     f"{what} the SME2 {step.arm} runner took over {timeout_seconds:.0f} s and was "
                     f"ended. See {log}."
                 )
-            if code != 0:
+            if finished.returncode != 0:
                 raise BuildError(
-                    f"{what} the SME2 {step.arm} runner failed with exit code {code}: "
-                    f"{_first_error(log)} See {log}."
+                    f"{what} the SME2 {step.arm} runner failed with exit code "
+                    f"{finished.returncode}: {_first_error(log)} See {log}."
                 )
     if not step.binary.is_file():
         raise BuildError(
@@ -558,26 +555,6 @@ def _build_step(
         json.dumps({**record, "configure": list(step.configure)}, indent=2) + "\n"
     )
     return Built(step.arm, step.binary, families)
-
-
-def _run(command: Sequence[str], log: int, timeout_seconds: float) -> int | None:
-    """The exit code, None when time ran out; the whole process group ends with us."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=_environment(),
-        start_new_session=True,
-    )
-    try:
-        return process.wait(timeout=timeout_seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _first_error(log: Path) -> str:

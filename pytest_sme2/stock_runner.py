@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import signal
 import statistics
 import struct
 import tempfile
@@ -30,7 +31,8 @@ _EXECUTE = "Method::execute"
 _LOADED = re.compile(r"Model loaded in (\d+(?:\.\d+)?) ms")
 _ITERATION = re.compile(r"Iteration \d+ of \d+: (\d+(?:\.\d+)?) ms")
 _UNKNOWN_FLAG = re.compile(r"unknown command line flag '([^']*)'")
-_ABORTED = 134
+# As a process that ended itself is seen here, and through a shell.
+_ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)
 
 _ELF_MACHINES = {183: LINUX_AARCH64, 62: LINUX_X86_64}
 _ANDROID_LOADER = b"/system/bin/linker64\0"
@@ -88,9 +90,9 @@ class PairRunner(Runner):
                 f"this executor_runner does not know the flag --{unknown[1]}; build it from "
                 "ExecuTorch 1.3 or newer with `sme2 build`"
             )
-        if returncode == _ABORTED:
-            fatal = [line for line in stderr.splitlines() if line.startswith("F ")]
-            return fatal[-1] if fatal else "it gave up (SIGABRT)"
+        if returncode in _ABORTED:
+            fatal = [line.strip() for line in stderr.splitlines() if line.startswith("F ")]
+            return f"it gave up (SIGABRT): {fatal[-1]}" if fatal else "it gave up (SIGABRT)"
         return None
 
     def read_result(
@@ -143,12 +145,15 @@ class PairRunner(Runner):
 def _executions(etdump: Path) -> tuple[int, ...]:
     """How long each Method::execute took, in the order they ran, in nanoseconds."""
     columns = read_etdump(etdump)
-    wanted = [index for index, name in enumerate(columns.names) if name == _EXECUTE]
-    return tuple(
-        int(end) - int(start)
-        for name, start, end in zip(columns.name, columns.start, columns.end, strict=True)
-        if int(name) in wanted
+    if _EXECUTE not in columns.names:
+        return ()
+    # A delegate may give its events any name it likes.
+    rows = (
+        (columns.name == columns.names.index(_EXECUTE))
+        & (columns.delegate_id == -1)
+        & (columns.delegate_name == -1)
     )
+    return tuple(int(value) for value in columns.end[rows] - columns.start[rows])
 
 
 def _read_log(log: Path) -> tuple[int | None, tuple[int, ...]]:

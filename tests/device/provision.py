@@ -84,7 +84,9 @@ def stock_request(folder: Path, variant: str = "timing") -> SourceBuild:
 def build_stock_pair(request: SourceBuild) -> dict[Arm, Path]:
     """Build it and lay the libraries beside it, as they lie beside a runner for a device."""
     tools = find_tools()
-    assert check(request, tools) == ()
+    problems = check(request, tools)
+    if problems:
+        pytest.fail("\n".join(problems))
     built: tuple[Built, ...] = build(request, tools)
     libraries = [path for path in runner().files(Arm.ON) if ".so" in path.name]
     for side in built:
