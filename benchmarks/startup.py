@@ -34,7 +34,16 @@ def one_start(arguments: list[str], folder: str) -> float:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     begin = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+        ],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -56,7 +65,7 @@ def main() -> int:
     order = random.Random(arguments.seed)
     samples: dict[str, list[float]] = {name: [] for name in ARMS}
     with tempfile.TemporaryDirectory() as folder:
-        for name, words in ARMS.items():
+        for words in ARMS.values():
             one_start(words, folder)
         for _ in range(arguments.rounds):
             for name in order.sample(list(ARMS), len(ARMS)):
@@ -69,7 +78,9 @@ def main() -> int:
     print("|---|---:|---:|")
     for name, value in medians.items():
         print(f"| {name} | {value:.1f} | {value - alone:+.1f} |")
-    print(f"\npytest-sme2 costs {ours:.1f} ms, {ours / peer:.2f} of pytest-benchmark's {peer:.1f} ms")
+    print(
+        f"\npytest-sme2 costs {ours:.1f} ms, {ours / peer:.2f} of pytest-benchmark's {peer:.1f} ms"
+    )
     if arguments.json:
         arguments.json.write_text(
             json.dumps({"medians_ms": medians, "ratio": ours / peer, "samples": samples}, indent=1)

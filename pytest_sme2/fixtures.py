@@ -152,4 +152,3 @@ def _conclude(
     missing = [check for check in checks if check.verdict is Outcome.NO_BASELINE]
     if missing and len(missing) == len(checks) and not updating:
         pytest.skip(f"NO_BASELINE: {summarize(missing[0])}")
-

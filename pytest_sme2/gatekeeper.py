@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_sme2 import gate
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.results import Baseline, Check, Limits, Measured, Outcome
-from pytest_sme2.session import Case, Session, Unvouched
+from pytest_sme2.session import Case, Session, UnvouchedError
 
 _BAD = (Outcome.REGRESSED, Outcome.INVALID)
 
@@ -75,8 +75,7 @@ class Gate:
         """The operators of the program, name by name, on each arm."""
         self._check(
             lambda: [
-                gate.check_operators(self.measured, self.baseline, arm)
-                for arm in self.session.arms
+                gate.check_operators(self.measured, self.baseline, arm) for arm in self.session.arms
             ]
         )
 
@@ -93,7 +92,7 @@ class Gate:
         """The kernels that ran, where the target can name them."""
         known = self.measured.kernels
         if not known:
-            raise Unvouched(f"{self.session.target.name} does not tell which kernels ran")
+            raise UnvouchedError(f"{self.session.target.name} does not tell which kernels ran")
         self._check(
             lambda: [gate.check_kernels(self.measured, self.baseline, arm) for arm in known]
         )
@@ -186,4 +185,3 @@ def failing(checks: Sequence[Check], *, strict: bool) -> list[Check]:
     """Those that fail a test."""
     weak = (Outcome.INCONCLUSIVE, Outcome.NO_BASELINE) if strict else ()
     return [check for check in checks if check.verdict in (*_BAD, *weak)]
-

@@ -154,8 +154,12 @@ def add_options(parser: pytest.Parser) -> None:
                 help=option.help,
             )
         if option.ini:
-            kind = "bool" if option.parse is None else "string"
-            parser.addini(option.destination, f"default of {option.flag}", kind, default=None)
+            parser.addini(
+                option.destination,
+                f"default of {option.flag}",
+                "bool" if option.parse is None else "string",
+                default=None,
+            )
     for name, (flag, metavar, text) in LIMITS.items():
         group.addoption(flag, dest=f"sme2_{name}", metavar=metavar, default=None, help=text)
     parser.addini(

@@ -15,11 +15,10 @@ from pytest_sme2 import fixtures, hookspecs, options
 from pytest_sme2.errors import Sme2Error, UsageError
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import Check
     from pytest_sme2.session import Session
 
-SESSION = pytest.StashKey["Session"]()
-CHECKS = pytest.StashKey["tuple[str, str, list[Check]]"]()
+SESSION: pytest.StashKey[Session] = pytest.StashKey()
+CHECKS: pytest.StashKey[tuple[str, str, list[Check]]] = pytest.StashKey()
 """Of an item: the case's id, its folder in the run directory, and the checks that were made."""
 
 
@@ -125,13 +124,13 @@ def _names(value: object) -> tuple[str, ...] | None:
 
 
 def _speak_plainly() -> Generator[None, object, object]:
-    """Our errors say all there is to say: a skip with its reason, or a failure without traceback."""
+    """Our errors say all there is to say: a skip with its reason, or a plain failure."""
     try:
         return (yield)
     except Sme2Error as error:
-        from pytest_sme2.session import Unvouched
+        from pytest_sme2.session import UnvouchedError
 
-        if isinstance(error, Unvouched):
+        if isinstance(error, UnvouchedError):
             pytest.skip(str(error))
         pytest.fail(str(error), pytrace=False)
 
@@ -156,7 +155,7 @@ def pytest_runtest_makereport(
 
         case, folder, checks = item.stash[CHECKS]
         # Plain values, so that a worker's report can carry them to the controller.
-        report.sme2 = {"case": case, "folder": folder, "checks": encode(checks)}
+        report.__dict__["sme2"] = {"case": case, "folder": folder, "checks": encode(checks)}
     return report
 
 

@@ -13,7 +13,7 @@ Say = Callable[[str], None]
 def terminal_line(stream: TextIO) -> Say:
     """Overwrite one line of a terminal; a stream that is no terminal gets a line each time."""
     if not stream.isatty():
-        return lambda line: print(line, file=stream, flush=True)  # noqa: T201
+        return lambda line: print(line, file=stream, flush=True)
 
     def say(line: str) -> None:
         width = shutil.get_terminal_size().columns - 1

@@ -1,4 +1,4 @@
-"""Finds, or fetches where it can, the tools this platform needs; says what it did and what is missing.
+"""Finds or fetches the tools this platform needs; says what it did and what is missing.
 
 Everything that can live in the cache folder goes there and needs no root. Only compilers are
 installed system-wide, and only through the system's own package manager.

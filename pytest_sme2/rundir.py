@@ -49,10 +49,10 @@ def write_text(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        os.replace(name, path)
+        Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            Path(name).unlink()
         raise
 
 
@@ -74,7 +74,9 @@ def read_record(folder: Path) -> CaseRecord:
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{folder} is not a case of a run directory: it has no {METRICS}.") from None
+        raise UsageError(
+            f"{folder} is not a case of a run directory: it has no {METRICS}."
+        ) from None
     except (OSError, ValueError) as error:
         raise Sme2Error(f"{path} cannot be read: {error}. Run the case again.") from error
     if isinstance(document, dict) and document.get("schema") not in (SCHEMA, None):
@@ -82,7 +84,7 @@ def read_record(folder: Path) -> CaseRecord:
             f"{path} is of schema {document['schema']!r}, this version reads {SCHEMA}. "
             "Use the version that wrote it, or run the case again."
         )
-    record = decode(document, CaseRecord, path)
+    record: CaseRecord = decode(document, CaseRecord, path)
     profiles = {
         arm: build_profile(read_etdump(folder / name), census=record.measured.kernels.get(arm))
         for arm, name in record.etdumps.items()

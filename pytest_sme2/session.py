@@ -1,4 +1,4 @@
-"""One run's state: what was chosen, and each stage's result for each case, made when first asked for."""
+"""One run's state: what was chosen, and each stage's result for each case, made on demand."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ class Case:
 class Session:
     """Holds what one run shares between its tests."""
 
-    def __init__(
-        self, settings: Settings, say: Say = _silent, identity: str | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, say: Say = _silent, identity: str | None = None) -> None:
         self.settings = settings
         self.say = say
         self.identity = identity or secrets.token_hex(8)
@@ -193,9 +191,7 @@ class Session:
         def make() -> Artifact:
             from pytest_sme2.export import export_model
 
-            return export_model(
-                entry, variant, weights=self.settings.weights, progress=self.say
-            )
+            return export_model(entry, variant, weights=self.settings.weights, progress=self.say)
 
         return self._once(make, "artifact", case.model, variant)
 
@@ -263,7 +259,7 @@ class Session:
         """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
 
         def make() -> Pair:
-            untraced: dict[Arm, tuple[Run, ...]] = {arm: () for arm in Arm}
+            untraced: dict[Arm, tuple[Run, ...]] = dict.fromkeys(Arm, ())
             amount = DEVICE_TRACE if self.target.capabilities().timing else EMULATED_TRACE
             for arm in self.arms:
                 folder = self.folder(case) / f"untraced_sme2_{arm}"
@@ -361,12 +357,12 @@ class Session:
     def require_timing(self) -> None:
         able = self.target.capabilities()
         if not able.timing:
-            raise Unvouched(f"{self.target.name} cannot vouch for timing: {able.reason}")
+            raise UnvouchedError(f"{self.target.name} cannot vouch for timing: {able.reason}")
 
     def require_sme2(self) -> None:
         able = self.target.capabilities()
         if not able.sme2:
-            raise Unvouched(f"{self.target.name} has no SME2: {able.reason}")
+            raise UnvouchedError(f"{self.target.name} has no SME2: {able.reason}")
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -394,9 +390,7 @@ class Session:
                 measured=measured,
                 measurement=self.measurement(case),
                 checks=tuple(checks),
-                etdumps={
-                    arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump
-                },
+                etdumps={arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump},
             ),
         )
         return folder
@@ -417,5 +411,5 @@ class Session:
             self.target.restore()
 
 
-class Unvouched(TargetError):
+class UnvouchedError(TargetError):
     """The target cannot vouch for what a test asks: the test is skipped with the reason."""

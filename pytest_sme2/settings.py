@@ -115,7 +115,9 @@ def parse_budget(value: str) -> float:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min)?", value.strip())
     seconds = float(match[1]) * (60 if match[2] in ("m", "min") else 1) if match else 0.0
     if not 1 <= seconds <= 86400:
-        raise UsageError(f"{value!r} is not a time budget. Give seconds or minutes, as in 60s or 2m.")
+        raise UsageError(
+            f"{value!r} is not a time budget. Give seconds or minutes, as in 60s or 2m."
+        )
     return seconds
 
 

@@ -113,4 +113,3 @@ def _lines(session: Session, case: Case, measured: Measured, folder: Path) -> li
         lines.append(f"output {entry.index}   SME2 {entry.arm} against {other}: {told}")
     lines.append(f"files      {folder}")
     return lines
-
