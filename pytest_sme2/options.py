@@ -154,12 +154,11 @@ def add_options(parser: pytest.Parser) -> None:
                 help=option.help,
             )
         if option.ini:
-            parser.addini(
-                option.destination,
-                f"default of {option.flag}",
-                "bool" if option.parse is None else "string",
-                default=None,
-            )
+            text = f"default of {option.flag}"
+            if option.parse is None:
+                parser.addini(option.destination, text, "bool", default=None)
+            else:
+                parser.addini(option.destination, text, "string", default=None)
     for name, (flag, metavar, text) in LIMITS.items():
         group.addoption(flag, dest=f"sme2_{name}", metavar=metavar, default=None, help=text)
     parser.addini(

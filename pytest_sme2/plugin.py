@@ -15,6 +15,7 @@ from pytest_sme2 import fixtures, hookspecs, options
 from pytest_sme2.errors import Sme2Error, UsageError
 
 if TYPE_CHECKING:
+    from pytest_sme2.results import Check
     from pytest_sme2.session import Session
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -83,6 +84,19 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return session_of(config).header()
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A name that no model has is refused before anything is collected."""
+    config = session.config
+    if config.getoption("sme2_models") is None or hasattr(config, "workerinput"):
+        return
+    run = session_of(config)
+    try:
+        for name in run.settings.models:
+            run.registry.get(name)
+    except Sme2Error as error:
+        raise pytest.UsageError(f"--sme2-models: {error}") from None
+
+
 # --- which tests ----------------------------------------------------------------------------------
 
 
@@ -96,7 +110,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             models=_names(wanted.get("models")), variants=_names(wanted.get("variants"))
         )
     except UsageError as error:
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
+        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     parameters = [
         pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.id)) for case in cases
     ]
