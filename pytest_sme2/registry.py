@@ -180,10 +180,12 @@ class Registry:
         for problem in self.problems:
             if problem.name == name:
                 raise ModelError(f"Model {problem}\n{problem.traceback}".rstrip())
-        broken = f" Broken: {', '.join(p.name for p in self.problems)}." if self.problems else ""
+        # A folder's name, unlike a model's, may hold anything.
+        broken = ", ".join(repr(problem.name) for problem in self.problems)
         raise UsageError(
             f"{name!r} is not a model. Choose one of: {', '.join(self.names) or '(none found)'}; "
-            f"or one of ExecuTorch's examples, as in {EXECUTORCH_PREFIX}mv2.{broken}"
+            f"or one of ExecuTorch's examples, as in {EXECUTORCH_PREFIX}mv2."
+            + (f" Broken: {broken}." if broken else "")
         )
 
 
@@ -509,7 +511,8 @@ def _load_error(entry: ModelEntry, error: BaseException) -> Sme2Error:
         package = (error.name or "").partition(".")[0]
         if package in EXTRA_OF_PACKAGE:
             return MissingExtraError(package, EXTRA_OF_PACKAGE[package], f"Model {entry.name!r}")
-    trace = _traceback_from(error, entry.folder)
+    file = entry.file or _locate_module(entry.module or "")
+    trace = _traceback_from(error, file.parent if file is not None else None)
     return ModelError(
         f"Model {entry.name!r} ({entry.source}) cannot be loaded: {_one_line(error)}\n{trace}"
     )
