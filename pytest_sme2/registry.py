@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import hashlib
 import importlib
 import importlib.machinery
@@ -348,12 +349,12 @@ def read_registrations(file: Path) -> tuple[Registration, ...]:
         return from_tree
     module = execute_model_file(file)
     found = {
-        registration: None
-        for value in vars(module).values()
+        registration.name: dataclasses.replace(registration, class_name=attribute)
+        for attribute, value in vars(module).items()
         if isinstance(value, type)
         for registration in value.__dict__.get(_REGISTRATIONS, ())
     }
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
