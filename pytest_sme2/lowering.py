@@ -119,10 +119,8 @@ def main(request_file: str) -> None:
 
 def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
     """Write the program and what goes beside it; the answer describes it."""
-    progress.enter("importing torch and ExecuTorch")
+    progress.enter("importing torch")
     torch = _import("torch", "Export")
-    _import("executorch.exir", "Export")
-    _import("torchao", "Export")
     before = set(sys.modules)
 
     progress.enter("loading the model")
@@ -250,7 +248,7 @@ def _seed(seed: int, torch: Any) -> None:
     random.seed(seed)
     torch.manual_seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
+        sys.modules["numpy"].random.seed(seed)  # at most 32 bits, as export.py sees to
 
 
 def _load_weights(network: Any, file: Path, name: str, torch: Any) -> None:
