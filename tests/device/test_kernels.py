@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2 import cli
+from pytest_sme2.emulator import Qemu
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import Arm, KernelCensus, KernelFamily, Run, RunRequest
 from pytest_sme2.runners import Runner
 from pytest_sme2.targets.census import collect_census
+from pytest_sme2.targets.emulated import EmulatedTarget
 from tests.device import provision
 
 VARIANTS = ("fp32", "fp16", "int8")
@@ -64,6 +66,22 @@ def test_a_device_without_xnnpacks_log_says_what_to_build(tmp_path: Path) -> Non
     request = RunRequest(provision.artifact("fp32"), Arm.ON)
     with pytest.raises(RunError, match="sme2 build --variant xnnlog"):
         collect_census(Device(), provision.runner(), request, tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("", "wrote no log of what it translated"), ('touch "$6"', "holds no translated block")],
+)
+def test_an_emulator_that_does_not_log_is_an_error(tmp_path: Path, line: str, message: str) -> None:
+    real = provision.emulator().qemu
+    mute = tmp_path / "qemu"
+    # launcher: qemu -cpu CPU -d ITEMS -D LOG program ...
+    mute.write_text(f'#!/bin/sh\n{line}\ncpu="$2"\nshift 6\nexec {real.path} -cpu "$cpu" "$@"\n')
+    mute.chmod(0o755)
+    target = EmulatedTarget(Qemu(mute, real.version))
+    request = RunRequest(provision.artifact("int8"), Arm.OFF)
+    with pytest.raises(RunError, match=message):
+        collect_census(target, provision.runner(), request, tmp_path / "run")
 
 
 def test_the_command_shows_both_arms(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -216,6 +217,25 @@ def test_a_folder_that_is_no_checkout_says_so(tmp_path: Path, fit: Machine) -> N
 
 
 @pytest.mark.parametrize(
+    ("version", "variant", "expected"),
+    [
+        ("1.3.1\n", "xnnlog", "is ExecuTorch 1.3.1, which cannot be told to log XNNPACK"),
+        ("1.3.1\n", "timing", ""),
+        ("1.6.0a0\n", "xnnlog", ""),
+        ("", "xnnlog", ""),
+        ("main", "xnnlog", ""),
+    ],
+)
+def test_old_checkouts_have_no_xnnlog(
+    fit: Machine, version: str, variant: str, expected: str
+) -> None:
+    (fit.request.tree / "version.txt").write_text(version)
+    found = problems(replaced(fit.request, variant=variant), fit.tools)
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [
         ("clang version 17.0.6", "clang 17.0, and XNNPACK leaves SME2 out for anything below 18"),
@@ -361,6 +381,8 @@ def test_both_sides_are_built_and_told_apart(miniature: Machine) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in tree.rglob("*"))
     seen: list[str] = []
     on, off = source_build.build(*miniature, progress=seen.append)
+    record = json.loads((off.binary.parent / source_build.RECORD).read_text())
+    assert (record["sme2"], record["variant"]) == ("off", "timing")
     assert on.families == {KernelFamily.NEON, KernelFamily.SME, KernelFamily.SME2}
     assert off.families == {KernelFamily.NEON}
     assert os.access(on.binary, os.X_OK)
