@@ -105,7 +105,7 @@ Key = tuple[str, Executor]
 
 
 def _counts(structure: Structure) -> dict[Key, OperatorCount]:
-    return {(entry.operator.name, entry.operator.executor): entry for entry in structure.operators}
+    return {(entry.name, entry.executor): entry for entry in structure.operators}
 
 
 def operator_differences(old: Structure, new: Structure) -> tuple[tuple[OperatorCount, int], ...]:
@@ -119,7 +119,7 @@ def operator_differences(old: Structure, new: Structure) -> tuple[tuple[Operator
         )
         if growth:
             found.append((entry, growth))
-    return tuple(sorted(found, key=lambda item: (-item[1], item[0].operator.name)))
+    return tuple(sorted(found, key=lambda item: (-item[1], item[0].name)))
 
 
 def check_operators(measured: Measured, baseline: Baseline | None, arm: Arm | None = None) -> Check:
@@ -152,8 +152,8 @@ def _structural_verdict(differences: Sequence[tuple[OperatorCount, int]]) -> Out
     """Better only if nothing was added, or if all that was added is matrix work on SME2 kernels
     that took the place of as much matrix work elsewhere.
     """
-    grown = [(entry.operator, growth) for entry, growth in differences if growth > 0]
-    gone = [(entry.operator, -growth) for entry, growth in differences if growth < 0]
+    grown = [(entry, growth) for entry, growth in differences if growth > 0]
+    gone = [(entry, -growth) for entry, growth in differences if growth < 0]
     if not grown:
         return Outcome.IMPROVED
     to_sme2 = all(operator.matrix and operator.sme2 for operator, _ in grown)
@@ -165,10 +165,7 @@ def _structural_verdict(differences: Sequence[tuple[OperatorCount, int]]) -> Out
 
 
 def _difference_line(entry: OperatorCount, growth: int) -> str:
-    operator = entry.operator
-    return (
-        f"{growth:+d} {operator.name} ({operator.category}, {operator.kind}, {operator.executor})"
-    )
+    return f"{growth:+d} {entry.name} ({entry.category}, {entry.kind}, {entry.executor})"
 
 
 def check_delegation(
@@ -188,7 +185,7 @@ def check_delegation(
     details = tuple(
         _difference_line(entry, growth)
         for entry, growth in operator_differences(old, new)
-        if entry.operator.executor is Executor.PORTABLE
+        if entry.executor is Executor.PORTABLE
     )
     grown = any(line.startswith("+") for line in details)
     if portable > before or (portable == before and grown):
