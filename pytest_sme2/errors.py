@@ -63,3 +63,7 @@ class EvidenceError(Sme2Error):
 
 class BaselineError(Sme2Error):
     """A baseline is corrupt, from a newer schema, or belongs to something else."""
+
+
+class BundleError(Sme2Error):
+    """A bundle is damaged, or is not a bundle at all."""
