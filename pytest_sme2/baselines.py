@@ -218,7 +218,7 @@ def operator_times(profile: Profile) -> dict[str, float]:
     """The time of each operator name, its occurrences added up."""
     times: dict[str, float] = {}
     for entry in profile.operators:
-        times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.median_ns
+        times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.time_ns
     return times
 
 
@@ -318,7 +318,7 @@ def _structure_facts(structure: Structure, arm: Arm) -> dict[str, str]:
     if arm is Arm.ON:
         facts["SME2 coverage"] = f"{structure.sme2} of {structure.matrix} matrix operators"
     for entry in structure.operators:
-        name = f"operator {entry.operator.name} ({arm}, {entry.operator.executor})"
+        name = f"operator {entry.name} ({arm}, {entry.executor})"
         facts[name] = str(entry.count)
     return facts
 

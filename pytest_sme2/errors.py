@@ -71,3 +71,5 @@ class BaselineError(Sme2Error):
 
 class Sme2Warning(UserWarning):
     """Something a reader of the run should know, that does not fail a test."""
+class BundleError(Sme2Error):
+    """A bundle is damaged, or is not a bundle at all."""

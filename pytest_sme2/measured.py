@@ -9,6 +9,7 @@ import datetime
 import secrets
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_sme2 import numerics
@@ -24,7 +25,6 @@ from pytest_sme2.results import (
     KernelCensus,
     Measured,
     Measurement,
-    Operator,
     OperatorCount,
     Pair,
     Profile,
@@ -42,13 +42,18 @@ def new_session() -> tuple[str, str]:
 
 def structure_of(profile: Profile) -> Structure:
     """What the program is made of."""
-    counts: dict[tuple[str, Executor], int] = {}
-    operators: dict[tuple[str, Executor], Operator] = {}
+    counts: dict[tuple[str, Executor], OperatorCount] = {}
     for entry in profile.operators:
-        key = (entry.operator.name, entry.operator.executor)
-        operators.setdefault(key, entry.operator)
-        counts[key] = counts.get(key, 0) + 1
-    return sort_structure(OperatorCount(operators[key], count) for key, count in counts.items())
+        operator = entry.operator
+        one = OperatorCount(
+            operator.name, operator.category, operator.kind, operator.executor,
+            operator.matrix, operator.sme2, count=1,
+        )  # fmt: skip
+        before = counts.get((one.name, one.executor))
+        counts[(one.name, one.executor)] = (
+            one if before is None else replace(before, count=before.count + 1)
+        )
+    return sort_structure(counts.values())
 
 
 def shares_of(profile: Profile) -> dict[Category, Spread]:

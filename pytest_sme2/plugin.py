@@ -145,8 +145,8 @@ def _speak_plainly() -> Generator[None, object, object]:
         from pytest_sme2.session import UnvouchedError
 
         if isinstance(error, UnvouchedError):
-            pytest.skip(str(error))
-        pytest.fail(str(error), pytrace=False)
+            raise pytest.skip.Exception(str(error)) from None
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -684,9 +684,15 @@ class Spread:
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """How often an operator of one name stands in a program."""
+    """How often an operator of one name stands in a program, and what its name says of it."""
 
-    operator: Operator
+    name: str
+    category: Category
+    kind: str
+    executor: Executor
+    matrix: bool
+    sme2: bool
+    """As the name proves it; what only a kernel census can tell is in Coverage."""
     count: int
 
 
@@ -703,14 +709,12 @@ class Structure:
 
     @property
     def matrix(self) -> int:
-        return sum(entry.count for entry in self.operators if entry.operator.matrix)
+        return sum(entry.count for entry in self.operators if entry.matrix)
 
     @property
     def sme2(self) -> int:
-        """Matrix operators on SME2 kernels."""
-        return sum(
-            entry.count for entry in self.operators if entry.operator.matrix and entry.operator.sme2
-        )
+        """Matrix operators on SME2 kernels, as their names prove it."""
+        return sum(entry.count for entry in self.operators if entry.matrix and entry.sme2)
 
     @property
     def coverage(self) -> float | None:
@@ -718,10 +722,10 @@ class Structure:
         return self.sme2 / self.matrix if self.matrix else None
 
     def executed_by(self, executor: Executor) -> int:
-        return sum(entry.count for entry in self.operators if entry.operator.executor is executor)
+        return sum(entry.count for entry in self.operators if entry.executor is executor)
 
     def in_category(self, category: Category) -> int:
-        return sum(entry.count for entry in self.operators if entry.operator.category is category)
+        return sum(entry.count for entry in self.operators if entry.category is category)
 
 
 @dataclass(frozen=True)

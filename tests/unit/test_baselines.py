@@ -29,7 +29,6 @@ from pytest_sme2.results import (
     Kernel,
     KernelCensus,
     KernelFamily,
-    Operator,
     OperatorCount,
     Session,
     Spread,
@@ -133,15 +132,14 @@ def by_arm(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[Arm, Any]]:
     return st.dictionaries(st.sampled_from(Arm), values)
 
 
-operators = st.builds(
-    Operator, names, st.sampled_from(Category), names, st.sampled_from(Executor),
-    st.booleans(), st.booleans(), st.booleans(),
-)  # fmt: skip
 structures = st.lists(
-    st.builds(OperatorCount, operators, st.integers(0, 10**6)),
-    unique_by=lambda entry: (entry.operator.name, entry.operator.executor),
+    st.builds(
+        OperatorCount, names, st.sampled_from(Category), names, st.sampled_from(Executor),
+        st.booleans(), st.booleans(), st.integers(0, 10**6),
+    ),
+    unique_by=lambda entry: (entry.name, entry.executor),
     max_size=5,
-).map(sort_structure)
+).map(sort_structure)  # fmt: skip
 agreements = st.builds(
     Agreement, names, st.sampled_from(Arm), st.integers(0, 9), names, st.booleans(),
     reals | st.just(float("inf")), reals, st.none() | reals, st.none() | reals, st.booleans(),
