@@ -32,6 +32,13 @@ class Option:
         return f"sme2_{self.field}"
 
 
+def _parse_against(text: str) -> Any:
+    # What it names is looked at on disk, which nobody should pay for who did not ask.
+    from pytest_sme2.against import parse_against
+
+    return parse_against(text)
+
+
 OPTIONS: tuple[Option, ...] = (
     Option(
         "--device",
@@ -99,6 +106,15 @@ OPTIONS: tuple[Option, ...] = (
         "TIME",
         settings.parse_budget,
         "time for measuring one model and variant, as in 60s or 2m; default 30s.",
+    ),
+    Option(
+        "--against",
+        "against",
+        "REF",
+        _parse_against,
+        "measure against REF in the same run, in interleaved pairs: a bundle (`sme2 bundle`), a "
+        "folder of .pte files, or a version as in executorch==1.5.0.",
+        ini=False,
     ),
     Option(
         "--qemu",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_sme2.errors import UsageError
 
 if TYPE_CHECKING:
+    from pytest_sme2.against import Reference
     from pytest_sme2.categories import Rule
 
 DEVICES = ("auto", "mac", "linux", "emulated")
@@ -56,10 +57,23 @@ class Settings:
     """For timing one model and variant."""
     limits: Mapping[str, object] = field(default_factory=dict)
     """Limits given on the command line, by the names of limits.SCALARS."""
+    against: Reference | None = None
+    """What to measure against in the same run."""
     rules: tuple[Rule, ...] = ()
     """The user's own operator categories."""
     qemu: Path | None = None
     """The emulator to use; None means the one on PATH or in the cache."""
+
+    def as_options(self) -> list[str]:
+        """The choices that change a verdict, as they were typed."""
+        options = [] if self.threads == (1,) else [f"--threads={','.join(map(str, self.threads))}"]
+        for name, value in self.limits.items():
+            options.append(f"--{name.replace('_', '-')}={value}")
+        if self.baseline_dir is not None:
+            options.append(f"--baseline-dir={self.baseline_dir}")
+        if self.strict:
+            options.append("--sme2-strict")
+        return options
 
 
 def one_of(value: str, choices: Iterable[str], what: str) -> str:

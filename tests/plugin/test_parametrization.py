@@ -29,9 +29,7 @@ def add_model(
 
 
 def ids(result: pytest.RunResult) -> list[str]:
-    return [
-        line.partition("[")[2].rstrip("]") for line in result.outlines if "::test_it[" in line
-    ]
+    return [line.partition("[")[2].rstrip("]") for line in result.outlines if "::test_it[" in line]
 
 
 def test_one_test_a_model_and_variant_with_readable_ids(pytester: pytest.Pytester) -> None:
