@@ -6,6 +6,7 @@ costs time, is made when the first test asks for it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -168,8 +169,8 @@ def pytest_runtest_makereport(
         from pytest_sme2.rundir import encode
 
         case, folder, checks = item.stash[CHECKS]
-        # Plain values, so that a worker's report can carry them to the controller.
-        report.__dict__["sme2"] = {"case": case, "folder": folder, "checks": encode(checks)}
+        # As text, so that a worker's report can carry it to the controller.
+        report.__dict__["sme2"] = {"case": case, "folder": folder, "checks": json.dumps(encode(checks))}
     return report
 
 
@@ -186,7 +187,7 @@ class Collector:
         found = getattr(report, "sme2", None)
         if found is not None:
             self.folders[found["case"]] = found["folder"]
-            self.checks.setdefault(found["case"], []).extend(found["checks"])
+            self.checks.setdefault(found["case"], []).extend(json.loads(found["checks"]))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_sme2.errors import ModelError, TargetError
+from pytest_sme2.platforms import LINUX_X86_64
 from pytest_sme2.registry import ModelEntry, Registry, discover, safe_name
 from pytest_sme2.results import (
     Arm,
@@ -364,7 +365,10 @@ class Session:
         def make() -> Baseline | None:
             from pytest_sme2 import baselines
 
-            return baselines.load_structure(
+            # The emulator's operators are those of any Arm CPU, and of no other.
+            arm_cpu = self.target.platform != LINUX_X86_64
+            load = baselines.load_structure if arm_cpu else baselines.load
+            return load(
                 self.baseline_folder, case.model, str(case.variant), self.target.fingerprint()
             )
 
