@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from pytest_sme2 import cli
 from pytest_sme2.emulator import Qemu
 from pytest_sme2.errors import RunError
+from pytest_sme2.kernels import census_from_qemu_log
+from pytest_sme2.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.results import Arm, KernelCensus, KernelFamily, Run, RunRequest
 from pytest_sme2.runners import Runner
 from pytest_sme2.targets.census import collect_census
@@ -112,3 +116,26 @@ def test_the_command_refuses_half_a_pair(capsys: pytest.CaptureFixture[str]) -> 
     assert "go together" in capsys.readouterr().err
     assert cli.main(["kernels", "gone.pte"]) == 2
     assert "There is no program" in capsys.readouterr().err
+
+
+def test_a_program_that_carries_its_kernels_itself(tmp_path: Path) -> None:
+    """As a stock runner does that is linked statically: no loader says where it is mapped."""
+    compiler = shutil.which("aarch64-linux-gnu-gcc") or shutil.which("gcc")
+    if compiler is None or (host_platform() != LINUX_AARCH64 and "aarch64" not in compiler):
+        pytest.skip("no compiler for aarch64")
+    source = tmp_path / "main.c"
+    source.write_text(
+        "__attribute__((noinline)) int xnn_f32_gemm_minmax_ukernel_6x8__neonfma(int x)"
+        "{ return x * 3; }\n"
+        "__attribute__((noinline)) int xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2(int x)"
+        "{ return x * 5; }\n"
+        "int main(int count, char** words) { return count > 9\n"
+        "  ? xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2(count)\n"
+        "  : xnn_f32_gemm_minmax_ukernel_6x8__neonfma(count) - 3; }\n"
+    )
+    program, log = tmp_path / "program", tmp_path / "log"
+    subprocess.run([compiler, "-O1", "-static", source, "-o", program], check=True)
+    launcher = provision.emulator().with_options("-d", "in_asm,strace", "-D", str(log))
+    subprocess.run([*launcher.launcher(Arm.OFF), program], check=True)
+    found = census_from_qemu_log(log, [program], Arm.OFF)
+    assert [kernel.name for kernel in found.kernels] == ["xnn_f32_gemm_minmax_ukernel_6x8__neonfma"]
