@@ -15,6 +15,7 @@ it. What holds in every dump, and what is used here:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,41 +121,39 @@ def _search_calls(events: Events, calls: Rows, rows: Rows) -> Rows:
     return answer[calls.size :]
 
 
+def _ended_order(
+    events: Events, group: NDArray[np.signedinteger[Any]], rows: Rows
+) -> NDArray[np.intp]:
+    """How to order ``rows`` so that in each group the events stand as they ended.
+
+    The file's own order where it is one, because it also says what ended first within one tick.
+    """
+    end = events.end[rows]
+    step = np.diff(group)
+    if bool(((step > 0) | ((step == 0) & (end[1:] >= end[:-1]))).all()):
+        return np.arange(rows.size)
+    return np.lexsort((events.role[rows], ~events.start[rows], end, group))
+
+
 def _parents_by_time(events: Events, rows: Rows) -> Rows:
     """The row of the innermost runtime event around each of ``rows``, -1 for none."""
-    if rows.size == 0:
-        return rows
-    block, start, end = events.block[rows], events.start[rows], events.end[rows]
-    role = events.role[rows]
-    in_order = bool(((np.diff(block) > 0) | (end[1:] >= end[:-1])).all())
-    order = None if in_order else np.lexsort((role, ~start, end, block))
-    if order is not None:
-        rows, block, role = rows[order], block[order], role[order]
-        start, end = start[order], end[order]
-    empty = start == end
+    order = _ended_order(events, events.block[rows], rows)
+    ended = rows[order]
+    block, start = events.block[ended], events.start[ended]
+    empty = start == events.end[ended]
     place = _next_not_greater(start, empty)
-    found = place < rows.size
+    found = place < ended.size
     found[found] = block[place[found]] == block[found]
-    place[~found] = rows.size
-    _settle_ties(events, rows, block, role, start, empty, place)
-    enclosing = np.append(rows, -1)[place]
-    if order is None:
-        return enclosing
+    place[~found] = ended.size
+    _settle_ties(events, ended, empty, place)
     answer = np.empty(rows.size, dtype=np.int64)
-    answer[order] = enclosing
+    answer[order] = np.append(ended, -1)[place]
     return answer
 
 
-def _settle_ties(
-    events: Events,
-    rows: Rows,
-    block: NDArray[np.int32],
-    role: NDArray[np.int8],
-    start: NDArray[np.uint64],
-    empty: NDArray[np.bool_],
-    place: Rows,
-) -> None:
+def _settle_ties(events: Events, rows: Rows, empty: NDArray[np.bool_], place: Rows) -> None:
     """Put events of no duration into a call or method that begins at the very same tick."""
+    block, role, start = events.block[rows], events.role[rows], events.start[rows]
     for outer in (METHOD, OPERATOR_CALL):
         is_outer = (role == METHOD) if outer == METHOD else (role > OTHER) & (role < METHOD)
         inner = np.flatnonzero(empty & (role < outer))
@@ -186,9 +185,8 @@ def _one_after_another(events: Events, call: Rows, rows: Rows) -> bool:
 
 def _nest_within_calls(events: Events, parent: Rows, rows: Rows) -> None:
     """Nest a delegate's events among themselves: inside of what is longer and around them."""
+    rows = rows[_ended_order(events, parent[rows], rows)]
     call, start, end = parent[rows], events.start[rows], events.end[rows]
-    order = np.lexsort((~start, end, call))
-    rows, call, start, end = rows[order], call[order], start[order], end[order]
     place = _next_not_greater(start, start == end)
     # Equal events are siblings and stand side by side: all ask for what encloses the last.
     last = np.ones(rows.size, dtype=bool)
