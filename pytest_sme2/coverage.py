@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pytest_sme2.categories import has_per_tensor_weights, sme2_variant
+from pytest_sme2.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
 from pytest_sme2.results import (
     Coverage,
     Executor,
@@ -84,35 +84,48 @@ def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
 def missed_reason(operator: Operator, any_sme2: bool) -> str:
     """Why a matrix operator most likely did not run on an SME2 kernel.
 
-    ``any_sme2``: whether another operator of the same program did.
+    ``any_sme2``: whether another operator of the same program is known to have. What is said here
+    of XNNPACK and ExecuTorch was seen with ExecuTorch 1.5: ``tests/data/coverage`` keeps it.
     """
     if operator.executor is Executor.PORTABLE:
         return "portable fallback: XNNPACK did not take it, and ExecuTorch's kernels have no SME2"
-    if not any_sme2:
-        return "no operator of this program ran on SME2: it is off, or the CPU has none"
-    variant = sme2_variant(operator)
-    words = precision(operator)
-    if (
-        variant is None
-        and operator.operation == "Fully Connected"
-        and (has_per_tensor_weights(operator))
-    ):
-        return (
-            "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
-            "quantize the weights per channel"
-        )
-    if variant is None:
-        return f"XNNPACK has no SME2 kernel for {operator.operation} in {words}"
+    return _missing_kernel(operator) or _other_reason(operator, any_sme2)
+
+
+def _missing_kernel(operator: Operator) -> str | None:
+    """What is true with SME2 on and off: that there is no kernel at all."""
+    if operator.operation not in XNNPACK_NAMES:
+        return "no SME2 kernel of that name is known"
+    if sme2_variant(operator) is None:
+        if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
+            return (
+                "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
+                "quantize the weights per channel"
+            )
+        return f"XNNPACK has no SME2 kernel for {operator.operation} in {precision(operator)}"
     if "(NCHW" in operator.name:
         return "XNNPACK has no SME2 kernel for the NCHW layout it chose"
-    if operator.operation == "Fully Connected" and variant == "PF16":
-        # ExecuTorch 1.5 writes the weights of fp16 convolutions as fp32. XNNPACK turns a 1x1
-        # convolution into Fully Connected, and with fp32 weights has only a NEON kernel for it.
+    return None
+
+
+def _other_reason(operator: Operator, any_sme2: bool) -> str:
+    if not any_sme2:
+        return "no operator of this program is known to have run on SME2: off, or not in the CPU"
+    if operator.operation == "Fully Connected" and "F16" in operator.data_types:
+        # XNNPACK turns a 1x1 convolution into Fully Connected; with fp32 weights, which
+        # ExecuTorch writes for every fp16 convolution, it has only a NEON kernel for that.
         return (
             "most likely 1x1 convolutions: ExecuTorch stores the weights of fp16 convolutions as "
             "fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with fp32 weights"
         )
+    if operator.operation == "Convolution":
+        return "most likely one input channel: XNNPACK uses its SME2 kernels from two channels on"
     return (
-        f"XNNPACK has an SME2 kernel for {operator.operation} in {words} ({variant}) but did not "
-        "choose it: look at groups, shapes and the data type of the weights"
+        f"XNNPACK has an SME2 kernel for {operator.operation} in {precision(operator)} but did "
+        "not choose it: look at shapes and at the data type of the weights"
     )
+
+
+def could_run_on_sme2(operator: Operator) -> bool:
+    """Whether there is any SME2 kernel for this matrix operator in its data type."""
+    return operator.executor is Executor.DELEGATED and _missing_kernel(operator) is None

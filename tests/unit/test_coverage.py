@@ -6,7 +6,7 @@ import pytest
 
 from pytest_sme2.coverage import coverage
 from pytest_sme2.results import Arm, Coverage, Kernel, KernelCensus, KernelFamily
-from tests.profiles import Call, profile_of, real
+from tests.profiles import COVERAGE, Call, profile_of, real
 
 PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
 QP8 = "Fully Connected (NC, QP8, F32, QC4W) GEMM #1"
@@ -53,8 +53,12 @@ def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
             [("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 5)],
             "no SME2 kernel for Fully Connected in QD8, F32, QC8W",
         ),
+        (
+            [("Batch Matrix Multiply (NC, F32) GEMM #1", 5)],
+            "kernel for Batch Matrix Multiply in fp32 but did not choose it",
+        ),
         ([("Convolution (NCHW, F32) SPMM #1", 5)], "NCHW layout"),
-        ([("Convolution (NHWC, F32) IGEMM #2", 5)], r"in fp32 \(PF32\) but did not choose it"),
+        ([("Convolution (NHWC, F32) IGEMM #2", 5)], "one input channel"),
     ],
 )
 def test_the_likely_reason(call: Call, reason: str) -> None:
@@ -64,7 +68,7 @@ def test_the_likely_reason(call: Call, reason: str) -> None:
 
 def test_without_any_sme2_no_kernel_is_blamed() -> None:
     found = reasons([("Convolution (NHWC, F32) IGEMM #1", 5)], ("mm.out", 5))
-    assert "it is off, or the CPU has none" in found[0]
+    assert "off, or not in the CPU" in found[0]
     assert "portable fallback" in found[1]
 
 
@@ -92,6 +96,41 @@ def test_a_census_settles_qp8() -> None:
     assert len(settled(sme2, neon).unproven) == 1
     assert len(settled().unproven) == 1
     assert settled(sme2).source == "operator names and kernel census"
+
+
+@pytest.mark.parametrize(
+    ("program", "sme2", "matrix", "unproven", "missed"),
+    [
+        ("mixed_fp32", 6, 7, 0, {"Deconvolution": "no SME2 kernel"}),
+        (
+            "mixed_fp16",
+            5,
+            7,
+            0,
+            {"Deconvolution": "no SME2 kernel", "Fully Connected": "1x1 convolutions"},
+        ),
+        ("one_channel_fp16", 5, 7, 0, {"Convolution": "one input channel"}),
+        ("int8_per_channel", 3, 4, 0, {"Convolution": "one input channel"}),
+        (
+            "int8_per_tensor",
+            0,
+            4,
+            0,
+            {"Fully Connected": "per-tensor", "Convolution": "off, or not in the CPU"},
+        ),
+        ("int8_dynamic", 0, 4, 3, {"Convolution": "off, or not in the CPU"}),
+    ],
+)
+def test_what_reaches_sme2_in_real_programs(
+    program: str, sme2: int, matrix: int, unproven: int, missed: dict[str, str]
+) -> None:
+    found = real(f"{program}_on", COVERAGE).coverage
+    assert (found.sme2_operators, found.matrix_operators) == (sme2, matrix)
+    assert len(found.unproven) == unproven
+    reasons = {member.operator.operation: reason for member, reason in found.missed}
+    assert reasons.keys() == missed.keys()
+    for operation, words in missed.items():
+        assert words in reasons[operation]
 
 
 def test_real_int8_names_the_weights() -> None:
