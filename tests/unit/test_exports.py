@@ -17,7 +17,7 @@ def test_github_action_benchmark() -> None:
     latency = by_name["toy_cnn-fp16 on linux: latency-on"]
     assert (latency["unit"], latency["value"]) == ("ns", 10e6)
     assert latency["range"] == "9.98e+06 to 1.002e+07"
-    assert latency["extra"] == "executorch 1.5.1\ntorch 2.13.0"
+    assert latency["extra"] == "executorch 1.5.1\nexecutorch runtime 1.5.1"
     assert by_name["toy_cnn-fp16 on linux: time-on-over-off"]["value"] == 0.5
     assert "range" not in by_name["toy_cnn-fp16 on linux: program-size"]
 

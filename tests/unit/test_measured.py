@@ -35,7 +35,7 @@ from tests.artifacts import make_artifact
 from tests.gate_examples import CONV_ON, EMULATED, LINUX, TRANSPOSE
 from tests.profiles import columns_of, profile_of, real, run_of
 
-NAMES = {"session": "s", "recorded": "2025-01-01T00:00:00Z"}
+NAMES = {"session": "s", "recorded": "2025-01-01T00:00:00Z", "runtime": "1.5.0"}
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_everything_of_a_timed_pair(artifact: Artifact) -> None:
     assert found.loads_ns == {Arm.ON: (500.0, 700.0), Arm.OFF: (500.0,)}
     assert found.peak_bytes == {Arm.ON: 2_000, Arm.OFF: 2_000}
     assert found.pte_bytes == artifact.pte.stat().st_size
-    assert found.versions == {"executorch": "1.5.1"}
+    assert found.versions == {"executorch": "1.5.1", "executorch runtime": "1.5.0"}
     assert found.coverage == profiles[Arm.ON].coverage
     structure = found.structures[Arm.ON]
     assert structure.matrix == profiles[Arm.ON].coverage.matrix_operators
