@@ -1,0 +1,91 @@
+"""Real runners and real targets, provisioned through the product's own cache."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.emulator import Qemu, find_qemu
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.platforms import LINUX_AARCH64, host_platform
+from pytest_sme2.results import Artifact
+from pytest_sme2.runners import Sme2Runner, wheel_runner
+from pytest_sme2.settings import cache_folder
+from pytest_sme2.targets import EmulatedTarget, LocalTarget, Target
+from pytest_sme2.toolchain import find_compiler
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from programs import program_files
+
+
+@pytest.fixture(scope="session")
+def programs() -> dict[str, Path]:
+    """Exported programs by name."""
+    return program_files(cache_folder())
+
+
+@pytest.fixture(scope="session")
+def qemu() -> Qemu:
+    try:
+        return find_qemu()
+    except Sme2Error as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def local_runner() -> Sme2Runner:
+    return wheel_runner(host_platform())
+
+
+@pytest.fixture(scope="session")
+def emulated_runner(qemu: Qemu) -> Sme2Runner:
+    return wheel_runner(LINUX_AARCH64)
+
+
+@pytest.fixture(params=["local", "emulated"])
+def place(request: pytest.FixtureRequest) -> tuple[Target, Sme2Runner]:
+    """A target and its runner, once for this machine and once emulated."""
+    if request.param == "local":
+        return LocalTarget(), request.getfixturevalue("local_runner")
+    target = EmulatedTarget(request.getfixturevalue("qemu"))
+    return target, request.getfixturevalue("emulated_runner")
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Sme2Runner]:
+    """By platform: a runner that fails on demand, see stand_in.cpp."""
+
+    @functools.lru_cache
+    def compiled(platform: str) -> Sme2Runner:
+        folder = tmp_path_factory.mktemp(f"stand-in-{platform}")
+        source = Path(__file__).parents[1] / "stand_in.cpp"
+        # Static where that is possible: an emulator then needs no libraries for it.
+        static = ["-static"] if platform.startswith("linux-") else []
+        command = [find_compiler(platform).cxx, "-std=c++17", *static, source]
+        subprocess.run([*command, "-o", folder / "sme2_runner"], check=True, timeout=120)
+        return Sme2Runner("wheel", platform, "1.5.1", folder)
+
+    return compiled
+
+
+def artifact(pte: Path, inputs: tuple[Path, ...] = ()) -> Artifact:
+    return Artifact(
+        model="toy",
+        variant="fp32",
+        folder=pte.parent,
+        pte=pte,
+        sha256="",
+        inputs=(),
+        outputs=(),
+        input_files=inputs,
+    )
+
+
+@pytest.fixture
+def make_artifact():
+    return artifact
