@@ -111,23 +111,32 @@ def read(data: bytes) -> str | None:
 
     AssertionError where a promise is broken; anything but EtdumpError passes through.
     """
+    # Now and then the interpreter enlarges a table of its own, or the machine is busy elsewhere:
+    # a broken promise is one that stays broken.
+    for _ in range(3):
+        columns, problem, seconds, memory = _measure(data)
+        if seconds <= SECONDS and memory <= MEMORY_FACTOR * len(data) + MEMORY_FLOOR:
+            break
+    else:
+        raise AssertionError(f"took {seconds:.2f} s, {memory} bytes for a file of {len(data)}")
+    if columns is not None:
+        check(columns)
+    return problem
+
+
+def _measure(data: bytes) -> tuple[Columns | None, str | None, float, int]:
+    """The columns or the problem, and the seconds and bytes it took to find out."""
+    columns = problem = None
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     started = time.perf_counter()
     try:
         columns = read_etdump(data)
-        problem = None
     except EtdumpError as error:
         problem = str(error).partition(": ")[2].partition(" at offset")[0]
     seconds = time.perf_counter() - started
     _, peak = tracemalloc.get_traced_memory()
-    if seconds > SECONDS:
-        raise AssertionError(f"took {seconds:.2f} s")
-    if peak - before > MEMORY_FACTOR * len(data) + MEMORY_FLOOR:
-        raise AssertionError(f"took {peak - before} bytes for a file of {len(data)}")
-    if problem is None:
-        check(columns)
-    return problem
+    return columns, problem, seconds, peak - before
 
 
 def check(columns: Columns) -> None:

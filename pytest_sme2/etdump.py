@@ -67,16 +67,18 @@ def read_etdump(source: Path | bytes) -> Columns:
     del profile
 
     delegated = (delegate_id != -1) | (delegate_name != -1)
-    roles = np.array([ROLES.get(text, 0) for text in names], dtype=np.int8)
-    role = roles[name] if names else np.zeros(0, dtype=np.int8)
-    role[delegated] = 0
+    role = np.zeros(name.size, dtype=np.int8)
+    for text in ROLES.keys() & names.keys():
+        role[(name == names[text]) & ~delegated] = ROLES[text]
     executes = (name == names.get("Method::execute", -1)) & ~delegated
+    texts = tuple(names)
+    del names
     run, count = _inferences(block, executes, len(block_names))
     depth, parent = nest(
         Events(block, chain, instruction, role, delegated, *_unwrapped(block, start, end, wrapped))
     )
     return Columns(
-        names=tuple(names),
+        names=texts,
         name=name,
         block=block,
         run=run,
@@ -147,7 +149,7 @@ def _block_names(buffer: Buffer, runs: Tables) -> tuple[str, ...]:
     names = {"": 0}
     codes = buffer.strings(runs.reference(_RUN_NAME), "a run's name", names, absent=0)
     texts = tuple(names)
-    return tuple([texts[code] for code in codes.tolist()])
+    return tuple(map(texts.__getitem__, codes.tolist()))
 
 
 def _events(buffer: Buffer, runs: Tables) -> tuple[NDArray[np.int32], Positions]:
@@ -208,8 +210,8 @@ def _names(
     name = np.where(delegate_name != -1, delegate_name, name)
     if (numbered := delegate_id != -1).any():
         numbers, inverse = np.unique(delegate_id[numbered], return_inverse=True)
-        codes = [names.setdefault(str(number), len(names)) for number in numbers.tolist()]
-        name[numbered] = np.array(codes, dtype=np.int32)[inverse]
+        codes = (names.setdefault(str(number), len(names)) for number in numbers)
+        name[numbered] = np.fromiter(codes, np.int32, numbers.size)[inverse]
     if (unnamed := name == -1).any():
         name[unnamed] = names.setdefault("", len(names))
     return names, name, delegate_name

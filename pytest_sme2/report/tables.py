@@ -33,7 +33,7 @@ def _heading(name: str, profile: Profile) -> Iterator[str]:
     latency = profile.end_to_end
     yield clipped(name, WIDTH)
     yield (
-        f"{profile.runs} runs of {clipped(profile.method, 20)!r}: median "
+        f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}: median "
         f"{duration(latency.median)}, 5-95 % {duration(latency.p5)} to {duration(latency.p95)}"
     )
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
 
@@ -119,6 +120,14 @@ def test_equally_many_operators_with_other_names_are_other_runs() -> None:
     assert second.operators[0].label == "TanH (NC) #1"
 
 
+def test_operators_without_an_instruction_are_told_apart_by_name() -> None:
+    blocks = [
+        inference([Tree(Profiling(name, 2_000, 3_000, -1))], start=1_000, end=6_000)
+        for name in ("native_call_mm.out", "native_call_bmm.out")
+    ]
+    assert len(build_profiles(columns_of(*blocks))) == 2
+
+
 def test_two_methods_of_a_real_dump() -> None:
     profiles = build_profiles(read_etdump(ETDUMPS / "py_methods.etdump"))
     assert [(profile.runs, len(profile.operators)) for profile in profiles] == [(2, 7), (2, 2)]
@@ -221,6 +230,16 @@ def test_a_delegate_with_another_clock_is_scaled_and_told_of() -> None:
     assert profile.unknown == ("cycle counter A", "cycle counter B")
 
 
+def test_damaged_times_are_refused_or_fitted() -> None:
+    year = 31_557_600 * 10**9
+    with pytest.raises(EtdumpError, match="more than a year"):
+        build_profile(columns_of(inference([], start=0, end=2 * year)))
+    event = Profiling(None, 0, 2**64 - 1, 0, delegate_name="Add (ND) #1")
+    call = Tree(Profiling("DELEGATE_CALL", 2_000, 4_000, 0), [Tree(event)])
+    profile = build_profile(columns_of(inference([call], start=1_000, end=5_000)))
+    assert profile.operators[0].samples_ns == (2_000,)
+
+
 def test_rules_and_attribution_reach_the_profile() -> None:
     profile = build_profile(
         columns_of(run_of(([("my_op::fast #1", 3_000)], ("mean.out", 1_000)))),
@@ -242,6 +261,26 @@ def test_real_dumps_add_up_and_every_name_is_known(path: object) -> None:
         assert profile.unknown == ()
         assert sum(profile.category_counts.values()) == len(profile.operators)
         assert not any("another unit" in note for note in profile.notes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_dumps_are_refused_or_add_up(seed: int) -> None:
+    source = random.Random(seed)
+    dumps = [path.read_bytes() for path in sorted(ETDUMPS.glob("*.etdump"))]
+    understood = 0
+    for _ in range(150):
+        damaged = bytearray(source.choice(dumps))
+        for _ in range(source.choice([1, 2, 4])):
+            damaged[source.randrange(len(damaged))] = source.randrange(256)
+        try:
+            profiles = build_profiles(read_etdump(bytes(damaged)))
+        except EtdumpError:
+            continue
+        understood += 1
+        for profile in profiles:
+            if profile.end_to_end.median:
+                assert total_share(profile) == pytest.approx(1.0, abs=1e-3)
+    assert understood
 
 
 def test_twelve_events_in_ten_thousand_runs_are_quick() -> None:
