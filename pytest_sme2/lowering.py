@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
+from pytest_sme2.random_weights import settle_batch_norms
 from pytest_sme2.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.settings import Variant
 
@@ -118,10 +119,8 @@ def main(request_file: str) -> None:
 
 def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
     """Write the program and what goes beside it; the answer describes it."""
-    progress.enter("importing torch and ExecuTorch")
+    progress.enter("importing torch")
     torch = _import("torch", "Export")
-    _import("executorch.exir", "Export")
-    _import("torchao", "Export")
     before = set(sys.modules)
 
     progress.enter("loading the model")
@@ -201,6 +200,8 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         arguments = tuple(model.get_example_inputs())
         keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
         keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
+        if entry.kind == "executorch" and request.weights is None:
+            settle_batch_norms(network, *arguments, **keywords)
     half = request.variant.precision == "fp16"
     network = network.half() if half else network.float()
 
@@ -247,7 +248,7 @@ def _seed(seed: int, torch: Any) -> None:
     random.seed(seed)
     torch.manual_seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
+        sys.modules["numpy"].random.seed(seed)  # at most 32 bits, as export.py sees to
 
 
 def _load_weights(network: Any, file: Path, name: str, torch: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import hashlib
 import importlib
 import importlib.machinery
@@ -180,10 +181,12 @@ class Registry:
         for problem in self.problems:
             if problem.name == name:
                 raise ModelError(f"Model {problem}\n{problem.traceback}".rstrip())
-        broken = f" Broken: {', '.join(p.name for p in self.problems)}." if self.problems else ""
+        # A folder's name, unlike a model's, may hold anything.
+        broken = ", ".join(repr(problem.name) for problem in self.problems)
         raise UsageError(
             f"{name!r} is not a model. Choose one of: {', '.join(self.names) or '(none found)'}; "
-            f"or one of ExecuTorch's examples, as in {EXECUTORCH_PREFIX}mv2.{broken}"
+            f"or one of ExecuTorch's examples, as in {EXECUTORCH_PREFIX}mv2."
+            + (f" Broken: {broken}." if broken else "")
         )
 
 
@@ -346,12 +349,12 @@ def read_registrations(file: Path) -> tuple[Registration, ...]:
         return from_tree
     module = execute_model_file(file)
     found = {
-        registration: None
-        for value in vars(module).values()
+        registration.name: dataclasses.replace(registration, class_name=attribute)
+        for attribute, value in vars(module).items()
         if isinstance(value, type)
         for registration in value.__dict__.get(_REGISTRATIONS, ())
     }
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
@@ -509,7 +512,8 @@ def _load_error(entry: ModelEntry, error: BaseException) -> Sme2Error:
         package = (error.name or "").partition(".")[0]
         if package in EXTRA_OF_PACKAGE:
             return MissingExtraError(package, EXTRA_OF_PACKAGE[package], f"Model {entry.name!r}")
-    trace = _traceback_from(error, entry.folder)
+    file = entry.file or _locate_module(entry.module or "")
+    trace = _traceback_from(error, file.parent if file is not None else None)
     return ModelError(
         f"Model {entry.name!r} ({entry.source}) cannot be loaded: {_one_line(error)}\n{trace}"
     )

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from pytest_sme2 import register_model
+from pytest_sme2.random_weights import settle_batch_norms
 from pytest_sme2.torchvision_shim import import_torchvision
 
 
@@ -19,6 +20,7 @@ class MobileNetV3SmallModel:
     def get_eager_model(self) -> nn.Module:
         models = import_torchvision().models
         network: nn.Module = models.mobilenet_v3_small(weights=None)
+        settle_batch_norms(network, *self.get_example_inputs())
         return network
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:

@@ -295,8 +295,8 @@ def test_a_size_goes_to_a_class_that_takes_one(tmp_path: Path) -> None:
         + methods,
     )
     registry = discover([tmp_path], entry_points=False)
-    assert registry.get("sized").instantiate(32).size == 32  # type: ignore[attr-defined]
-    assert registry.get("sized").instantiate().size == 8  # type: ignore[attr-defined]
+    assert registry.get("sized").instantiate(32).size == 32
+    assert registry.get("sized").instantiate().size == 8
     with pytest.raises(UsageError, match="'@32' does not fit"):
         registry.get("fixed").instantiate(32)
 
