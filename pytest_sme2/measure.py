@@ -68,6 +68,18 @@ class Plan:
     redo_limit: int = 10
     """How many pairs may be dropped for interference and measured again."""
 
+    def __post_init__(self) -> None:
+        if self.threshold is not None and not -1 < self.threshold < math.inf:
+            raise ValueError(f"A tolerated slowdown of {self.threshold} is not above -1.")
+        if list(self.looks) != sorted(set(self.looks)) or not self.looks or self.looks[0] < 1:
+            raise ValueError(f"The looks {self.looks} do not rise from 1 or more.")
+        if len(self.split) != len(self.looks) or sum(self.split) > 1 + 1e-9:
+            raise ValueError("Each look needs its part of the error, and the parts at most all.")
+        if self.family < 1:
+            raise ValueError("A session gives at least one verdict.")
+        if not self.budget_seconds > 0:
+            raise ValueError(f"A time budget of {self.budget_seconds} s leaves no time.")
+
 
 @dataclass(frozen=True)
 class Progress:

@@ -90,7 +90,7 @@ def check_machine(
     while not measurements or clock() + longest < deadline:
         number = len(measurements)
         begun = clock()
-        plan = Plan(threshold=threshold, seed=number, budget_seconds=deadline - begun)
+        plan = Plan(threshold=threshold, seed=number, budget_seconds=max(1.0, deadline - begun))
         tell = None if progress is None else _numbered(progress, number)
         measurement = measure_pairs(run_arm, "A", "A again", plan, progress=tell, clock=clock)
         measurements.append(measurement)

@@ -272,6 +272,25 @@ def test_a_run_without_times_is_an_error(wall):
         measure_pairs(lambda arm, *, warmup, runs: make_run(wall), "A", "B")
 
 
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"threshold": -1.0}, "not above -1"),
+        ({"threshold": float("nan")}, "not above -1"),
+        ({"looks": (20, 10), "split": (0.5, 0.5)}, "do not rise"),
+        ({"looks": (), "split": ()}, "do not rise"),
+        ({"looks": (10, 20)}, "part of the error"),
+        ({"split": (0.5, 0.5, 0.5)}, "part of the error"),
+        ({"family": 0}, "at least one verdict"),
+        ({"budget_seconds": 0.0}, "leaves no time"),
+        ({"budget_seconds": float("nan")}, "leaves no time"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(choices, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(**choices)
+
+
 def test_equal_labels_are_refused():
     with pytest.raises(ValueError, match="different labels"):
         measure_pairs(Machine(), "A", "A")
