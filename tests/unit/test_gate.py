@@ -8,7 +8,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_sme2 import gate
@@ -673,6 +673,7 @@ def test_a_machine_without_sme2_is_not_asked_about_it() -> None:
     }  # fmt: skip
 
 
+@settings(deadline=None)
 @given(
     st.floats(1e-3, 1e3), st.floats(1.0, 1.5), st.floats(0, 1.0),
 )  # fmt: skip
