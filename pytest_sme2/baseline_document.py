@@ -33,6 +33,8 @@ from pytest_sme2.results import (
 #      and times of the traced runs, memory, size, agreement of outputs, versions
 SCHEMA = 1
 
+_LONGEST_LINE = 240
+
 Document = dict[str, Any]
 Migration = Callable[[Document], Document]
 MIGRATIONS: Mapping[int, Migration] = {}
@@ -417,7 +419,7 @@ def _render(value: Any, indent: str) -> str:
         line = json.dumps(value, sort_keys=True, allow_nan=False)
         flat = not any(isinstance(entry, (dict, list)) for entry in value.values())
         # Only facts about one thing share a line; its name stands before them.
-        if flat and indent and len(line) <= 100 and len({*map(type, value.values())}) > 1:
+        if flat and indent and len(line) <= _LONGEST_LINE and len({*map(type, value.values())}) > 1:
             return line
         inner = indent + "  "
         # The schema number comes first: it says how to read the rest.

@@ -59,10 +59,15 @@ class Bundle:
 # --- Writing --------------------------------------------------------------------------------------
 
 
-def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Path:
-    """Put the runner and the artifacts into one file; the same content gives the same bytes."""
+def check_name(out: Path) -> None:
+    """Refuse what is no name for a bundle, before anything is made for it."""
     if not out.name.endswith(SUFFIXES):
         raise UsageError(f"{out}: a bundle is an archive. Give a name that ends in {SUFFIXES[0]}.")
+
+
+def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Path:
+    """Put the runner and the artifacts into one file; the same content gives the same bytes."""
+    check_name(out)
     if not isinstance(runner, Sme2Runner):
         raise UsageError(
             "A given pair of runners cannot be bundled: what they need beside them is not known. "

@@ -16,6 +16,7 @@ from pytest_sme2 import numerics
 from pytest_sme2.baseline_document import sort_structure
 from pytest_sme2.errors import TargetError
 from pytest_sme2.results import (
+    RUNTIME,
     Agreement,
     Arm,
     Category,
@@ -90,6 +91,7 @@ def assemble(
     session: str,
     recorded: str,
     profiles: Mapping[Arm, Profile],
+    runtime: str,
     measurement: Measurement | None = None,
 ) -> Measured:
     """Everything one pair showed.
@@ -100,6 +102,7 @@ def assemble(
         session: a name for the whole run, as ``new_session`` gives it.
         recorded: when the run began.
         profiles: of the traced runs.
+        runtime: the version of ExecuTorch that ran the program (``Runner.executorch``).
         measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
     """
     runs = _runs(pair)
@@ -129,7 +132,7 @@ def assemble(
             if any(output.has_nan for run in of_arm for output in run.outputs)
         ),
         evidence=pair.evidence,
-        versions=dict(artifact.versions),
+        versions={**artifact.versions, RUNTIME: runtime},
         weights=artifact.weights,
         **timed,
     )

@@ -662,6 +662,10 @@ class Pair:
 # --- Measured: everything one model and variant showed on one target ------------------------------
 
 
+RUNTIME = "executorch runtime"
+"""The key of ``versions`` for what ran the program; ``executorch`` is what exported it."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A ratio and the interval that holds it, over pairs of processes."""
@@ -825,6 +829,7 @@ class Session:
     threads: int
     runner: str
     executorch: str
+    """The version of what ran the program."""
     medians_ns: Mapping[Arm, tuple[float, ...]]
     loads_ns: Mapping[Arm, tuple[float, ...]]
 

@@ -118,7 +118,7 @@ def measured(**changes: Any) -> Measured:
         "pte_sha256": "ab" * 32,
         "agreements": (agreement(), agreement(against="reference", sqnr_db=50.0)),
         "evidence": EVIDENCE,
-        "versions": {"executorch": "1.5.1", "torch": "2.13.0"},
+        "versions": {"executorch": "1.5.1", "executorch runtime": "1.5.1"},
     }
     return Measured(**{**facts, **changes})
 

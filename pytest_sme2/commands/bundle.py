@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from pytest_sme2.bundle import open_bundle, write_bundle
+from pytest_sme2.bundle import check_name, open_bundle, write_bundle
 from pytest_sme2.commands.models import add_folder_argument, registry_of
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export import export_model
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    check_name(arguments.out)
     if arguments.platform is None:
         device = parse_device(arguments.device)
         platform = choose_target(Settings(device=device)).platform

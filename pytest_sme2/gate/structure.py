@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pytest_sme2.gate.judging import CREATE_HINT, UPDATE_HINT, number
 from pytest_sme2.results import (
+    RUNTIME,
     Arm,
     Baseline,
     Check,
@@ -54,11 +55,16 @@ def _no_structure(metric: str, new: float | None) -> Check:
 
 def _versions_note(measured: Measured, baseline: Baseline | None) -> str:
     """A changed ExecuTorch explains most changes of structure: say so before anybody searches."""
-    old = "" if baseline is None else baseline.versions.get("executorch", "")
-    new = measured.versions.get("executorch", "")
-    if not old or not new or old == new:
+    if baseline is None:
         return ""
-    return f" The baseline was made with executorch {old}, this is {new}."
+    differing = [
+        f"{package} {baseline.versions[package]}, this is with {measured.versions[package]}"
+        for package in ("executorch", RUNTIME)
+        if package in baseline.versions
+        and package in measured.versions
+        and baseline.versions[package] != measured.versions[package]
+    ]
+    return "".join(f" The baseline was made with {text}." for text in differing)
 
 
 def check_coverage(measured: Measured, baseline: Baseline | None, limits: Limits) -> Check:
@@ -84,7 +90,7 @@ def check_coverage(measured: Measured, baseline: Baseline | None, limits: Limits
     text = f"{structure.sme2} of {structure.matrix} matrix operators run on SME2 kernels"
     if before is None or old is None:
         verdict = Outcome.NO_BASELINE if least is None else Outcome.PASS
-        hint = f" {CREATE_HINT}" if least is None else ""
+        hint = f" There is no baseline. {CREATE_HINT}" if least is None else ""
         return Check(metric, verdict, f"{text}.{hint}", None, new, "share", None, least, details)
     message = f"{text}; in the baseline {before.sme2} of {before.matrix}."
     verdict = Outcome.IMPROVED if new > old else Outcome.PASS

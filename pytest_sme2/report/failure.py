@@ -127,7 +127,8 @@ def _check_lines(check: Check) -> list[str]:
     values = _values(check)
     lines = _wrapped(f"{head}  {values}" if values else head, "  ", "      ")
     lines += _wrapped(check.message, "    ", "    ")
-    lines += [f"      {clipped(line, WIDTH - 6)}" for line in check.details[:MOST_LINES]]
+    for line in check.details[:MOST_LINES]:
+        lines += _wrapped(line, "      ", "        ")
     if len(check.details) > MOST_LINES:
         lines.append(f"      and {len(check.details) - MOST_LINES} more")
     return lines
