@@ -338,6 +338,7 @@ class Session:
                 self.target.fingerprint(),
                 session=self.origin[0],
                 recorded=self.origin[1],
+                runtime=self.runner.executorch,
                 profiles={arm: self.profile(case, arm) for arm in self.arms},
                 measurement=self.measurement(case),
             )
