@@ -124,6 +124,20 @@ OPTIONS: tuple[Option, ...] = (
         "the QEMU (user mode, 10.1 or newer) that --device=emulated uses.",
     ),
     Option(
+        "--runner-on",
+        "runner_on",
+        "PATH",
+        Path,
+        "an executor_runner of your own, built with SME2 on; needs --runner-off.",
+    ),
+    Option(
+        "--runner-off",
+        "runner_off",
+        "PATH",
+        Path,
+        "an executor_runner of your own, built with SME2 and SME off; needs --runner-on.",
+    ),
+    Option(
         "--weights",
         "weights",
         "FILE",
@@ -220,6 +234,8 @@ def read_settings(config: pytest.Config) -> Settings:
     """The run's settings, or a usage error that names the option and the valid values."""
     chosen = {option.field: _value(config, option) for option in OPTIONS}
     given = {field: value for field, value in chosen.items() if value is not None}
+    if ("runner_on" in given) != ("runner_off" in given):
+        raise pytest.UsageError("--runner-on and --runner-off go together: give both, or none.")
     return Settings(
         model_folders=model_folders(config),
         limits=_limits(config),

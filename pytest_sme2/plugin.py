@@ -170,7 +170,11 @@ def pytest_runtest_makereport(
 
         case, folder, checks = item.stash[CHECKS]
         # As text, so that a worker's report can carry it to the controller.
-        report.__dict__["sme2"] = {"case": case, "folder": folder, "checks": json.dumps(encode(checks))}
+        report.__dict__["sme2"] = {
+            "case": case,
+            "folder": folder,
+            "checks": json.dumps(encode(checks)),
+        }
     return report
 
 

@@ -152,6 +152,10 @@ class Session:
     def runner(self) -> Runner:
         from pytest_sme2.runners import wheel_runner
 
+        if self.settings.runner_on is not None and self.settings.runner_off is not None:
+            from pytest_sme2.stock_runner import pair_runner
+
+            return pair_runner(self.settings.runner_on, self.settings.runner_off)
         return wheel_runner(self.target.platform, progress=self.say)
 
     @functools.cached_property

@@ -57,6 +57,9 @@ class Settings:
     """For timing one model and variant."""
     limits: Mapping[str, object] = field(default_factory=dict)
     """Limits given on the command line, by the names of limits.SCALARS."""
+    runner_on: Path | None = None
+    runner_off: Path | None = None
+    """A pair of runners built elsewhere, in place of the one built from the wheel."""
     against: Reference | None = None
     """What to measure against in the same run."""
     rules: tuple[Rule, ...] = ()
