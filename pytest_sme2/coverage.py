@@ -17,13 +17,15 @@ from pytest_sme2.results import (
     KernelFamily,
     Operator,
     OperatorProfile,
+    Profile,
 )
 
 _WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "int8",
           "QU8": "uint8", "PF16": "fp16", "PF32": "fp32", "PQS8": "int8"}  # fmt: skip
 
-# Kernels that work on a QP8 operand: XNNPACK's own name for them, and KleidiAI's.
-_QP8_KERNEL = re.compile(r"qp8|qai8dxp")
+# Kernels that multiply a QP8 operand: KleidiAI's name for them, and XNNPACK's. What packs operands
+# is the same for both families, and XNNPACK asks kernels for their tile sizes (`_get_mr`) unused.
+_QP8_KERNEL = re.compile(r"kai_run_matmul_\w*qai8dxp\w*|xnn_qp8_\w*gemm_\w*(?<!_get_[mn]r)")
 # The weights' part of KleidiAI's kernel names, by XNNPACK's data type.
 _WEIGHTS = {"QC4W": "qsi4cx", "QC8W": "qsi8cx", "QB4W": "qsi4c32"}
 
@@ -73,7 +75,7 @@ def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
     families = {
         kernel.family
         for kernel in census.kernels
-        if _QP8_KERNEL.search(kernel.name)
+        if _QP8_KERNEL.fullmatch(kernel.name)
         and (not weights or any(word in kernel.name for word in (*weights, *words)))
     }
     on_sme2 = bool(families & {KernelFamily.SME2, KernelFamily.SME})
@@ -96,6 +98,8 @@ def _missing_kernel(operator: Operator) -> str | None:
     """What is true with SME2 on and off: that there is no kernel at all."""
     if operator.operation not in XNNPACK_NAMES:
         return "no SME2 kernel of that name is known"
+    if operator.unproven:
+        return None
     if sme2_variant(operator) is None:
         if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
             return (
@@ -129,3 +133,13 @@ def _other_reason(operator: Operator, any_sme2: bool) -> str:
 def could_run_on_sme2(operator: Operator) -> bool:
     """Whether there is any SME2 kernel for this matrix operator in its data type."""
     return operator.executor is Executor.DELEGATED and _missing_kernel(operator) is None
+
+
+def sme2_states(profile: Profile) -> tuple[bool | None, ...]:
+    """For each operator of a profile whether it ran on SME2; None where nothing tells."""
+    without = {member.index for member, _ in profile.coverage.missed}
+    unproven = {member.index for member in profile.coverage.unproven}
+    return tuple(
+        None if member.index in unproven else member.operator.matrix and member.index not in without
+        for member in profile.operators
+    )

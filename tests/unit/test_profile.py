@@ -14,8 +14,8 @@ from pytest_sme2.categories import parse_rules
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.etdump import read_etdump
 from pytest_sme2.events import DETAIL, FRAMEWORK, OPERATOR, OUTSIDE, select
-from pytest_sme2.profile import Attribution, build_profile, build_profiles, outliers, robust_stats
-from pytest_sme2.results import Category, Executor, Profile
+from pytest_sme2.profile import build_profile, build_profiles, outliers, robust_stats
+from pytest_sme2.results import Attribution, Category, Executor, Profile
 from tests.etdump_builder import Block, Profiling, Tree, build_etdump, inference
 from tests.profiles import COVERAGE, ETDUMPS, GAP, columns_of, profile_of, real, run_of
 
