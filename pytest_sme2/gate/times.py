@@ -211,6 +211,7 @@ def check_against(measurement: Measurement, limits: Limits) -> Check:
         unit="ns",
         interval=interval,
         limit=limit,
+        p_value=None if decision is None else decision.p_value,
     )
 
 

@@ -329,6 +329,7 @@ def test_interleaved_pairs_keep_their_decision(decided: Outcome) -> None:
     assert found.metric == "latency against executorch 1.5.0"
     assert found.old == 10e6
     assert found.interval == (1.01, 1.05)
+    assert found.p_value == 0.5
 
 
 @pytest.mark.parametrize(
