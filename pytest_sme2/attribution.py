@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import EtdumpError, MissingExtraError
-from pytest_sme2.profile import Attribution
+from pytest_sme2.results import Attribution
 
 
 def read_attribution(etdump: Path, etrecord: Path) -> Attribution:

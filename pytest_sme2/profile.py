@@ -23,6 +23,7 @@ from pytest_sme2.coverage import coverage
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.events import LONGEST, Rows, Selection, durations, select
 from pytest_sme2.results import (
+    Attribution,
     Category,
     Columns,
     Executor,
@@ -44,14 +45,6 @@ TRIM = 0.1
 NOTABLE_EXCESS = 0.02
 
 OVERHEAD_PARTS = ("delegate calls", "operator calls", "between calls")
-
-
-@dataclass(frozen=True)
-class Attribution:
-    """What a call of the program came from: ATen operators and modules, by instruction."""
-
-    aten: Mapping[int, tuple[str, ...]]
-    modules: Mapping[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)

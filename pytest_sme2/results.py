@@ -363,6 +363,14 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class Attribution:
+    """What a call of the program came from: ATen operators and modules, by instruction."""
+
+    aten: Mapping[int, tuple[str, ...]]
+    modules: Mapping[int, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
 class OperatorProfile:
     """One operator of the graph: the same position in every run."""
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ from pytest_sme2.categories import parse_rules
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.etdump import read_etdump
 from pytest_sme2.events import DETAIL, FRAMEWORK, OPERATOR, OUTSIDE, select
-from pytest_sme2.profile import Attribution, build_profile, build_profiles, outliers, robust_stats
-from pytest_sme2.results import Category, Executor, Profile
+from pytest_sme2.profile import build_profile, build_profiles, outliers, robust_stats
+from pytest_sme2.results import Attribution, Category, Executor, Profile
 from tests.etdump_builder import Block, Profiling, Tree, build_etdump, inference
-from tests.profiles import ETDUMPS, GAP, columns_of, profile_of, real, run_of
+from tests.profiles import COVERAGE, ETDUMPS, GAP, columns_of, profile_of, real, run_of
 
 CONV = "Convolution (NHWC, PF32) IGEMM #1"
 LINEAR = "Fully Connected (NC, F32) GEMM #1"
@@ -253,9 +254,13 @@ def test_rules_and_attribution_reach_the_profile() -> None:
     assert profile.operators[0].aten == ()
 
 
-@pytest.mark.parametrize("path", sorted(ETDUMPS.glob("*.etdump")), ids=lambda path: path.stem)
-def test_real_dumps_add_up_and_every_name_is_known(path: object) -> None:
-    for profile in build_profiles(read_etdump(path)):  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ETDUMPS.glob("*.etdump"), *COVERAGE.glob("*.etdump")]),
+    ids=lambda path: path.stem,
+)
+def test_real_dumps_add_up_and_every_name_is_known(path: Path) -> None:
+    for profile in build_profiles(read_etdump(path)):
         assert total_share(profile) == pytest.approx(1.0, abs=1e-9)
         assert profile.overhead_ns >= 0
         assert profile.unknown == ()
