@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import os
@@ -473,20 +472,28 @@ def _executorch_entry(name: str) -> ModelEntry:
 
 
 def _locate_module(module: str) -> Path | None:
-    """The file of a module, found without importing any of its parents."""
-    path: Sequence[str] | None = None
-    spec: importlib.machinery.ModuleSpec | None = None
-    prefix = ""
-    for part in module.split("."):
-        prefix = f"{prefix}.{part}" if prefix else part
-        if path is None:
-            spec = importlib.util.find_spec(part)
+    """The file of a module, found without importing any of its parents.
+
+    Below the top level the folders are walked here: importlib's finders want the parent imported.
+    """
+    top, *parts = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    file = Path(spec.origin) if spec.origin is not None else None
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    for part in parts:
+        inside = [folder / part for folder in folders]
+        packages = [folder for folder in inside if (folder / "__init__.py").is_file()]
+        modules = [folder.with_suffix(".py") for folder in inside]
+        file = next((found for found in modules if found.is_file()), None)
+        if packages:
+            file, folders = packages[0] / "__init__.py", packages[:1]
         else:
-            spec = importlib.machinery.PathFinder.find_spec(prefix, list(path))
-        if spec is None:
+            folders = [folder for folder in inside if folder.is_dir()]
+        if file is None and not folders:
             return None
-        path = spec.submodule_search_locations or []
-    return Path(spec.origin) if spec is not None and spec.origin is not None else None
+    return file
 
 
 def _files_below(folder: Path) -> tuple[Path, ...]:
