@@ -15,6 +15,7 @@ from typing import Any
 from pytest_sme2 import numerics
 from pytest_sme2.baseline_document import sort_structure
 from pytest_sme2.errors import TargetError
+from pytest_sme2.measure import interference
 from pytest_sme2.results import (
     RUNTIME,
     Agreement,
@@ -193,12 +194,18 @@ def _times(
     return {
         "medians_ns": medians,
         "speedup": None if measurement is None else speedup_of(measurement),
+        "interference": _usual_interference([*pair.on, *pair.off]),
         "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
         "loads_ns": {arm: values for arm, values in loads.items() if values},
         "peak_bytes": {
             arm: int(statistics.median(values)) for arm, values in peaks.items() if values
         },
     }
+
+
+def _usual_interference(runs: Sequence[Run]) -> float | None:
+    levels = [level for level in map(interference, runs) if level is not None]
+    return statistics.median(levels) if levels else None
 
 
 def _kernels(pair: Pair) -> dict[Arm, KernelCensus]:

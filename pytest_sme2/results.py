@@ -793,6 +793,8 @@ class Measured:
     """Only the arms whose kernels are known."""
     medians_ns: Mapping[Arm, tuple[float, ...]] | None = None
     """Of each untraced process, its median run; None where the target is emulated."""
+    interference: float | None = None
+    """The usual process's wall time over its CPU time, less 1; None where it is not known."""
     speedup: Estimate | None = None
     """Off over on: how many times faster SME2 makes it."""
     shares: Mapping[Arm, Mapping[Category, Spread]] | None = None

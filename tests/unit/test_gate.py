@@ -686,3 +686,14 @@ def test_an_interval_gets_one_verdict_and_more_tolerance_never_hurts(
     looser = gate.judge(low, low * width, limit + 0.1)
     if Outcome.IMPROVED not in (verdict, looser):
         assert order.index(looser) >= order.index(verdict)
+
+
+@pytest.mark.parametrize("factor", [1.5, 0.5])
+def test_a_busy_machine_cannot_prove_anything_about_a_stored_latency(factor: float) -> None:
+    changed = {Arm.ON: medians(10 * factor), Arm.OFF: medians(20 * factor)}
+    quiet = measured(medians_ns=changed, interference=0.01)
+    assert gate.check_latency(quiet, baseline(), LIMITS).verdict is not Outcome.INCONCLUSIVE
+    busy = dataclasses.replace(quiet, interference=0.30)
+    check = gate.check_latency(busy, baseline(), LIMITS)
+    assert check.verdict is Outcome.INCONCLUSIVE
+    assert "busy (wall time 30% over CPU time" in check.message
