@@ -26,6 +26,9 @@ COMMANDS: dict[str, str] = {
     "run": "run a model with SME2 on and off, and show the evidence",
     "analyze": "where the time goes: categories, operators, SME2 coverage",
     "compare": "two ETDumps side by side: what became faster, what came and went",
+    "report": "the reports of a run directory again: HTML and Markdown",
+    "trace": "a run directory or an ETDump as a trace for Perfetto",
+    "validate": "check that a run directory is whole and its files readable",
     "bundle": "keep a runner and programs in one file, to measure against later",
     "selfcheck": "measure a program against itself: is this machine quiet enough to gate on?",
 }

@@ -10,9 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +25,7 @@ from pytest_sme2.evidence import check_pair
 from pytest_sme2.profile import robust_stats
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.results import Change, Comparison, Evidence, OperatorProfile, Profile
+from pytest_sme2.rundir import write_text
 from pytest_sme2.transposes import transposes
 
 SUMMARY_NAME = "analysis_summary.json"
@@ -46,27 +45,6 @@ CATEGORY_COLUMNS = ("category", "kind", "operators", "time_ms", "share_percent")
 
 # What spreadsheets take for the start of a formula.
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``, all or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        # mkstemp makes files that only their owner may read.
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def safe_stem(name: str) -> str:
@@ -114,7 +92,7 @@ def write_experiment(
     paths = []
     for ending, text in texts.items():
         path = folder / f"{stem}_{ending}"
-        write_atomically(path, text)
+        write_text(path, text)
         paths.append(path)
     return tuple(paths)
 
@@ -228,15 +206,19 @@ def robust_summary(profile: Profile) -> dict[str, Any]:
 # --- a run directory ------------------------------------------------------------------------------
 
 
-def write_summary(analyses: Sequence[Analysis], folder: Path) -> Path:
+def write_summary(analyses: Sequence[Analysis], folder: Path, *, timed: bool = True) -> Path:
     """Write ``analysis_summary.json`` for a run directory."""
     path = folder / SUMMARY_NAME
-    write_atomically(path, json_text(run_summary(analyses)))
+    write_text(path, json_text(run_summary(analyses, timed=timed)))
     return path
 
 
-def run_summary(analyses: Sequence[Analysis]) -> dict[str, Any]:
-    """Every experiment, and every pair of them that differs in SME2 alone."""
+def run_summary(analyses: Sequence[Analysis], *, timed: bool = True) -> dict[str, Any]:
+    """Every experiment, and every pair of them that differs in SME2 alone.
+
+    Without ``timed`` no finding speaks of time, and the document says that its times are no
+    hardware's.
+    """
     pairs = []
     for on, off in on_off_pairs(analyses):
         comparison = compare(off.profile, on.profile, names=(off.name, on.name))
@@ -245,15 +227,16 @@ def run_summary(analyses: Sequence[Analysis]) -> dict[str, Any]:
                 "on": on.name,
                 "off": off.name,
                 "evidence": evidence_summary(check_pair(on.profile, off.profile)),
-                "comparison": comparison_summary(comparison),
+                "comparison": comparison_summary(comparison, timed=timed),
             }
         )
     return {
         "schema": SUMMARY_SCHEMA,
+        "timed": timed,
         "experiments": {
             analysis.name: {
-                **profile_summary(analysis.profile),
-                "other_methods": [profile_summary(other) for other in analysis.others],
+                **profile_summary(analysis.profile, timed=timed),
+                "other_methods": [profile_summary(other, timed=timed) for other in analysis.others],
             }
             for analysis in analyses
         },
@@ -265,7 +248,7 @@ def evidence_summary(evidence: Evidence) -> dict[str, Any]:
     return asdict(evidence)
 
 
-def profile_summary(profile: Profile) -> dict[str, Any]:
+def profile_summary(profile: Profile, *, timed: bool = True) -> dict[str, Any]:
     """A profile without its samples."""
     return {
         "method": profile.method,
@@ -298,7 +281,7 @@ def profile_summary(profile: Profile) -> dict[str, Any]:
         "operators": [_operator_summary(member) for member in profile.operators],
         "load_ns": dict(profile.load_ns),
         "unknown": list(profile.unknown),
-        "findings": profile_findings(profile),
+        "findings": profile_findings(profile, timed=timed),
     }
 
 
@@ -365,7 +348,7 @@ def _operator_summary(member: OperatorProfile) -> dict[str, Any]:
     return summary
 
 
-def comparison_summary(comparison: Comparison) -> dict[str, Any]:
+def comparison_summary(comparison: Comparison, *, timed: bool = True) -> dict[str, Any]:
     return {
         "before": comparison.before_name,
         "after": comparison.after_name,
@@ -386,7 +369,7 @@ def comparison_summary(comparison: Comparison) -> dict[str, Any]:
         "largest_before": _word(comparison.largest_before),
         "largest_after": _word(comparison.largest_after),
         "amdahl": comparison.amdahl,
-        "findings": comparison_findings(comparison),
+        "findings": comparison_findings(comparison, timed=timed),
     }
 
 
