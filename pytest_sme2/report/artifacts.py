@@ -24,7 +24,7 @@ from pytest_sme2.events import OPERATOR, OUTSIDE, ROLE_NAMES, Selection, duratio
 from pytest_sme2.evidence import check_pair
 from pytest_sme2.profile import robust_stats
 from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.results import Change, Comparison, Evidence, OperatorProfile, Profile
+from pytest_sme2.results import Change, Comparison, Evidence, OperatorProfile, Profile, RobustStats
 from pytest_sme2.rundir import write_text
 from pytest_sme2.transposes import transposes
 
@@ -82,12 +82,14 @@ def write_experiment(
     stem = safe_stem(stem or analysis.path.name.removesuffix(".etdump"))
     profile = analysis.profile
     rows = timeline_rows(select(analysis.columns, rules=analysis.rules))
+    stats = [robust_stats(member.samples_ns) for member in profile.operators]
+    table = map(_operator_row, profile.operators, stats)
     texts = {
         "all_runs_timeline.csv": csv_text(TIMELINE_COLUMNS, rows),
         "run0_timeline.csv": csv_text(TIMELINE_COLUMNS, (row for row in rows if row[0] == 0)),
-        "operator_stats.csv": csv_text(OPERATOR_COLUMNS, map(_operator_row, profile.operators)),
+        "operator_stats.csv": csv_text(OPERATOR_COLUMNS, table),
         "category_summary.csv": csv_text(CATEGORY_COLUMNS, _category_rows(profile)),
-        "robust_stats.json": json_text(robust_summary(profile)),
+        "robust_stats.json": json_text(robust_summary(profile, stats)),
     }
     paths = []
     for ending, text in texts.items():
@@ -133,8 +135,8 @@ def timeline_rows(selection: Selection) -> list[tuple[object, ...]]:
     ]
 
 
-def _operator_row(member: OperatorProfile) -> tuple[object, ...]:
-    operator, stats = member.operator, robust_stats(member.samples_ns)
+def _operator_row(member: OperatorProfile, stats: RobustStats) -> tuple[object, ...]:
+    operator = member.operator
     values = (
         member.time_ns, stats.median, stats.mean, stats.trimmed_mean, stats.mad, stats.minimum,
         stats.maximum, stats.p5, stats.p95, stats.p99,
@@ -174,8 +176,11 @@ def _category_rows(profile: Profile) -> Iterable[tuple[object, ...]]:
     yield row("total", "", len(profile.operators), profile.end_to_end.median)
 
 
-def robust_summary(profile: Profile) -> dict[str, Any]:
-    """Statistics over the runs, in nanoseconds: end to end, by category, by operator."""
+def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, Any]:
+    """Statistics over the runs, in nanoseconds: end to end, by category, by operator.
+
+    ``stats`` are those of the operators' samples.
+    """
     by_category: dict[str, Any] = {}
     for category in profile.category_ns:
         members = [
@@ -195,9 +200,9 @@ def robust_summary(profile: Profile) -> dict[str, Any]:
             {
                 "index": member.index,
                 "operator": member.label,
-                **asdict(robust_stats(member.samples_ns)),
+                **asdict(found),
             }
-            for member in profile.operators
+            for member, found in zip(profile.operators, stats, strict=True)
         ],
         "load": dict(profile.load_ns),
     }

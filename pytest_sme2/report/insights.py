@@ -18,7 +18,8 @@ from pytest_sme2.transposes import transposes
 
 # What can be done about a category once it is the largest.
 _ADVICE = {
-    Category.CONV: "Look for convolutions that stayed on NEON kernels, and for a smaller precision.",
+    Category.CONV: "Look for convolutions that stayed on NEON kernels, and for a smaller "
+    "precision.",
     Category.GEMM: "Look for matrix products that stayed on NEON kernels, and for a smaller "
     "precision.",
     Category.DATA_MOVEMENT: "Remove layout changes: keep one layout through the model, and fold "
@@ -35,7 +36,7 @@ class Insight:
     model: str
     text: str
     cost: float
-    """The part it concerns: of end-to-end time, else, where time means nothing, of the operators."""
+    """The part it concerns: of end-to-end time or, where time means nothing, of the operators."""
     advice: str = ""
 
 

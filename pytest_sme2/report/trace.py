@@ -49,6 +49,13 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
+def inference_events(selection: Selection, run: int) -> list[dict[str, Any]]:
+    """One run's events, in microseconds from its own start."""
+    events = [event for event in _events(1, selection) if event["args"].get("run") == run]
+    origin = events[0]["ts"] if events else 0.0
+    return [{**event, "ts": round(event["ts"] - origin, 3)} for event in events]
+
+
 def _metadata(kind: str, process: int, **arguments: object) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": process, "tid": _THREAD, "args": arguments}
 

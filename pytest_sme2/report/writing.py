@@ -23,12 +23,7 @@ from pytest_sme2.etdump import read_etdump
 from pytest_sme2.gate import combine
 from pytest_sme2.profile import robust_stats
 from pytest_sme2.registry import safe_name
-from pytest_sme2.report.artifacts import (
-    profile_summary,
-    robust_summary,
-    write_experiment,
-    write_summary,
-)
+from pytest_sme2.report.artifacts import write_experiment, write_summary
 from pytest_sme2.report.insights import insights
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.reproduce import reproduce_command
@@ -101,17 +96,13 @@ def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
             "categories": {
                 str(category): number for category, number in profile.category_counts.items()
             },
-            "coverage": profile_summary(profile, timed=timed)["coverage"]
-            if timed
-            else {
-                "matrix_operators": profile.coverage.matrix_operators,
-                "sme2_operators": profile.coverage.sme2_operators,
-            },
+            "matrix_operators": profile.coverage.matrix_operators,
+            "sme2_operators": profile.coverage.sme2_operators,
         }
         if timed:
             largest = largest_category(profile)
             summary |= {
-                "traced": robust_summary(profile)["end_to_end"],
+                "traced": asdict(profile.end_to_end),
                 "shares": {
                     str(category): profile.share(ns) for category, ns in profile.category_ns.items()
                 },
