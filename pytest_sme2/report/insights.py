@@ -173,12 +173,10 @@ def _bottleneck(members: Sequence[_Member]) -> Iterator[_Found]:
         said.setdefault(text, []).append((member.label, found.amdahl, share))
         advice[text] = _ADVICE[after]
     for text, variants in said.items():
-        labels = ", ".join(
-            f"{label} {percent(share)}"
-            + (f", at most {times(amdahl)} without it" if amdahl else "")
-            for label, amdahl, share in variants
-        )
-        yield f"{text} ({labels})", max(share for _, _, share in variants), advice[text]
+        labels = ", ".join(f"{label} {percent(share)}" for label, _, share in variants)
+        limits = [amdahl for _, amdahl, _ in variants if amdahl is not None]
+        bound = f"; without it at most {times(max(limits))} as fast" if limits else ""
+        yield f"{text} ({labels}){bound}", max(share for _, _, share in variants), advice[text]
 
 
 def _layout(members: Sequence[_Member]) -> Iterator[_Found]:

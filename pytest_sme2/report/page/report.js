@@ -40,7 +40,7 @@
   function figureFor(value, unit) {
     if (!known(value)) return "-";
     if (unit === "ns") return milliseconds(value / 1e6);
-    if (unit === "bytes") return (value / 1e6).toFixed(2) + " MB";
+    if (unit === "bytes") return (value / 1e6).toFixed(1) + " MB";
     if (unit === "share") return percent(value);
     if (unit === "ratio") return factor(value);
     return String(+value.toPrecision(6));
@@ -154,7 +154,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: text, family: "system-ui, sans-serif", size: 12 },
       margin: { l: 8, r: 8, t: 8, b: 40 }, height: height ?? 300,
-      legend: { orientation: "h", y: -0.18, yanchor: "top", x: 0 },
+      legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
       hoverlabel: { bgcolor: colour("--page"), bordercolor: line, font: { color: text } },
       ...layout,
       xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
@@ -170,6 +170,16 @@
       }
     }
   };
+
+  // 1, 2, 5, 10 …: the library's own marks on a logarithmic axis leave the zeros out.
+  function roundTicks(cases) {
+    const values = cases.flatMap((each) => Object.values(each.latency).map((found) => found.median));
+    const from = Math.floor(Math.log10(Math.min(...values))), to = Math.ceil(Math.log10(Math.max(...values)));
+    const steps = to - from > 3 ? [1] : [1, 2, 5];
+    const tickvals = [];
+    for (let power = from; power <= to; power++) steps.forEach((step) => tickvals.push(step * 10 ** power));
+    return { tickvals, ticktext: tickvals.map((value) => String(+value.toPrecision(1))) };
+  }
 
   function latencyOverview(parent, cases) {
     const labels = cases.map((each) => plain(clipped(each.id, 34)));
@@ -192,7 +202,7 @@
           };
         }),
         layout: {
-          xaxis: { type: "log", title: { text: "milliseconds" }, dtick: cases.length ? undefined : 1 },
+          xaxis: { type: "log", title: { text: "milliseconds" }, ...roundTicks(cases) },
           yaxis: { autorange: "reversed", type: "category" },
           legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
         },
@@ -237,9 +247,9 @@
         layout: {
           barmode: "stack", bargap: 0.35, yaxis: { autorange: "reversed", type: "category" },
           xaxis: { title: { text: "operators" } },
-          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
+          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, traceorder: "normal" },
         },
-      }));
+      }), true);
   }
 
   function breakdown(parent, chosen) {
@@ -270,7 +280,11 @@
           hovertemplate: `%{x}<br>%{y:.4g} ${share ? "%" : unit}<extra>${name}</extra>`,
         };
       }),
-      layout: { barmode: "stack", bargap: 0.35, yaxis: { title: { text: share ? "percent" : unit } } },
+      layout: {
+        uniformtext: { minsize: 9, mode: "hide" },
+        barmode: "stack", bargap: 0.35, legend: { orientation: "h", y: -0.12, yanchor: "top", x: 0, traceorder: "normal" },
+        yaxis: { title: { text: share ? "percent" : unit }, ...(share ? { range: [0, 100] } : {}) },
+      },
     });
     const described = arms.map((arm) => `SME2 ${arm}: ` + present.map((name) => `${name} ${value(arm, name).toPrecision(3)} ${unit}`).join(", ")).join(". ");
     if (chosen.emulated) {
@@ -293,25 +307,27 @@
         hovertemplate: "process %{x}<br>%{y:.4g} ms<extra>SME2 " + arm + "</extra>",
       })),
       layout: { xaxis: { title: { text: "process" }, dtick: 5 }, yaxis: { title: { text: "milliseconds" }, rangemode: "tozero" } },
-    }));
+    }), !chosen.history.length);
   }
 
   function timeline(parent, chosen) {
     const arms = Object.keys(chosen.arms);
+    // Lines and not bars: a bar is never thinner than a pixel, and many thin ones would hide others.
     const traces = () => data.categories.map((name, category) => {
       const trace = {
-        type: "bar", orientation: "h", name, marker: { color: palette[name], line: { width: 0 } },
-        base: [], x: [], y: [], text: [], textposition: "none",
-        hovertemplate: chosen.emulated ? "%{text}<br>operator %{base}<extra>" + name + "</extra>"
-          : "%{text}<br>at %{base:.1f} \u00b5s, took %{x:.1f} \u00b5s<extra>" + name + "</extra>",
+        type: "scatter", mode: "lines", name, line: { color: palette[name], width: 38, simplify: false },
+        x: [], y: [], text: [], connectgaps: false, hovertemplate: "%{text}<extra>" + name + "</extra>",
       };
       for (const arm of arms) {
         const found = chosen.arms[arm];
         const events = found.timeline ?? found.label.map((label, index) => [label, index, 1, found.category[index]]);
         for (const [label, start, length, kind] of events) {
           if (kind !== category) continue;
-          trace.base.push(start); trace.x.push(length); trace.y.push(`SME2 ${arm}`);
-          trace.text.push(plain(clipped(found.names[label], 70)));
+          const told = plain(clipped(found.names[label], 70)) + (chosen.emulated ? `<br>operator ${start}`
+            : `<br>at ${start.toFixed(1)} \u00b5s, took ${length.toFixed(1)} \u00b5s`);
+          trace.x.push(start, start + length, null);
+          trace.y.push(`SME2 ${arm}`, `SME2 ${arm}`, null);
+          trace.text.push(told, told, "");
         }
       }
       return trace;
@@ -322,8 +338,8 @@
       `${arms.length} arms, ${chosen.arms[arms[0]].label.length} operators`, () => ({
         height: 130 + 60 * arms.length, traces: traces(),
         layout: {
-          barmode: "overlay", bargap: 0.3, yaxis: { autorange: "reversed", type: "category" },
-          xaxis: { title: { text: chosen.emulated ? "operator" : "microseconds" } },
+          hovermode: "closest", yaxis: { range: [arms.length - 0.5, -0.5], type: "category", fixedrange: true, categoryarray: arms.map((arm) => `SME2 ${arm}`) },
+          xaxis: { rangemode: "tozero", title: { text: chosen.emulated ? "operator" : "microseconds" } },
           legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
         },
       }), true);
