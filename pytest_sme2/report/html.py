@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_sme2 import baselines
 from pytest_sme2.categories import Rule
-from pytest_sme2.errors import BaselineError
+from pytest_sme2.errors import Sme2Error
 from pytest_sme2.report.document import Entry, report_document
 from pytest_sme2.results import Baseline
 from pytest_sme2.rundir import CaseRecord, write_text
@@ -48,7 +48,10 @@ def write_html(
 
 
 def _baseline(root: Path | None, record: CaseRecord) -> Baseline | None:
-    """The baseline, where there is one that can be read; a broken one is the gate's to report."""
+    """The baseline, where there is one that can be read; a broken one is the gate's to report.
+
+    A bare program's variant is not known, so it has none.
+    """
     if root is None:
         return None
     measured = record.measured
@@ -56,7 +59,7 @@ def _baseline(root: Path | None, record: CaseRecord) -> Baseline | None:
         return baselines.load_structure(
             root, measured.model, measured.variant, measured.fingerprint
         )
-    except BaselineError:
+    except Sme2Error:
         return None
 
 

@@ -26,7 +26,7 @@ from pytest_sme2.registry import safe_name
 from pytest_sme2.report.artifacts import write_experiment, write_summary
 from pytest_sme2.report.insights import insights
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
-from pytest_sme2.report.reproduce import reproduce_command
+from pytest_sme2.report.reproduce import AS_EXPORTED, reproduce_command
 from pytest_sme2.report.trace import Track, trace_document
 from pytest_sme2.results import Arm
 from pytest_sme2.rundir import MANIFEST, CaseRecord, encode, write_json, write_text
@@ -41,6 +41,8 @@ STEP_SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 def model_stem(record: CaseRecord) -> str:
     """How the files of a case begin: the program's own stem, as export names it."""
     measured = record.measured
+    if measured.variant == AS_EXPORTED:
+        return safe_name(measured.model)
     return safe_name(f"{measured.model}_xnnpack_{measured.variant}")
 
 
