@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import EtdumpError, MissingExtraError
-from pytest_sme2.profile import Attribution
+from pytest_sme2.results import Attribution
 
 
 def read_attribution(etdump: Path, etrecord: Path) -> Attribution:
     """The ATen operators and module paths of every instruction of a program."""
-    try:
-        from executorch.devtools import Inspector
-    except ImportError as error:
-        raise MissingExtraError(error.name or "executorch", "export", "An ETRecord") from error
-
     with warnings.catch_warnings():
         # They are about ExecuTorch's and torch's own code; nothing the user could change.
         warnings.simplefilter("ignore")
+        try:
+            from executorch.devtools import Inspector
+        except ImportError as error:
+            raise MissingExtraError(error.name or "executorch", "export", "An ETRecord") from error
         try:
             inspector = Inspector(etdump_path=str(etdump), etrecord=str(etrecord))
         except Exception as error:  # The Inspector raises whatever its parsers do.

@@ -21,7 +21,6 @@ from pytest_sme2.results import (
     Kernel,
     KernelCensus,
     KernelFamily,
-    Operator,
     OperatorCount,
     Session,
     Spread,
@@ -33,6 +32,8 @@ from pytest_sme2.results import (
 #   1  structure and kernels by arm, sessions of process medians with their epochs, speedup, shares
 #      and times of the traced runs, memory, size, agreement of outputs, versions
 SCHEMA = 1
+
+_LONGEST_LINE = 240
 
 Document = dict[str, Any]
 Migration = Callable[[Document], Document]
@@ -140,15 +141,13 @@ def _plain(number: float) -> float | int:
 def _structure_to(structure: Structure) -> Document:
     operators: dict[str, Document] = {str(executor): {} for executor in Executor}
     for entry in structure.operators:
-        operator = entry.operator
         facts: Document = {
-            "category": str(operator.category),
+            "category": str(entry.category),
             "count": entry.count,
-            "kind": operator.kind,
+            "kind": entry.kind,
         }
-        facts |= {name: True for name in ("matrix", "sme2") if getattr(operator, name)}
-        facts |= {} if operator.known else {"known": False}
-        operators[str(operator.executor)][operator.name] = facts
+        facts |= {name: True for name in ("matrix", "sme2") if getattr(entry, name)}
+        operators[str(entry.executor)][entry.name] = facts
     return {"operators": operators, "summary": _summary(structure)}
 
 
@@ -167,16 +166,16 @@ def _structure_from(document: Document, arm: str) -> Structure:
     counts = []
     for executor, operators in _table(document, "operators").items():
         for name, facts in _typed(operators, dict, executor).items():
-            operator = Operator(
+            count = OperatorCount(
                 name=name,
                 category=Category(_text(facts, "category")),
                 kind=_text(facts, "kind"),
                 executor=Executor(executor),
                 matrix=_typed(facts.get("matrix", False), bool, "matrix"),
                 sme2=_typed(facts.get("sme2", False), bool, "sme2"),
-                known=_typed(facts.get("known", True), bool, "known"),
+                count=_count(facts["count"], f"count of {name!r}"),
             )
-            counts.append(OperatorCount(operator, _count(facts["count"], f"count of {name!r}")))
+            counts.append(count)
     structure = sort_structure(counts)
     if document.get("summary") != _summary(structure):
         raise ValueError(
@@ -189,7 +188,7 @@ def sort_structure(counts: Iterable[OperatorCount]) -> Structure:
     """Sorted by name, as two structures are compared and written."""
 
     def order(entry: OperatorCount) -> tuple[str, str]:
-        return entry.operator.name, entry.operator.executor.value
+        return entry.name, entry.executor.value
 
     return Structure(tuple(sorted(counts, key=order)))
 
@@ -420,7 +419,7 @@ def _render(value: Any, indent: str) -> str:
         line = json.dumps(value, sort_keys=True, allow_nan=False)
         flat = not any(isinstance(entry, (dict, list)) for entry in value.values())
         # Only facts about one thing share a line; its name stands before them.
-        if flat and indent and len(line) <= 100 and len({*map(type, value.values())}) > 1:
+        if flat and indent and len(line) <= _LONGEST_LINE and len({*map(type, value.values())}) > 1:
             return line
         inner = indent + "  "
         # The schema number comes first: it says how to read the rest.

@@ -18,6 +18,8 @@ from pytest_sme2.baseline_document import census_of_names, damaged, parse, rende
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.registry import safe_name
 from pytest_sme2.results import (
+    RUNTIME,
+    Agreement,
     Arm,
     Baseline,
     BaselineChange,
@@ -179,7 +181,7 @@ def update(
         peak_bytes={**old.peak_bytes, **(measured.peak_bytes or {})},
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,
         pte_sha256=measured.pte_sha256 or old.pte_sha256,
-        agreements=measured.agreements or old.agreements,
+        agreements=tuple(map(_rounded, measured.agreements)) or old.agreements,
         versions=measured.versions or old.versions,
         weights=measured.weights,
     )
@@ -218,8 +220,24 @@ def operator_times(profile: Profile) -> dict[str, float]:
     """The time of each operator name, its occurrences added up."""
     times: dict[str, float] = {}
     for entry in profile.operators:
-        times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.median_ns
+        times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.time_ns
     return times
+
+
+def _rounded(agreement: Agreement) -> Agreement:
+    """As many digits as mean something: the last ones differ from host to host."""
+
+    def digits(value: float) -> float:
+        return float(f"{value:.3g}")
+
+    sqnr, cosine = agreement.sqnr_db, agreement.cosine
+    return replace(
+        agreement,
+        max_abs=digits(agreement.max_abs),
+        max_rel=digits(agreement.max_rel),
+        sqnr_db=None if sqnr is None else digits(sqnr),
+        cosine=None if cosine is None else round(cosine, 6),
+    )
 
 
 def _bounded(estimate: Estimate | None) -> Estimate | None:
@@ -238,7 +256,7 @@ def _with_session(old: Baseline, measured: Measured) -> tuple[Session, ...]:
         epoch=_epoch(old, measured),
         threads=measured.threads,
         runner=measured.runner,
-        executorch=measured.versions.get("executorch", ""),
+        executorch=measured.versions.get(RUNTIME, ""),
         medians_ns=dict(measured.medians_ns),
         loads_ns=dict(measured.loads_ns or {}),
     )
@@ -260,7 +278,7 @@ def _epoch(old: Baseline, measured: Measured) -> int:
     if not current:
         return following
     last = current[-1]
-    if (last.runner, last.executorch) != (measured.runner, measured.versions.get("executorch", "")):
+    if (last.runner, last.executorch) != (measured.runner, measured.versions.get(RUNTIME, "")):
         return following
     if any(old.structures.get(arm) != found for arm, found in measured.structures.items()):
         return following
@@ -318,7 +336,7 @@ def _structure_facts(structure: Structure, arm: Arm) -> dict[str, str]:
     if arm is Arm.ON:
         facts["SME2 coverage"] = f"{structure.sme2} of {structure.matrix} matrix operators"
     for entry in structure.operators:
-        name = f"operator {entry.operator.name} ({arm}, {entry.operator.executor})"
+        name = f"operator {entry.name} ({arm}, {entry.executor})"
         facts[name] = str(entry.count)
     return facts
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pytest_sme2.categories import has_per_tensor_weights, sme2_variant
+from pytest_sme2.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
 from pytest_sme2.results import (
     Coverage,
     Executor,
@@ -17,13 +17,15 @@ from pytest_sme2.results import (
     KernelFamily,
     Operator,
     OperatorProfile,
+    Profile,
 )
 
 _WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "int8",
           "QU8": "uint8", "PF16": "fp16", "PF32": "fp32", "PQS8": "int8"}  # fmt: skip
 
-# Kernels that work on a QP8 operand: XNNPACK's own name for them, and KleidiAI's.
-_QP8_KERNEL = re.compile(r"qp8|qai8dxp")
+# Kernels that multiply a QP8 operand: KleidiAI's name for them, and XNNPACK's. What packs operands
+# is the same for both families, and XNNPACK asks kernels for their tile sizes (`_get_mr`) unused.
+_QP8_KERNEL = re.compile(r"kai_run_matmul_\w*qai8dxp\w*|xnn_qp8_\w*gemm_\w*(?<!_get_[mn]r)")
 # The weights' part of KleidiAI's kernel names, by XNNPACK's data type.
 _WEIGHTS = {"QC4W": "qsi4cx", "QC8W": "qsi8cx", "QB4W": "qsi4c32"}
 
@@ -73,7 +75,7 @@ def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
     families = {
         kernel.family
         for kernel in census.kernels
-        if _QP8_KERNEL.search(kernel.name)
+        if _QP8_KERNEL.fullmatch(kernel.name)
         and (not weights or any(word in kernel.name for word in (*weights, *words)))
     }
     on_sme2 = bool(families & {KernelFamily.SME2, KernelFamily.SME})
@@ -84,35 +86,60 @@ def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
 def missed_reason(operator: Operator, any_sme2: bool) -> str:
     """Why a matrix operator most likely did not run on an SME2 kernel.
 
-    ``any_sme2``: whether another operator of the same program did.
+    ``any_sme2``: whether another operator of the same program is known to have. What is said here
+    of XNNPACK and ExecuTorch was seen with ExecuTorch 1.5: ``tests/data/coverage`` keeps it.
     """
     if operator.executor is Executor.PORTABLE:
         return "portable fallback: XNNPACK did not take it, and ExecuTorch's kernels have no SME2"
-    if not any_sme2:
-        return "no operator of this program ran on SME2: it is off, or the CPU has none"
-    variant = sme2_variant(operator)
-    words = precision(operator)
-    if (
-        variant is None
-        and operator.operation == "Fully Connected"
-        and (has_per_tensor_weights(operator))
-    ):
-        return (
-            "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
-            "quantize the weights per channel"
-        )
-    if variant is None:
-        return f"XNNPACK has no SME2 kernel for {operator.operation} in {words}"
+    return _missing_kernel(operator) or _other_reason(operator, any_sme2)
+
+
+def _missing_kernel(operator: Operator) -> str | None:
+    """What is true with SME2 on and off: that there is no kernel at all."""
+    if operator.operation not in XNNPACK_NAMES:
+        return "no SME2 kernel of that name is known"
+    if operator.unproven:
+        return None
+    if sme2_variant(operator) is None:
+        if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
+            return (
+                "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
+                "quantize the weights per channel"
+            )
+        return f"XNNPACK has no SME2 kernel for {operator.operation} in {precision(operator)}"
     if "(NCHW" in operator.name:
         return "XNNPACK has no SME2 kernel for the NCHW layout it chose"
-    if operator.operation == "Fully Connected" and variant == "PF16":
-        # ExecuTorch 1.5 writes the weights of fp16 convolutions as fp32. XNNPACK turns a 1x1
-        # convolution into Fully Connected, and with fp32 weights has only a NEON kernel for it.
+    return None
+
+
+def _other_reason(operator: Operator, any_sme2: bool) -> str:
+    if not any_sme2:
+        return "no operator of this program is known to have run on SME2: off, or not in the CPU"
+    if operator.operation == "Fully Connected" and "F16" in operator.data_types:
+        # XNNPACK turns a 1x1 convolution into Fully Connected; with fp32 weights, which
+        # ExecuTorch writes for every fp16 convolution, it has only a NEON kernel for that.
         return (
             "most likely 1x1 convolutions: ExecuTorch stores the weights of fp16 convolutions as "
             "fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with fp32 weights"
         )
+    if operator.operation == "Convolution":
+        return "most likely one input channel: XNNPACK uses its SME2 kernels from two channels on"
     return (
-        f"XNNPACK has an SME2 kernel for {operator.operation} in {words} ({variant}) but did not "
-        "choose it: look at groups, shapes and the data type of the weights"
+        f"XNNPACK has an SME2 kernel for {operator.operation} in {precision(operator)} but did "
+        "not choose it: look at shapes and at the data type of the weights"
+    )
+
+
+def could_run_on_sme2(operator: Operator) -> bool:
+    """Whether there is any SME2 kernel for this matrix operator in its data type."""
+    return operator.executor is Executor.DELEGATED and _missing_kernel(operator) is None
+
+
+def sme2_states(profile: Profile) -> tuple[bool | None, ...]:
+    """For each operator of a profile whether it ran on SME2; None where nothing tells."""
+    without = {member.index for member, _ in profile.coverage.missed}
+    unproven = {member.index for member in profile.coverage.unproven}
+    return tuple(
+        None if member.index in unproven else member.operator.matrix and member.index not in without
+        for member in profile.operators
     )

@@ -89,7 +89,7 @@ def read_elf(path: Path) -> ElfFile:
             for function in _unwind_functions(data, header)
             if function.address not in starts
         )
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
         raise ElfError(
             f"{path} is a truncated or damaged ELF file ({error}). Build or fetch it again."
         ) from error
@@ -135,9 +135,7 @@ def _symbols(data: bytes) -> Iterator[Function]:
         for position in range(offset, offset + size, symbol_size):
             name, info, _, section_index, address, length = _SYMBOL.unpack_from(data, position)
             if info & 0xF in _FUNCTION_TYPES and section_index != 0 and length:
-                end = data.index(b"\0", names + name) if names + name < len(data) else -1
-                if end < 0:
-                    raise struct.error("a name beyond the end of the file")
+                end = data.index(b"\0", names + name)
                 yield Function(address, length, data[names + name : end].decode())
 
 

@@ -69,5 +69,9 @@ class BaselineError(Sme2Error):
     """A baseline is corrupt, from a newer schema, or belongs to something else."""
 
 
+class BundleError(Sme2Error):
+    """A bundle is damaged, or is not a bundle at all."""
+
+
 class Sme2Warning(UserWarning):
     """Something a reader of the run should know, that does not fail a test."""

@@ -34,6 +34,9 @@ FRAMEWORK_NAMES = frozenset(
     }
 )
 
+# A year, in nanoseconds. A delegate may write any number; what is longer is no duration.
+LONGEST = np.uint64(31_557_600 * 10**9)
+
 OUTSIDE, FRAMEWORK, DETAIL, OPERATOR = range(4)
 ROLE_NAMES = ("outside", "framework", "detail", "operator")
 
@@ -67,7 +70,9 @@ class Selection:
 def durations(columns: Columns, rows: Rows) -> NDArray[np.int64]:
     """How long the events of ``rows`` took; an event that ends before it starts took no time."""
     start, end = columns.start[rows], columns.end[rows]
-    return np.where(end > start, end - start, 0).astype(np.int64)
+    length = np.where(end > start, end - start, 0)
+    fitted: NDArray[np.int64] = np.minimum(length, LONGEST).astype(np.int64)
+    return fitted
 
 
 def select(columns: Columns, *, rules: Sequence[Rule] = ()) -> Selection:

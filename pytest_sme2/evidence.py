@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_sme2.coverage import could_run_on_sme2
 from pytest_sme2.results import Evidence, Profile
 
 
@@ -61,13 +62,14 @@ def _nothing_on(on: Profile) -> str:
             f"The on run is unproven: {unproven} matrix operators ran on packed kernels (QP8) that "
             "exist for SME2 and for NEON under one name. A kernel census can settle it."
         )
-    portable = all(member.operator.executor.value == "portable" for member, _ in on.coverage.missed)
-    if portable:
+    if not any(could_run_on_sme2(member.operator) for member, _ in on.coverage.missed):
+        reasons = "; ".join(dict.fromkeys(reason for _, reason in on.coverage.missed))
         return (
-            f"The on run is wrong: all {on.coverage.matrix_operators} matrix operators ran on "
-            "ExecuTorch's own kernels, which have no SME2. Export the model for XNNPACK."
+            f"There is no SME2 kernel for any of the {on.coverage.matrix_operators} matrix "
+            f"operators of this model, so the pair shows nothing: {reasons}."
         )
     return (
         f"The on run is wrong: none of its {on.coverage.matrix_operators} matrix operators ran on "
-        "an SME2 kernel. The CPU has no SME2, or the runner was built or started without it."
+        "an SME2 kernel. The CPU has no SME2, the runner was built or started without it, or none "
+        "of the operators has a shape that XNNPACK uses it for."
     )

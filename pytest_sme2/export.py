@@ -49,6 +49,9 @@ _BOOTSTRAP = (
 )
 _HEARTBEAT_SECONDS = 10.0
 
+# Our own files that decide what comes out.
+_CODE = ("export.py", "lowering.py", "random_weights.py")
+
 
 def export_model(
     entry: ModelEntry,
@@ -63,6 +66,8 @@ def export_model(
 ) -> Artifact:
     """The artifact of a model's variant: from the cache, else made once however many ask for it."""
     say = progress or _say_nothing
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"{seed} is not a seed. Give a whole number from 0 to {2**32 - 1}.")
     if weights is not None:
         weights = weights.absolute()
     key = cache_key(entry, variant, weights=weights, seed=seed, graph=graph)
@@ -114,7 +119,7 @@ def cache_key(
     here = Path(__file__).parent
     parts = {
         "schema": SCHEMA,
-        "code": [_sha256(here / name) for name in ("export.py", "lowering.py")],
+        "code": [_sha256(here / name) for name in _CODE],
         "model": [entry.name, entry.kind, entry.module, entry.class_name],
         "source": _source_hashes(entry),
         "variant": str(variant),

@@ -85,7 +85,7 @@ def sme2_gate(
     hook = request.config.hook
 
     def conclude(checks: Sequence[Check]) -> None:
-        _conclude(request, sme2_session, sme2_model, checks)
+        _conclude(request, gate, checks)
 
     def override(case: Case, limits: Limits) -> Limits:
         changed = hook.pytest_sme2_limits(
@@ -133,22 +133,27 @@ def sme2_benchmark() -> None:
     """Device timings for pytest-benchmark; nothing where that plugin is not installed."""
 
 
-def _conclude(
-    request: pytest.FixtureRequest, session: Session, case: Case, checks: Sequence[Check]
-) -> None:
+def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check]) -> None:
     """End the test as the verdicts say; the message alone must be enough to start fixing."""
     from pytest_sme2.gatekeeper import failing
-    from pytest_sme2.report.failure import describe, summarize
+    from pytest_sme2.report.failure import failure_text, reproduce
     from pytest_sme2.results import Outcome
 
+    session, case = gate.session, gate.case
     updating = session.settings.update_baselines
     bad = failing(checks, strict=session.settings.strict and not updating)
     if bad:
-        command = f"pytest '{request.node.nodeid}' --device={session.target.name}"
-        pytest.fail(describe(session, case, bad, command), pytrace=False)
+        options = [f"--device={session.target.name}", *session.settings.as_options()]
+        text = failure_text(
+            gate.verdict(checks),
+            command=reproduce(request.node.nodeid, options),
+            growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
+            shown=tuple({check.verdict for check in bad}),
+        )
+        pytest.fail(text, pytrace=False)
     for check in checks:
         if check.verdict is Outcome.INCONCLUSIVE:
-            warnings.warn(Sme2Warning(f"{case.id}: {summarize(check)}"), stacklevel=3)
+            warnings.warn(Sme2Warning(f"{case.id}: {check.metric}: {check.message}"), stacklevel=3)
     missing = [check for check in checks if check.verdict is Outcome.NO_BASELINE]
     if missing and len(missing) == len(checks) and not updating:
-        pytest.skip(f"NO_BASELINE: {summarize(missing[0])}")
+        pytest.skip(f"NO_BASELINE: {missing[0].metric}: {missing[0].message}")

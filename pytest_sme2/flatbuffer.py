@@ -18,7 +18,7 @@ from pytest_sme2.errors import EtdumpError
 Positions = NDArray[np.int64]
 
 # Odd, and of no structure that names could share: the first 64 bits of the fractional parts of
-# pi and of the golden ratio.
+# the golden ratio and of pi.
 _MIX_WORDS: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_SEED: Final = 0x243F6A8885A308D3
 
@@ -218,10 +218,14 @@ class Buffer:
         group = np.empty(position.size, dtype=np.intp)
         examples: list[NDArray[np.intp]] = []
         count = 0
-        # Few lengths differ: a thousand of them take half a megabyte of names.
-        size_group, size_example = group_equal(length)
-        for number, size in enumerate(length[size_example].tolist()):
-            members = np.flatnonzero(size_group == number)
+        by_size, size_example = group_equal(length)
+        sizes = length[size_example].tolist()
+        # The smallest type sorts in linear time: few lengths differ, as a thousand of them take
+        # half a megabyte of names.
+        order = np.argsort(by_size.astype(np.min_scalar_type(len(sizes))), kind="stable")
+        bounds = np.searchsorted(by_size[order], np.arange(len(sizes) + 1)).tolist()
+        for size, low, high in zip(sizes, bounds, bounds[1:], strict=False):
+            members = order[low:high]
             member_group, example = _equal_rows(self._padded(position[members] + 4, size))
             group[members] = member_group + count
             examples.append(members[example])

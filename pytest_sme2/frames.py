@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from pytest_sme2.coverage import sme2_states
 from pytest_sme2.profile import robust_stats
 from pytest_sme2.results import OperatorProfile, Profile
 
@@ -21,7 +22,7 @@ def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
     return {
-        "operators": pd.DataFrame([_operator_row(member) for member in profile.operators]),
+        "operators": pd.DataFrame([*map(_operator_row, profile.operators, sme2_states(profile))]),
         "categories": pd.DataFrame(
             [
                 *(
@@ -70,7 +71,7 @@ def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
     }
 
 
-def _operator_row(member: OperatorProfile) -> dict[str, object]:
+def _operator_row(member: OperatorProfile, sme2: bool | None) -> dict[str, object]:
     operator = member.operator
     statistics = robust_stats(member.samples_ns)
     return {
@@ -80,7 +81,7 @@ def _operator_row(member: OperatorProfile) -> dict[str, object]:
         "category": str(operator.category),
         "kind": operator.kind,
         "executor": str(operator.executor),
-        "sme2": operator.sme2,
+        "sme2": sme2,
         "instruction": member.instruction,
         "call": member.call,
         "time_ns": member.time_ns,

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from pytest_sme2 import gate
 from pytest_sme2.errors import BaselineError
-from pytest_sme2.results import Baseline, Check, Limits, Measured, Outcome
+from pytest_sme2.report.failure import Growth, growth_of, growth_since
+from pytest_sme2.results import Baseline, Check, Limits, Measured, Outcome, Verdict
+from pytest_sme2.rival import Rival, latency_check
 from pytest_sme2.session import Case, Session, UnvouchedError
 
 _BAD = (Outcome.REGRESSED, Outcome.INVALID)
@@ -36,6 +38,7 @@ class Gate:
         self._override_limits = override_limits
         self._custom = custom
         self._timed = False
+        self._growth: Growth | None = None
         self.checks: list[Check] = []
 
     # --- what is held against what -------------------------------------------------------------
@@ -158,6 +161,18 @@ class Gate:
             ]
         )
 
+    # --- against another version, in the same run ----------------------------------------------
+
+    def check_against(self) -> None:
+        """What ``--against`` names: its operators exactly, its latency in interleaved pairs."""
+        rival = Rival(self.session, self.case)
+        operators, comparison = rival.check_operators()
+        checks = [operators]
+        if self.session.target.capabilities().timing:
+            checks.append(latency_check(rival, rival.measure(self.limits.max_regression)))
+            self._growth = growth_of(comparison)
+        self._check(lambda: checks)
+
     def check_custom(self) -> None:
         """The checks that the hook ``pytest_sme2_checks`` adds."""
         custom = self._custom
@@ -175,6 +190,18 @@ class Gate:
             checks = [gate.baseline_problem(error)]
         self.checks += checks
         self._conclude(checks)
+
+    # --- what to say about it ------------------------------------------------------------------
+
+    def verdict(self, checks: Sequence[Check]) -> Verdict:
+        return gate.verdict(self.measured, checks)
+
+    def growth(self) -> Growth | None:
+        """Where the time since the baseline went, where both were timed."""
+        if self._growth is not None:
+            return self._growth
+        baseline = self.baseline
+        return None if baseline is None else growth_since(baseline, self.measured)
 
     def keep(self) -> Path:
         """Write what was measured to the run directory."""

@@ -119,10 +119,8 @@ def main(request_file: str) -> None:
 
 def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
     """Write the program and what goes beside it; the answer describes it."""
-    progress.enter("importing torch and ExecuTorch")
+    progress.enter("importing torch")
     torch = _import("torch", "Export")
-    _import("executorch.exir", "Export")
-    _import("torchao", "Export")
     before = set(sys.modules)
 
     progress.enter("loading the model")
@@ -150,6 +148,9 @@ def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
     edge = to_edge_transform_and_lower(
         program, partitioner=[XnnpackPartitioner()], generate_etrecord=True
     )
+    # Before memory planning rewrites that graph into the runtime's terms.
+    operators = _operators(edge.exported_program())
+    lowered = _nodes(edge.exported_program()) if request.graph else []
     executable = edge.to_executorch()
 
     progress.enter("writing the artifact")
@@ -162,14 +163,14 @@ def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
     for index, tensor in enumerate(outputs):
         (request.folder / f"reference_{index}.bin").write_bytes(_raw(tensor, torch))
     if request.graph:
-        graph = {"captured": _nodes(progress.captured), "lowered": _nodes(edge.exported_program())}
+        graph = {"captured": _nodes(progress.captured), "lowered": lowered}
         (request.folder / "graph.json").write_text(json.dumps(graph, indent=1), "utf-8")
     files, packages = _dependencies(loaded, progress.own_files)
     return {
         "inputs": [_spec(tensor) for tensor in inputs],
         "outputs": [_spec(tensor) for tensor in outputs],
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
-        "operators": _operators(edge.exported_program()),
+        "operators": operators,
         "dependencies": {"files": files, "packages": packages},
     }
 
@@ -250,7 +251,7 @@ def _seed(seed: int, torch: Any) -> None:
     random.seed(seed)
     torch.manual_seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
+        sys.modules["numpy"].random.seed(seed)  # at most 32 bits, as export.py sees to
 
 
 def _load_weights(network: Any, file: Path, name: str, torch: Any) -> None:

@@ -9,12 +9,15 @@ import datetime
 import secrets
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_sme2 import numerics
 from pytest_sme2.baseline_document import sort_structure
 from pytest_sme2.errors import TargetError
+from pytest_sme2.measure import interference
 from pytest_sme2.results import (
+    RUNTIME,
     Agreement,
     Arm,
     Category,
@@ -24,7 +27,6 @@ from pytest_sme2.results import (
     KernelCensus,
     Measured,
     Measurement,
-    Operator,
     OperatorCount,
     Pair,
     Profile,
@@ -42,13 +44,18 @@ def new_session() -> tuple[str, str]:
 
 def structure_of(profile: Profile) -> Structure:
     """What the program is made of."""
-    counts: dict[tuple[str, Executor], int] = {}
-    operators: dict[tuple[str, Executor], Operator] = {}
+    counts: dict[tuple[str, Executor], OperatorCount] = {}
     for entry in profile.operators:
-        key = (entry.operator.name, entry.operator.executor)
-        operators.setdefault(key, entry.operator)
-        counts[key] = counts.get(key, 0) + 1
-    return sort_structure(OperatorCount(operators[key], count) for key, count in counts.items())
+        operator = entry.operator
+        one = OperatorCount(
+            operator.name, operator.category, operator.kind, operator.executor,
+            operator.matrix, operator.sme2, count=1,
+        )  # fmt: skip
+        before = counts.get((one.name, one.executor))
+        counts[(one.name, one.executor)] = (
+            one if before is None else replace(before, count=before.count + 1)
+        )
+    return sort_structure(counts.values())
 
 
 def shares_of(profile: Profile) -> dict[Category, Spread]:
@@ -85,6 +92,7 @@ def assemble(
     session: str,
     recorded: str,
     profiles: Mapping[Arm, Profile],
+    runtime: str,
     measurement: Measurement | None = None,
 ) -> Measured:
     """Everything one pair showed.
@@ -95,6 +103,7 @@ def assemble(
         session: a name for the whole run, as ``new_session`` gives it.
         recorded: when the run began.
         profiles: of the traced runs.
+        runtime: the version of ExecuTorch that ran the program (``Runner.executorch``).
         measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
     """
     runs = _runs(pair)
@@ -124,7 +133,7 @@ def assemble(
             if any(output.has_nan for run in of_arm for output in run.outputs)
         ),
         evidence=pair.evidence,
-        versions=dict(artifact.versions),
+        versions={**artifact.versions, RUNTIME: runtime},
         weights=artifact.weights,
         **timed,
     )
@@ -185,12 +194,18 @@ def _times(
     return {
         "medians_ns": medians,
         "speedup": None if measurement is None else speedup_of(measurement),
+        "interference": _usual_interference([*pair.on, *pair.off]),
         "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
         "loads_ns": {arm: values for arm, values in loads.items() if values},
         "peak_bytes": {
             arm: int(statistics.median(values)) for arm, values in peaks.items() if values
         },
     }
+
+
+def _usual_interference(runs: Sequence[Run]) -> float | None:
+    levels = [level for level in map(interference, runs) if level is not None]
+    return statistics.median(levels) if levels else None
 
 
 def _kernels(pair: Pair) -> dict[Arm, KernelCensus]:

@@ -32,6 +32,13 @@ class Option:
         return f"sme2_{self.field}"
 
 
+def _parse_against(text: str) -> Any:
+    # What it names is looked at on disk, which nobody should pay for who did not ask.
+    from pytest_sme2.against import parse_against
+
+    return parse_against(text)
+
+
 OPTIONS: tuple[Option, ...] = (
     Option(
         "--device",
@@ -108,11 +115,34 @@ OPTIONS: tuple[Option, ...] = (
         "time for measuring one model and variant, as in 60s or 2m; default 30s.",
     ),
     Option(
+        "--against",
+        "against",
+        "REF",
+        _parse_against,
+        "measure against REF in the same run, in interleaved pairs: a bundle (`sme2 bundle`), a "
+        "folder of .pte files, or a version as in executorch==1.5.0.",
+        ini=False,
+    ),
+    Option(
         "--qemu",
         "qemu",
         "PATH",
         Path,
         "the QEMU (user mode, 10.1 or newer) that --device=emulated uses.",
+    ),
+    Option(
+        "--runner-on",
+        "runner_on",
+        "PATH",
+        Path,
+        "an executor_runner of your own, built with SME2 on; needs --runner-off.",
+    ),
+    Option(
+        "--runner-off",
+        "runner_off",
+        "PATH",
+        Path,
+        "an executor_runner of your own, built with SME2 and SME off; needs --runner-on.",
     ),
     Option(
         "--weights",
@@ -161,12 +191,11 @@ def add_options(parser: pytest.Parser) -> None:
                 help=option.help,
             )
         if option.ini:
-            parser.addini(
-                option.destination,
-                f"default of {option.flag}",
-                "bool" if option.parse is None else "string",
-                default=None,
-            )
+            text = f"default of {option.flag}"
+            if option.parse is None:
+                parser.addini(option.destination, text, "bool", default=None)
+            else:
+                parser.addini(option.destination, text, "string", default=None)
     for name, (flag, metavar, text) in LIMITS.items():
         group.addoption(flag, dest=f"sme2_{name}", metavar=metavar, default=None, help=text)
     parser.addini(
@@ -212,6 +241,8 @@ def read_settings(config: pytest.Config) -> Settings:
     """The run's settings, or a usage error that names the option and the valid values."""
     chosen = {option.field: _value(config, option) for option in OPTIONS}
     given = {field: value for field, value in chosen.items() if value is not None}
+    if ("runner_on" in given) != ("runner_off" in given):
+        raise pytest.UsageError("--runner-on and --runner-off go together: give both, or none.")
     return Settings(
         model_folders=model_folders(config),
         limits=_limits(config),

@@ -182,7 +182,9 @@ def _run(plan: Plan, experiment: Experiment, artifact: Artifact, target: Target,
     )
     folder = (plan.output_root / experiment.name).absolute()
     stem = f"{artifact.pte.stem}_{experiment.name}_t{experiment.threads}"
-    say(f"{experiment.name}: SME2 {experiment.arm} on {target.name}, {count(experiment.threads, 'thread')}")
+    say(
+        f"{experiment.name}: SME2 {experiment.arm} on {target.name}, {count(experiment.threads, 'thread')}"
+    )
     target.put([artifact.pte, *artifact.input_files, *runner.files(experiment.arm)])
     if experiment.mode == "xnntrace":
         census = collect_census(target, runner, request, folder)

@@ -6,6 +6,7 @@ costs time, is made when the first test asks for it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pytest_sme2 import fixtures, hookspecs, options
 from pytest_sme2.errors import Sme2Error, UsageError
 
 if TYPE_CHECKING:
+    from pytest_sme2.results import Check
     from pytest_sme2.session import Session
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -93,6 +95,19 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return session_of(config).header()
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A name that no model has is refused before anything is collected."""
+    config = session.config
+    if config.getoption("sme2_models") is None or hasattr(config, "workerinput"):
+        return
+    run = session_of(config)
+    try:
+        for name in run.settings.models:
+            run.registry.get(name)
+    except Sme2Error as error:
+        raise pytest.UsageError(f"--sme2-models: {error}") from None
+
+
 # --- which tests ----------------------------------------------------------------------------------
 
 
@@ -106,7 +121,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             models=_names(wanted.get("models")), variants=_names(wanted.get("variants"))
         )
     except UsageError as error:
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
+        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     parameters = [
         pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.id)) for case in cases
     ]
@@ -141,8 +156,8 @@ def _speak_plainly() -> Generator[None, object, object]:
         from pytest_sme2.session import UnvouchedError
 
         if isinstance(error, UnvouchedError):
-            pytest.skip(str(error))
-        pytest.fail(str(error), pytrace=False)
+            raise pytest.skip.Exception(str(error)) from None
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -164,8 +179,12 @@ def pytest_runtest_makereport(
         from pytest_sme2.rundir import encode
 
         case, folder, checks = item.stash[CHECKS]
-        # Plain values, so that a worker's report can carry them to the controller.
-        report.__dict__["sme2"] = {"case": case, "folder": folder, "checks": encode(checks)}
+        # As text, so that a worker's report can carry it to the controller.
+        report.__dict__["sme2"] = {
+            "case": case,
+            "folder": folder,
+            "checks": json.dumps(encode(checks)),
+        }
     return report
 
 
@@ -182,7 +201,7 @@ class Collector:
         found = getattr(report, "sme2", None)
         if found is not None:
             self.folders[found["case"]] = found["folder"]
-            self.checks.setdefault(found["case"], []).extend(found["checks"])
+            self.checks.setdefault(found["case"], []).extend(json.loads(found["checks"]))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from pytest_sme2.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, plain_name
 from pytest_sme2.coverage import coverage
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.events import Rows, Selection, durations, select
+from pytest_sme2.events import LONGEST, Rows, Selection, durations, select
 from pytest_sme2.results import (
+    Attribution,
     Category,
     Columns,
     Executor,
@@ -44,14 +45,6 @@ TRIM = 0.1
 NOTABLE_EXCESS = 0.02
 
 OVERHEAD_PARTS = ("delegate calls", "operator calls", "between calls")
-
-
-@dataclass(frozen=True)
-class Attribution:
-    """What a call of the program came from: ATen operators and modules, by instruction."""
-
-    aten: Mapping[int, tuple[str, ...]]
-    modules: Mapping[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +154,12 @@ def build_profiles(
             "The ETDump holds no inference: there is no Method::execute event in it. Run the "
             "program at least once with the event tracer on before the dump is written."
         )
+    for selection in selections:
+        if (durations(selection.columns, selection.execute) >= LONGEST).any():
+            raise EtdumpError(
+                "The ETDump holds a Method::execute of more than a year: its times are damaged, "
+                "or the device's clock jumped. Run the program again."
+            )
     notes = _notes(selections)
     load_ns = _load_times(dumps)
     groups = _groups(selections)
@@ -217,7 +216,9 @@ def _pieces(selection: Selection, shared: Rows) -> Iterable[tuple[bytes, _Group]
         members = np.flatnonzero(counts == count)
         places = order[first[members][:, None] + np.arange(count)]
         rows = selection.rows[places]
-        keys = (shared[columns.name[rows]] << 32) | columns.instruction[rows].astype(np.int64)
+        # The instruction may be -1, which must not wipe out the name.
+        instruction = columns.instruction[rows].astype(np.int64) & 0xFFFF_FFFF
+        keys = (shared[columns.name[rows]] << 32) | instruction
         for which in _equal_rows(keys):
             yield (
                 keys[which[0]].tobytes(),
@@ -303,9 +304,9 @@ def _profile(
 ) -> Profile:
     end_to_end = robust_stats(group.end_to_end)
     typical = ~outliers(group.end_to_end.astype(np.float64))
-    whole = float(group.end_to_end[typical].sum())
+    whole = float(group.end_to_end[typical].sum(dtype=np.float64))
     scale = 1.0 / whole if whole else 0.0
-    shares = group.matrix[typical].sum(axis=0) * scale
+    shares = group.matrix[typical].sum(axis=0, dtype=np.float64) * scale
     overhead = group.overhead[typical].sum(axis=0) * scale * end_to_end.median
     operators = _operators(group, shares, end_to_end.median, attribution)
     return Profile(

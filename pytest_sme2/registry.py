@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import hashlib
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import os
@@ -180,10 +180,12 @@ class Registry:
         for problem in self.problems:
             if problem.name == name:
                 raise ModelError(f"Model {problem}\n{problem.traceback}".rstrip())
-        broken = f" Broken: {', '.join(p.name for p in self.problems)}." if self.problems else ""
+        # A folder's name, unlike a model's, may hold anything.
+        broken = ", ".join(repr(problem.name) for problem in self.problems)
         raise UsageError(
             f"{name!r} is not a model. Choose one of: {', '.join(self.names) or '(none found)'}; "
-            f"or one of ExecuTorch's examples, as in {EXECUTORCH_PREFIX}mv2.{broken}"
+            f"or one of ExecuTorch's examples, as in {EXECUTORCH_PREFIX}mv2."
+            + (f" Broken: {broken}." if broken else "")
         )
 
 
@@ -346,12 +348,12 @@ def read_registrations(file: Path) -> tuple[Registration, ...]:
         return from_tree
     module = execute_model_file(file)
     found = {
-        registration: None
-        for value in vars(module).values()
+        registration.name: dataclasses.replace(registration, class_name=attribute)
+        for attribute, value in vars(module).items()
         if isinstance(value, type)
         for registration in value.__dict__.get(_REGISTRATIONS, ())
     }
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
@@ -470,20 +472,28 @@ def _executorch_entry(name: str) -> ModelEntry:
 
 
 def _locate_module(module: str) -> Path | None:
-    """The file of a module, found without importing any of its parents."""
-    path: Sequence[str] | None = None
-    spec: importlib.machinery.ModuleSpec | None = None
-    prefix = ""
-    for part in module.split("."):
-        prefix = f"{prefix}.{part}" if prefix else part
-        if path is None:
-            spec = importlib.util.find_spec(part)
+    """The file of a module, found without importing any of its parents.
+
+    Below the top level the folders are walked here: importlib's finders want the parent imported.
+    """
+    top, *parts = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    file = Path(spec.origin) if spec.origin is not None else None
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    for part in parts:
+        inside = [folder / part for folder in folders]
+        packages = [folder for folder in inside if (folder / "__init__.py").is_file()]
+        modules = [folder.with_suffix(".py") for folder in inside]
+        file = next((found for found in modules if found.is_file()), None)
+        if packages:
+            file, folders = packages[0] / "__init__.py", packages[:1]
         else:
-            spec = importlib.machinery.PathFinder.find_spec(prefix, list(path))
-        if spec is None:
+            folders = [folder for folder in inside if folder.is_dir()]
+        if file is None and not folders:
             return None
-        path = spec.submodule_search_locations or []
-    return Path(spec.origin) if spec is not None and spec.origin is not None else None
+    return file
 
 
 def _files_below(folder: Path) -> tuple[Path, ...]:
@@ -509,7 +519,8 @@ def _load_error(entry: ModelEntry, error: BaseException) -> Sme2Error:
         package = (error.name or "").partition(".")[0]
         if package in EXTRA_OF_PACKAGE:
             return MissingExtraError(package, EXTRA_OF_PACKAGE[package], f"Model {entry.name!r}")
-    trace = _traceback_from(error, entry.folder)
+    file = entry.file or _locate_module(entry.module or "")
+    trace = _traceback_from(error, file.parent if file is not None else None)
     return ModelError(
         f"Model {entry.name!r} ({entry.source}) cannot be loaded: {_one_line(error)}\n{trace}"
     )

@@ -365,6 +365,14 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class Attribution:
+    """What a call of the program came from: ATen operators and modules, by instruction."""
+
+    aten: Mapping[int, tuple[str, ...]]
+    modules: Mapping[int, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
 class OperatorProfile:
     """One operator of the graph: the same position in every run."""
 
@@ -664,6 +672,10 @@ class Pair:
 # --- Measured: everything one model and variant showed on one target ------------------------------
 
 
+RUNTIME = "executorch runtime"
+"""The key of ``versions`` for what ran the program; ``executorch`` is what exported it."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A ratio and the interval that holds it, over pairs of processes."""
@@ -686,9 +698,15 @@ class Spread:
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """How often an operator of one name stands in a program."""
+    """How often an operator of one name stands in a program, and what its name says of it."""
 
-    operator: Operator
+    name: str
+    category: Category
+    kind: str
+    executor: Executor
+    matrix: bool
+    sme2: bool
+    """As the name proves it; what only a kernel census can tell is in Coverage."""
     count: int
 
 
@@ -705,14 +723,12 @@ class Structure:
 
     @property
     def matrix(self) -> int:
-        return sum(entry.count for entry in self.operators if entry.operator.matrix)
+        return sum(entry.count for entry in self.operators if entry.matrix)
 
     @property
     def sme2(self) -> int:
-        """Matrix operators on SME2 kernels."""
-        return sum(
-            entry.count for entry in self.operators if entry.operator.matrix and entry.operator.sme2
-        )
+        """Matrix operators on SME2 kernels, as their names prove it."""
+        return sum(entry.count for entry in self.operators if entry.matrix and entry.sme2)
 
     @property
     def coverage(self) -> float | None:
@@ -720,10 +736,10 @@ class Structure:
         return self.sme2 / self.matrix if self.matrix else None
 
     def executed_by(self, executor: Executor) -> int:
-        return sum(entry.count for entry in self.operators if entry.operator.executor is executor)
+        return sum(entry.count for entry in self.operators if entry.executor is executor)
 
     def in_category(self, category: Category) -> int:
-        return sum(entry.count for entry in self.operators if entry.operator.category is category)
+        return sum(entry.count for entry in self.operators if entry.category is category)
 
 
 @dataclass(frozen=True)
@@ -779,6 +795,8 @@ class Measured:
     """Only the arms whose kernels are known."""
     medians_ns: Mapping[Arm, tuple[float, ...]] | None = None
     """Of each untraced process, its median run; None where the target is emulated."""
+    interference: float | None = None
+    """The usual process's wall time over its CPU time, less 1; None where it is not known."""
     speedup: Estimate | None = None
     """Off over on: how many times faster SME2 makes it."""
     shares: Mapping[Arm, Mapping[Category, Spread]] | None = None
@@ -823,6 +841,7 @@ class Session:
     threads: int
     runner: str
     executorch: str
+    """The version of what ran the program."""
     medians_ns: Mapping[Arm, tuple[float, ...]]
     loads_ns: Mapping[Arm, tuple[float, ...]]
 
@@ -908,6 +927,8 @@ class Check:
     limit: float | None = None
     details: tuple[str, ...] = ()
     """The operators, kernels or outputs it is about, one line each."""
+    p_value: float | None = None
+    """Of interleaved pairs, over all looks; for Holm's procedure over a suite."""
 
 
 @dataclass(frozen=True)

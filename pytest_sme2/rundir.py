@@ -50,7 +50,10 @@ def write_text(path: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+        # A name may hold what is no valid text; a report must not fail on it.
+        with os.fdopen(
+            handle, "w", encoding="utf-8", errors="backslashreplace", newline=""
+        ) as stream:
             stream.write(text)
         # mkstemp makes files that only their owner may read.
         temporary.chmod(0o666 & ~_umask())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import importlib.metadata
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_sme2.errors import ModelError, TargetError
+from pytest_sme2.platforms import LINUX_X86_64
 from pytest_sme2.registry import ModelEntry, Registry, discover, safe_name
 from pytest_sme2.results import (
     Arm,
@@ -33,10 +32,11 @@ from pytest_sme2.results import (
 from pytest_sme2.settings import Settings, Variant, cache_folder, parse_variant
 
 if TYPE_CHECKING:
-    from pytest_sme2.assemble import Timing
+    from pytest_sme2.against import OpenReference
     from pytest_sme2.measure import Progress
     from pytest_sme2.runners import Runner
     from pytest_sme2.targets.base import Target
+    from pytest_sme2.timing import Timing
 
 Say = Callable[[str], None]
 _Value = TypeVar("_Value")
@@ -77,8 +77,7 @@ class Session:
     def __init__(self, settings: Settings, say: Say = _silent, identity: str | None = None) -> None:
         self.settings = settings
         self.say = say
-        self.identity = identity or secrets.token_hex(8)
-        self.recorded = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self._identity = identity
         self._made: dict[tuple[object, ...], object] = {}
 
     def _once(self, make: Callable[[], _Value], *key: object) -> _Value:
@@ -86,6 +85,14 @@ class Session:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]  # type: ignore[return-value]
+
+    @functools.cached_property
+    def origin(self) -> tuple[str, str]:
+        """This run's own name, shared by all its workers, and when it began."""
+        from pytest_sme2.measured import new_session
+
+        name, begun = new_session()
+        return self._identity or name, begun
 
     # --- what to run ---------------------------------------------------------------------------
 
@@ -145,7 +152,20 @@ class Session:
     def runner(self) -> Runner:
         from pytest_sme2.runners import wheel_runner
 
+        if self.settings.runner_on is not None and self.settings.runner_off is not None:
+            from pytest_sme2.stock_runner import pair_runner
+
+            return pair_runner(self.settings.runner_on, self.settings.runner_off)
         return wheel_runner(self.target.platform, progress=self.say)
+
+    @functools.cached_property
+    def reference(self) -> OpenReference:
+        """What ``--against`` names, ready to be run."""
+        from pytest_sme2.against import open_reference
+
+        if self.settings.against is None:
+            raise UnvouchedError("nothing to measure against: give --against REF")
+        return open_reference(self.settings.against, self.target.platform, progress=self.say)
 
     @functools.cached_property
     def out(self) -> Path:
@@ -284,6 +304,9 @@ class Session:
         def make() -> Timing:
             from pytest_sme2.timing import measure_case
 
+            # Exporting and building come first: they must not eat the time budget.
+            for arm in self.arms:
+                self.traced(case, arm)
             with self.alone():
                 return measure_case(self, case)
 
@@ -299,27 +322,36 @@ class Session:
         timing = self._made.get(("timing", case))
 
         def make() -> Measured:
-            from pytest_sme2.assemble import Timing, assemble
+            from pytest_sme2.measured import assemble
+            from pytest_sme2.timing import Timing
 
-            census = {arm: self.census(case, arm) for arm in self.arms}
-            return assemble(
-                self.artifact(case),
-                self.target.fingerprint(),
-                session=self.identity,
-                recorded=self.recorded,
-                threads=case.threads,
-                traced={arm: self.traced(case, arm) for arm in self.arms},
-                profiles={arm: self.profile(case, arm) for arm in self.arms},
-                census={arm: found for arm, found in census.items() if found is not None},
+            processes = timing.processes if isinstance(timing, Timing) else {}
+            pair = Pair(
+                artifact=self.artifact(case),
+                target=self.target.name,
+                on=tuple(processes.get(Arm.ON, ())),
+                off=tuple(processes.get(Arm.OFF, ())),
+                traced_on=self.traced(case, Arm.ON) if Arm.ON in self.arms else None,
+                traced_off=self.traced(case, Arm.OFF),
                 evidence=self.evidence(case),
-                timing=timing if isinstance(timing, Timing) else None,
+                census_on=self.census(case, Arm.ON) if Arm.ON in self.arms else None,
+                census_off=self.census(case, Arm.OFF),
+            )
+            return assemble(
+                pair,
+                self.target.fingerprint(),
+                session=self.origin[0],
+                recorded=self.origin[1],
+                runtime=self.runner.executorch,
+                profiles={arm: self.profile(case, arm) for arm in self.arms},
+                measurement=self.measurement(case),
             )
 
         return self._once(make, "measured", case, timing is not None)
 
     def measurement(self, case: Case) -> Measurement | None:
         """The pairs behind the timing, where the case was timed in pairs."""
-        from pytest_sme2.assemble import Timing
+        from pytest_sme2.timing import Timing
 
         timing = self._made.get(("timing", case))
         return timing.measurement if isinstance(timing, Timing) else None
@@ -338,7 +370,10 @@ class Session:
         def make() -> Baseline | None:
             from pytest_sme2 import baselines
 
-            return baselines.load_structure(
+            # The emulator's operators are those of any Arm CPU, and of no other.
+            arm_cpu = self.target.platform != LINUX_X86_64
+            load = baselines.load_structure if arm_cpu else baselines.load
+            return load(
                 self.baseline_folder, case.model, str(case.variant), self.target.fingerprint()
             )
 

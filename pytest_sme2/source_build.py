@@ -34,10 +34,12 @@ LEAST_CMAKE = (3, 26)
 LEAST_CLANG = 18
 BROKEN_GCC = 12
 LEAST_NDK = 27
+FIRST_XNNLOG = (1, 4)
 BYTES_PER_BUILD = 600 * 1024 * 1024
 TIMEOUT_SECONDS = 4 * 3600.0
 RUNNER = "executor_runner"
 LOG = "sme2-build.log"
+RECORD = "sme2-build.json"
 
 # ExecuTorch has many submodules; these are the ones this build compiles.
 _NEEDED_SUBMODULES = re.compile(
@@ -265,6 +267,7 @@ def check(request: SourceBuild, tools: Tools) -> tuple[str, ...]:
     """Everything that stands in the way, in one list, each with its remedy."""
     return (
         *_check_tree(request.tree),
+        *_check_version(request),
         *_check_tools(tools),
         *_check_host(request),
         *_check_compiler(request, tools),
@@ -310,6 +313,28 @@ def _check_tree(tree: Path) -> list[str]:
             + shlex.join(["git", "-C", str(tree), "submodule", "update", "--init", "--recursive"])
         )
     return problems
+
+
+def _check_version(request: SourceBuild) -> list[str]:
+    version = executorch_version(request.tree)
+    if version is None or request.variant != "xnnlog":
+        return []
+    found = _version(version, r"^(\d+)\.(\d+)")
+    if found is not None and found < FIRST_XNNLOG:
+        return [
+            f"{request.tree} is ExecuTorch {version}, which cannot be told to log XNNPACK. "
+            f"Check out {_dotted(FIRST_XNNLOG)} or newer, or build the timing variant."
+        ]
+    return []
+
+
+def executorch_version(tree: Path) -> str | None:
+    """The version a checkout says it is, such as ``1.5.0`` or ``1.6.0a0``."""
+    try:
+        lines = (tree / "version.txt").read_text(errors="replace").split()
+    except OSError:
+        return None
+    return lines[0][:40] if lines else None
 
 
 def _submodules(tree: Path) -> list[str]:
@@ -550,10 +575,15 @@ def _build_step(
         )
     families = families_in(step.binary)
     _check_switch(step, families)
-    record = {"tree": str(request.tree), "variant": request.variant, "sme2": str(step.arm)}
-    (step.folder / "sme2-build.json").write_text(
-        json.dumps({**record, "configure": list(step.configure)}, indent=2) + "\n"
-    )
+    record = {
+        "tree": str(request.tree),
+        "executorch": executorch_version(request.tree),
+        "platform": request.platform,
+        "variant": request.variant,
+        "sme2": str(step.arm),
+        "configure": list(step.configure),
+    }
+    (step.folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
     return Built(step.arm, step.binary, families)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_sme2.assemble import Timing, speedup_of
 from pytest_sme2.measure import (
     PILOT_RUNS,
     PILOT_WARMUP,
@@ -13,12 +14,21 @@ from pytest_sme2.measure import (
     RunArm,
     choose_sampling,
     measure_pairs,
-    process_median,
+    tracing_overhead,
 )
-from pytest_sme2.results import Arm, Run
+from pytest_sme2.results import Arm, Measurement, Run
 
 if TYPE_CHECKING:
     from pytest_sme2.session import Case, Session
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The untraced processes of one case."""
+
+    processes: Mapping[Arm, Sequence[Run]]
+    measurement: Measurement | None
+    """The pairs; None where only one arm could be measured."""
 
 
 def measure_case(session: Session, case: Case) -> Timing:
@@ -37,9 +47,7 @@ def measure_case(session: Session, case: Case) -> Timing:
     plan = Plan(threshold=None, budget_seconds=session.settings.budget_seconds)
     if len(session.arms) == 1:
         arm = session.arms[0]
-        counted = measure_alone(run_arm, arm, plan)
-        medians = tuple(process_median(run) for run in counted)
-        return Timing(medians_ns={arm: medians}, processes={arm: counted})
+        return Timing({arm: measure_alone(run_arm, arm, plan)}, None)
     measurement = measure_pairs(
         run_arm,
         str(Arm.OFF),
@@ -47,16 +55,16 @@ def measure_case(session: Session, case: Case) -> Timing:
         plan,
         progress=lambda progress: session.show_progress(case, progress),
     )
-    return Timing(
-        medians_ns={
-            Arm.OFF: tuple(pair.reference_ns for pair in measurement.pairs),
-            Arm.ON: tuple(pair.candidate_ns for pair in measurement.pairs),
-        },
-        # The first process of each arm is the pilot: it also warms the file cache.
-        processes={arm: runs[1:] for arm, runs in processes.items()},
-        speedup=speedup_of(measurement),
-        measurement=measurement,
-    )
+    # The first process of each arm is the pilot: it also warms the file cache.
+    counted = {arm: runs[1:] for arm, runs in processes.items()}
+    medians = {
+        Arm.OFF: [pair.reference_ns for pair in measurement.pairs],
+        Arm.ON: [pair.candidate_ns for pair in measurement.pairs],
+    }
+    overhead = {
+        str(arm): tracing_overhead(medians[arm], [session.traced(case, arm)]) for arm in medians
+    }
+    return Timing(counted, replace(measurement, tracing_overhead=overhead))
 
 
 def measure_alone(run_arm: RunArm, arm: Arm, plan: Plan) -> list[Run]:

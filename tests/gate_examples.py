@@ -19,7 +19,6 @@ from pytest_sme2.results import (
     KernelCensus,
     KernelFamily,
     Measured,
-    Operator,
     OperatorCount,
     Session,
     Spread,
@@ -35,21 +34,21 @@ TRANSPOSE = "Transpose (ND, X16) Transpose"
 PORTABLE = "aten::cumsum.out"
 
 
-def operator(name: str, **changes: Any) -> Operator:
-    matrix = name.startswith(("Convolution", "Fully"))
-    facts: dict[str, Any] = {
-        "category": Category.CONV if matrix else Category.DATA_MOVEMENT,
-        "kind": "convolution" if matrix else "transpose",
-        "executor": Executor.PORTABLE if name.startswith("aten::") else Executor.DELEGATED,
-        "matrix": matrix,
-        "sme2": ", P" in name,
-        "known": True,
-    }
-    return Operator(name, **{**facts, **changes})
-
-
 def structure(counts: Mapping[str, int]) -> Structure:
-    return sort_structure(OperatorCount(operator(name), count) for name, count in counts.items())
+    return sort_structure(operator(name, count) for name, count in counts.items())
+
+
+def operator(name: str, count: int) -> OperatorCount:
+    matrix = name.startswith(("Convolution", "Fully"))
+    return OperatorCount(
+        name=name,
+        category=Category.CONV if matrix else Category.DATA_MOVEMENT,
+        kind="convolution" if matrix else "transpose",
+        executor=Executor.PORTABLE if name.startswith("aten::") else Executor.DELEGATED,
+        matrix=matrix,
+        sme2=", P" in name,
+        count=count,
+    )
 
 
 def census(arm: Arm, *names: str, source: str = "emulator") -> KernelCensus:
@@ -119,7 +118,7 @@ def measured(**changes: Any) -> Measured:
         "pte_sha256": "ab" * 32,
         "agreements": (agreement(), agreement(against="reference", sqnr_db=50.0)),
         "evidence": EVIDENCE,
-        "versions": {"executorch": "1.5.1", "torch": "2.13.0"},
+        "versions": {"executorch": "1.5.1", "executorch runtime": "1.5.1"},
     }
     return Measured(**{**facts, **changes})
 

@@ -18,6 +18,7 @@ from tests.etdump_builder import (
 )
 
 ETDUMPS = Path(__file__).parent / "data" / "etdumps"
+COVERAGE = Path(__file__).parent / "data" / "coverage"
 
 # One call of a program: a delegate's operators, or the name of a kernel.
 Call = Sequence[tuple[str, int]] | tuple[str, int]
@@ -52,5 +53,5 @@ def profile_of(*calls: Call) -> Profile:
     return build_profile(columns_of(run_of(calls)))
 
 
-def real(name: str) -> Profile:
-    return build_profile(read_etdump(ETDUMPS / f"{name}.etdump"))
+def real(name: str, folder: Path = ETDUMPS) -> Profile:
+    return build_profile(read_etdump(folder / f"{name}.etdump"))

@@ -10,7 +10,7 @@ from pytest_sme2.categories import parse_rules
 from pytest_sme2.compare import compare
 from pytest_sme2.report.artifacts import comparison_summary, json_text
 from pytest_sme2.report.tables import comparison_text
-from pytest_sme2.report.text import printable
+from pytest_sme2.report.text import count, printable
 
 HELP = "two ETDumps side by side: what became faster, what came and went"
 EXAMPLE = "sme2 compare toy_sme2_off.etdump toy_sme2_on.etdump"
@@ -46,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json_text(comparison_summary(comparison)))
         return 0
     for name, analysis in zip(arguments.names, (before, after), strict=True):
-        print(f"{printable(name)}: {printable(str(analysis.path))}, {analysis.profile.runs} runs")
+        runs = count(analysis.profile.runs, "run")
+        print(f"{printable(name)}: {printable(str(analysis.path))}, {runs}")
     print()
     print(comparison_text(comparison))
     return 0

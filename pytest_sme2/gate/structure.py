@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pytest_sme2.gate.judging import CREATE_HINT, UPDATE_HINT, number
 from pytest_sme2.results import (
+    RUNTIME,
     Arm,
     Baseline,
     Check,
@@ -54,44 +55,62 @@ def _no_structure(metric: str, new: float | None) -> Check:
 
 def _versions_note(measured: Measured, baseline: Baseline | None) -> str:
     """A changed ExecuTorch explains most changes of structure: say so before anybody searches."""
-    old = "" if baseline is None else baseline.versions.get("executorch", "")
-    new = measured.versions.get("executorch", "")
-    if not old or not new or old == new:
+    if baseline is None:
         return ""
-    return f" The baseline was made with executorch {old}, this is {new}."
+    differing = [
+        f"{package} {baseline.versions[package]}, this is with {measured.versions[package]}"
+        for package in ("executorch", RUNTIME)
+        if package in baseline.versions
+        and package in measured.versions
+        and baseline.versions[package] != measured.versions[package]
+    ]
+    return "".join(f" The baseline was made with {text}." for text in differing)
 
 
 def check_coverage(measured: Measured, baseline: Baseline | None, limits: Limits) -> Check:
-    """How many matrix operators ran on SME2 kernels: against the least asked for, then exactly."""
+    """How many matrix operators ran on SME2 kernels: against the least asked for, then exactly.
+
+    The least asked for is held against all that is known, a kernel census included. A baseline is
+    compared by operator names alone, since another target may have no census.
+    """
     metric = "SME2 coverage"
     structure = measured.structures.get(Arm.ON)
     if structure is None:
         return Check(metric, Outcome.INVALID, "The on arm did not run, so nothing is known of it.")
-    coverage = structure.coverage
-    if coverage is None:
+    new = structure.coverage
+    if new is None:
         return Check(metric, Outcome.PASS, "The program has no matrix operators.", unit="share")
+    least = limits.min_coverage
     before = _structure(baseline, Arm.ON)
     old = None if before is None else before.coverage
-    text = f"{structure.sme2} of {structure.matrix} matrix operators run on SME2 kernels"
     details = _missed(measured)
-    least = limits.min_coverage
-    if least is not None and coverage < least:
-        message = f"{text}, less than the {least:.0%} asked for."
-        return Check(
-            metric, Outcome.REGRESSED, message, old, coverage, "share", None, least, details
-        )
+    short = _short_of(measured, structure, least)
+    if short is not None:
+        return Check(metric, Outcome.REGRESSED, short, old, new, "share", None, least, details)
+    text = f"{structure.sme2} of {structure.matrix} matrix operators run on SME2 kernels"
     if before is None or old is None:
-        if least is not None:
-            return Check(
-                metric, Outcome.PASS, f"{text}.", None, coverage, "share", None, least, details
-            )
-        return Check(metric, Outcome.NO_BASELINE, f"{text}. {CREATE_HINT}", None, coverage, "share")
-    was = f"{text}; in the baseline {before.sme2} of {before.matrix}."
-    if coverage < old:
-        message = f"{was}{_versions_note(measured, baseline)} {UPDATE_HINT}"
-        return Check(metric, Outcome.REGRESSED, message, old, coverage, "share", None, old, details)
-    verdict = Outcome.IMPROVED if coverage > old else Outcome.PASS
-    return Check(metric, verdict, was, old, coverage, "share", None, old, details)
+        verdict = Outcome.NO_BASELINE if least is None else Outcome.PASS
+        hint = f" There is no baseline. {CREATE_HINT}" if least is None else ""
+        return Check(metric, verdict, f"{text}.{hint}", None, new, "share", None, least, details)
+    message = f"{text}; in the baseline {before.sme2} of {before.matrix}."
+    verdict = Outcome.IMPROVED if new > old else Outcome.PASS
+    if new < old:
+        verdict = Outcome.REGRESSED
+        message += f"{_versions_note(measured, baseline)} {UPDATE_HINT}"
+    return Check(metric, verdict, message, old, new, "share", None, old, details)
+
+
+def _short_of(measured: Measured, structure: Structure, least: float | None) -> str | None:
+    """What to say where fewer operators run on SME2 kernels than asked for."""
+    sme2, matrix = structure.sme2, structure.matrix
+    if measured.coverage is not None:
+        sme2, matrix = measured.coverage.sme2_operators, measured.coverage.matrix_operators
+    if least is None or sme2 >= least * matrix:
+        return None
+    return (
+        f"{sme2} of {matrix} matrix operators run on SME2 kernels, less than the {least:.0%} "
+        "asked for."
+    )
 
 
 def _missed(measured: Measured) -> tuple[str, ...]:
@@ -105,7 +124,7 @@ Key = tuple[str, Executor]
 
 
 def _counts(structure: Structure) -> dict[Key, OperatorCount]:
-    return {(entry.operator.name, entry.operator.executor): entry for entry in structure.operators}
+    return {(entry.name, entry.executor): entry for entry in structure.operators}
 
 
 def operator_differences(old: Structure, new: Structure) -> tuple[tuple[OperatorCount, int], ...]:
@@ -119,7 +138,7 @@ def operator_differences(old: Structure, new: Structure) -> tuple[tuple[Operator
         )
         if growth:
             found.append((entry, growth))
-    return tuple(sorted(found, key=lambda item: (-item[1], item[0].operator.name)))
+    return tuple(sorted(found, key=lambda item: (-item[1], item[0].name)))
 
 
 def check_operators(measured: Measured, baseline: Baseline | None, arm: Arm | None = None) -> Check:
@@ -152,8 +171,8 @@ def _structural_verdict(differences: Sequence[tuple[OperatorCount, int]]) -> Out
     """Better only if nothing was added, or if all that was added is matrix work on SME2 kernels
     that took the place of as much matrix work elsewhere.
     """
-    grown = [(entry.operator, growth) for entry, growth in differences if growth > 0]
-    gone = [(entry.operator, -growth) for entry, growth in differences if growth < 0]
+    grown = [(entry, growth) for entry, growth in differences if growth > 0]
+    gone = [(entry, -growth) for entry, growth in differences if growth < 0]
     if not grown:
         return Outcome.IMPROVED
     to_sme2 = all(operator.matrix and operator.sme2 for operator, _ in grown)
@@ -165,10 +184,7 @@ def _structural_verdict(differences: Sequence[tuple[OperatorCount, int]]) -> Out
 
 
 def _difference_line(entry: OperatorCount, growth: int) -> str:
-    operator = entry.operator
-    return (
-        f"{growth:+d} {operator.name} ({operator.category}, {operator.kind}, {operator.executor})"
-    )
+    return f"{growth:+d} {entry.name} ({entry.category}, {entry.kind}, {entry.executor})"
 
 
 def check_delegation(
@@ -188,7 +204,7 @@ def check_delegation(
     details = tuple(
         _difference_line(entry, growth)
         for entry, growth in operator_differences(old, new)
-        if entry.operator.executor is Executor.PORTABLE
+        if entry.executor is Executor.PORTABLE
     )
     grown = any(line.startswith("+") for line in details)
     if portable > before or (portable == before and grown):

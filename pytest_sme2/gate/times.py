@@ -24,6 +24,9 @@ from pytest_sme2.results import (
 
 SESSION_CONFIDENCE = 0.95
 """Of the interval that holds a new session of the same program, given the sessions before it."""
+BUSY = 0.05
+"""Wall time over CPU time, less 1: above it, something else had the core so often that a latency
+measured at another time cannot be compared. Interleaved pairs share such times and still can."""
 PROVISIONAL_MARGIN = 0.10
 """A single session knows nothing of the spread between sessions; a slowdown that it alone speaks
 for must be larger than sessions are known to differ."""
@@ -116,17 +119,28 @@ def _against_sessions(
     provisional = len(sessions) < PROVISIONAL_SESSIONS
     if provisional and verdict is Outcome.REGRESSED and low <= 1 + PROVISIONAL_MARGIN:
         verdict = Outcome.INCONCLUSIVE
+    busy = (measured.interference or 0.0) > BUSY
+    if busy and verdict in (Outcome.REGRESSED, Outcome.IMPROVED):
+        verdict = Outcome.INCONCLUSIVE
     if provisional and verdict is Outcome.IMPROVED and high >= 1 / (1 + PROVISIONAL_MARGIN):
         verdict = Outcome.PASS
     return Check(
         metric,
         verdict,
-        _time_message(centre / old, len(sessions), verdict),
+        _time_message(centre / old, len(sessions), verdict)
+        + (f" {_busy_message(measured)}" if busy else ""),
         old=old,
         new=centre,
         unit="ns",
         interval=(low, high),
         limit=limit,
+    )
+
+
+def _busy_message(measured: Measured) -> str:
+    return (
+        f"The machine was busy (wall time {measured.interference or 0.0:.0%} over CPU time in the "
+        "usual process), so a stored latency proves nothing."
     )
 
 
@@ -211,6 +225,7 @@ def check_against(measurement: Measurement, limits: Limits) -> Check:
         unit="ns",
         interval=interval,
         limit=limit,
+        p_value=None if decision is None else decision.p_value,
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from pytest_sme2.analysis import Analysis, on_off_pairs
 from pytest_sme2.compare import compare
+from pytest_sme2.coverage import sme2_states
 from pytest_sme2.events import OPERATOR, OUTSIDE, ROLE_NAMES, Selection, durations, select
 from pytest_sme2.evidence import check_pair
 from pytest_sme2.profile import robust_stats
@@ -83,7 +84,7 @@ def write_experiment(
     profile = analysis.profile
     rows = timeline_rows(select(analysis.columns, rules=analysis.rules))
     stats = [robust_stats(member.samples_ns) for member in profile.operators]
-    table = map(_operator_row, profile.operators, stats)
+    table = map(_operator_row, profile.operators, stats, sme2_states(profile))
     texts = {
         "all_runs_timeline.csv": csv_text(TIMELINE_COLUMNS, rows),
         "run0_timeline.csv": csv_text(TIMELINE_COLUMNS, (row for row in rows if row[0] == 0)),
@@ -107,7 +108,13 @@ def timeline_rows(selection: Selection) -> list[tuple[object, ...]]:
     origin[columns.run[selection.execute]] = columns.start[selection.execute].astype(np.int64)
     start = (columns.start[rows].astype(np.int64) - origin[columns.run[rows]]) / 1e3
     classes = [
-        (known.name, str(known.category), known.kind, str(known.executor), known.sme2)
+        (
+            known.name,
+            str(known.category),
+            known.kind,
+            str(known.executor),
+            "unproven" if known.unproven else known.sme2,
+        )
         for known in selection.operators
     ]
     nothing = ("", "", "", "", "")
@@ -135,7 +142,9 @@ def timeline_rows(selection: Selection) -> list[tuple[object, ...]]:
     ]
 
 
-def _operator_row(member: OperatorProfile, stats: RobustStats) -> tuple[object, ...]:
+def _operator_row(
+    member: OperatorProfile, stats: RobustStats, sme2: bool | None
+) -> tuple[object, ...]:
     operator = member.operator
     values = (
         member.time_ns, stats.median, stats.mean, stats.trimmed_mean, stats.mad, stats.minimum,
@@ -148,7 +157,7 @@ def _operator_row(member: OperatorProfile, stats: RobustStats) -> tuple[object, 
         str(operator.category),
         operator.kind,
         str(operator.executor),
-        operator.sme2,
+        "unproven" if sme2 is None else sme2,
         member.instruction,
         member.call,
         stats.count,
@@ -283,7 +292,7 @@ def profile_summary(profile: Profile, *, timed: bool = True) -> dict[str, Any]:
         },
         "coverage": _coverage_summary(profile),
         "transposes": _transpose_summary(profile),
-        "operators": [_operator_summary(member) for member in profile.operators],
+        "operators": list(map(_operator_summary, profile.operators, sme2_states(profile))),
         "load_ns": dict(profile.load_ns),
         "unknown": list(profile.unknown),
         "findings": profile_findings(profile, timed=timed),
@@ -333,7 +342,7 @@ def _transpose_summary(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _operator_summary(member: OperatorProfile) -> dict[str, Any]:
+def _operator_summary(member: OperatorProfile, sme2: bool | None) -> dict[str, Any]:
     operator = member.operator
     summary: dict[str, Any] = {
         "index": member.index,
@@ -342,7 +351,7 @@ def _operator_summary(member: OperatorProfile) -> dict[str, Any]:
         "kind": operator.kind,
         "executor": str(operator.executor),
         "matrix": operator.matrix,
-        "sme2": operator.sme2,
+        "sme2": sme2,
         "instruction": member.instruction,
         "time_ns": member.time_ns,
         "median_ns": member.median_ns,

@@ -30,7 +30,6 @@ from pytest_sme2.results import (
     Executor,
     KernelCensus,
     Measured,
-    OperatorProfile,
     Profile,
 )
 from pytest_sme2.rundir import CaseRecord
@@ -171,7 +170,7 @@ def _arm(entry: Entry, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str
         "category": [categories[member.operator.category] for member in operators],
         "kind": [kinds[member.operator.kind] for member in operators],
         "portable": [int(member.operator.executor is Executor.PORTABLE) for member in operators],
-        "sme2": [_proof(profile, member) for member in operators],
+        "sme2": _proofs(profile),
         "call": [member.call for member in operators],
     }
     if timed:
@@ -186,13 +185,20 @@ def _arm(entry: Entry, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str
     return {**shown, "names": list(names.numbers), "kinds": list(kinds.numbers)}
 
 
-def _proof(profile: Profile, member: OperatorProfile) -> int:
-    """0 no matrix operator, 1 on SME2, 2 not on SME2, 3 unproven."""
-    if not member.operator.matrix:
-        return 0
-    if any(member is other for other, _ in profile.coverage.missed):
-        return 2
-    return 3 if any(member is other for other in profile.coverage.unproven) else 1
+def _proofs(profile: Profile) -> list[int]:
+    """An operator each: 0 no matrix operator, 1 on SME2, 2 not on SME2, 3 unproven."""
+    missed = {member.index for member, _ in profile.coverage.missed}
+    unproven = {member.index for member in profile.coverage.unproven}
+    return [
+        0
+        if not member.operator.matrix
+        else 2
+        if member.index in missed
+        else 3
+        if member.index in unproven
+        else 1
+        for member in profile.operators
+    ]
 
 
 def _timeline(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pytest_sme2.compare import largest_category
-from pytest_sme2.coverage import precision
+from pytest_sme2.coverage import could_run_on_sme2, precision
 from pytest_sme2.report.text import count, duration, percent, times
 from pytest_sme2.results import Category, Comparison, Executor, OperatorProfile, Profile
 from pytest_sme2.transposes import transposes
@@ -49,14 +49,11 @@ def _coverage(profile: Profile, timed: bool) -> Iterator[str]:
     coverage = profile.coverage
     if not coverage.matrix_operators:
         yield "there are no matrix operators: SME2 has nothing to run here"
-    elif not coverage.sme2_operators and not coverage.unproven:
-        yield (
-            f"none of the {count(coverage.matrix_operators, 'matrix operator')} ran on an SME2 "
-            "kernel: SME2 is off, the CPU has none, or the kernels do not fit the model"
-        )
-    else:
+    elif coverage.sme2_operators:
         yield from _by_precision(profile)
         yield from _missed(profile, timed)
+    elif not coverage.unproven:
+        yield from _none_covered(profile, timed)
     if coverage.unproven:
         yield (
             f"{count(len(coverage.unproven), 'matrix operator')} on packed QP8 kernels: unproven "
@@ -71,13 +68,25 @@ def _coverage(profile: Profile, timed: bool) -> Iterator[str]:
         )
 
 
+def _none_covered(profile: Profile, timed: bool) -> Iterator[str]:
+    coverage = profile.coverage
+    sentence = (
+        f"none of the {count(coverage.matrix_operators, 'matrix operator')} ran on an SME2 kernel"
+    )
+    if any(could_run_on_sme2(member.operator) for member, _ in coverage.missed):
+        yield f"{sentence}: SME2 is off, the CPU has none, or the shapes do not fit"
+    else:
+        yield f"{sentence}: there is none for them in these data types"
+        yield from _missed(profile, timed)
+
+
 def _by_precision(profile: Profile) -> Iterator[str]:
     missed = {member.index for member, _ in profile.coverage.missed}
-    missed |= {member.index for member in profile.coverage.unproven}
+    unproven = {member.index for member in profile.coverage.unproven}
     total: Counter[str] = Counter()
     covered: Counter[str] = Counter()
     for member in profile.operators:
-        if member.operator.matrix:
+        if member.operator.matrix and member.index not in unproven:
             word = _executor_word(member)
             total[word] += 1
             covered[word] += member.index not in missed
@@ -164,11 +173,10 @@ def _transposes(profile: Profile, timed: bool) -> Iterator[str]:
     report = transposes(profile)
     if report.operators:
         at_borders = sum(bool(chain.border) for chain in report.chains)
-        border = _of_the_time(report.border_share, timed, "")
         yield (
             f"{count(report.operators, 'layout change')} in {count(len(report.chains), 'place')}"
-            f"{_of_the_time(report.share, timed, ' take ')}; {at_borders} of the places are at a "
-            f"delegate's border{f' ({border})' if border else ''}"
+            f"{_of_the_time(report.share, timed, ' take ')}, {at_borders} of them at a delegate's "
+            f"border{f' ({percent(report.border_share)})' if timed else ''}"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_sme2.coverage import sme2_states
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.report.text import WIDTH, bullet, clipped, count, duration, percent, times
 from pytest_sme2.results import Change, Comparison, OperatorChange, Profile
@@ -33,7 +34,7 @@ def _heading(name: str, profile: Profile) -> Iterator[str]:
     latency = profile.end_to_end
     yield clipped(name, WIDTH)
     yield (
-        f"{profile.runs} runs of {clipped(profile.method, 20)!r}: median "
+        f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}: median "
         f"{duration(latency.median)}, 5-95 % {duration(latency.p5)} to {duration(latency.p95)}"
     )
 
@@ -66,15 +67,16 @@ def _breakdown(profile: Profile) -> Iterator[str]:
 
 def _costliest(profile: Profile) -> Iterator[str]:
     ranked = sorted(profile.operators, key=lambda member: -member.share)[:TOP]
+    states = sme2_states(profile)
     yield _OPERATOR.format("operator", "time", "share", "SME2")
     for member in ranked:
-        operator = member.operator
-        word = "yes" if operator.sme2 else "?" if operator.unproven else "no"
+        state = states[member.index]
+        word = "?" if state is None else "yes" if state else "no"
         yield _OPERATOR.format(
             clipped(member.label, 45),
             duration(member.time_ns),
             percent(member.share),
-            word if operator.matrix else "",
+            word if member.operator.matrix else "",
         )
     left = len(profile.operators) - len(ranked)
     if left:

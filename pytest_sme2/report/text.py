@@ -26,6 +26,8 @@ def clipped(name: str, width: int) -> str:
 
 def duration(ns: float) -> str:
     """``12.345 ms``; microseconds below one millisecond, seconds above ten."""
+    if abs(ns) >= 1e14:
+        return f"{ns / 1e9:.2e} s"
     if abs(ns) >= 1e10:
         return f"{ns / 1e9:.2f} s"
     return f"{ns / 1e6:.3f} ms" if abs(ns) >= 1e6 else f"{ns / 1e3:.1f} us"

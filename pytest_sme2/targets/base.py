@@ -102,13 +102,16 @@ def run_here(
 ) -> Run:
     """Run one process of the runner on this machine, behind ``launcher`` if there is one."""
     folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     result, log = folder / RESULT_NAME, folder / LOG_NAME
     etdump = folder / ETDUMP_NAME if runner.traces(request) else None
     outputs = folder / OUTPUTS_NAME if request.keep_outputs else None
-    # What an earlier run left must not pass for this one's.
-    for stale in (result, folder / ETDUMP_NAME):
-        stale.unlink(missing_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # What an earlier run left must not pass for this one's.
+        for stale in (result, folder / ETDUMP_NAME):
+            stale.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"The run's folder {folder} cannot be used: {error}.") from error
     artifact = request.artifact
     command = runner.command(
         request,

@@ -89,10 +89,11 @@ def test_the_macs_runner_and_its_switch_compile_and_link(tmp_path: Path) -> None
         sdk,
         tmp_path / "build",
         log=tmp_path / "build.log",
-        compiler=Compiler(programs["c++"], programs["cc"], "zig", cross=False),
+        compiler=Compiler(programs["c++"], "zig", cross=False),
         options={
             "CMAKE_SYSTEM_NAME": "Darwin",
             "CMAKE_SYSTEM_PROCESSOR": "arm64",
+            "CMAKE_C_COMPILER": programs["cc"],
             "CMAKE_AR": programs["ar"],
             # zig brings its own headers, and knows the oldest system from its target.
             "CMAKE_OSX_SYSROOT": "",

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.results import Arm, RunRequest
-from pytest_sme2.runners import EXIT_MEANINGS, LOADER, ProcessFiles
+from pytest_sme2.runners import EXIT_MEANINGS, LOADER, ProcessFiles, Runner, wheel_runner
 from pytest_sme2.targets import EmulatedTarget, LocalTarget
 
 SME2_NAME = re.compile(rb"\((?:NHWC|NC), (?:PF32|PF16|PQS8)")
@@ -227,9 +228,12 @@ def test_the_runner_alone_switches_as_the_emulated_cpu_does(
     assert by_runner.outputs == by_cpu.outputs
 
 
-def test_the_effective_state_is_the_cpus_not_the_flags(qemu, emulated_runner, programs, tmp_path):
+def test_the_effective_state_is_the_cpus_not_the_flags(
+    qemu, emulated_runner, programs, make_artifact, tmp_path
+):
     result = tmp_path / "runner.json"
-    command = bare_command(emulated_runner, programs["toy_fp32"], result, Arm.ON)
+    request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.ON)
+    command = bare_command(emulated_runner, request, result)
     launcher = EmulatedTarget(qemu).launcher(Arm.OFF)
     subprocess.run(
         [*launcher, *command],
@@ -242,11 +246,9 @@ def test_the_effective_state_is_the_cpus_not_the_flags(qemu, emulated_runner, pr
     assert told == {"requested": "on", "effective": False, "source": "getauxval"}
 
 
-def bare_command(runner, model: Path, result: Path, arm: Arm) -> tuple[str, ...]:
-    from conftest import artifact
-
-    request = RunRequest(artifact(model), arm, warmup=0, runs=1)
-    return runner.command(request, ProcessFiles(str(model), (), str(result), None, None))
+def bare_command(runner: Runner, request: RunRequest, result: Path) -> tuple[str, ...]:
+    model = str(request.artifact.pte)
+    return runner.command(request, ProcessFiles(model, (), str(result), None, None))
 
 
 def test_a_machine_without_sme2_refuses_the_on_arm(local_runner, programs, make_artifact, tmp_path):
@@ -257,6 +259,19 @@ def test_a_machine_without_sme2_refuses_the_on_arm(local_runner, programs, make_
     else:
         with pytest.raises(TargetError, match="has no SME2"):
             target.run(local_runner, request, tmp_path)
+
+
+def test_a_cache_of_any_name_serves(programs, make_artifact, tmp_path):
+    told: list[str] = []
+    cache = tmp_path / "a 'cache' of $HOME"
+    runner = wheel_runner(LocalTarget().platform, cache=cache, progress=told.append)
+    assert told[-1].startswith("Building the runner")
+    run = LocalTarget().run(
+        runner, RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF), tmp_path / "run"
+    )
+    assert len(run.wall_ns) == 10
+    left = {path.name for path in (cache / "runners").iterdir()}
+    assert left == {runner.folder.name, f"{runner.folder.name}.lock", "logs"}
 
 
 def test_the_bundle_needs_nothing_of_the_system(emulated_runner):
@@ -372,15 +387,16 @@ def test_a_program_that_wants_too_much_memory(place, programs, make_artifact, tm
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
-def test_memory_that_runs_out_is_told(local_runner, programs, tmp_path):
+def test_memory_that_runs_out_is_told(local_runner, programs, make_artifact, tmp_path):
     import resource
 
+    request = RunRequest(make_artifact(programs["large"]), Arm.OFF, warmup=0, runs=1)
     result = tmp_path / "runner.json"
     codes = set()
     # Where exactly it runs out depends on the machine; it must never crash, and must tell.
     for mebibytes in range(24, 96, 6):
         finished = subprocess.run(
-            bare_command(local_runner, programs["large"], result, Arm.OFF),
+            bare_command(local_runner, request, result),
             cwd=local_runner.folder,
             capture_output=True,
             text=True,
@@ -445,6 +461,8 @@ def test_an_input_that_is_missing(local_runner, programs, make_artifact, tmp_pat
     ],
 )
 def test_usage_and_writing(local_runner, programs, tmp_path, arguments, code, message):
+    if "/dev/full" in arguments and not Path("/dev/full").exists():
+        pytest.skip("this system has no disk that is always full")
     given = dict.fromkeys(arguments[::2])
     usual = {
         "--model": str(programs["toy_fp32"]),
@@ -511,9 +529,9 @@ def exit_code(folder: Path) -> int:
         ("half", "its result"),
     ],
 )
-def test_a_runner_that_fails(place, stand_ins, make_artifact, tmp_path, fault, message):
+def test_a_runner_that_fails(place, stand_in, make_artifact, tmp_path, fault, message):
     target, _ = place
-    runner = stand_ins[target.platform]
+    runner = stand_in(target.platform)
     request = RunRequest(make_artifact(tmp_path / f"{fault}.pte"), Arm.OFF)
     with pytest.raises(RunError) as caught:
         target.run(runner, request, tmp_path / "run")
@@ -522,9 +540,9 @@ def test_a_runner_that_fails(place, stand_ins, make_artifact, tmp_path, fault, m
     assert "a line on stdout" in (tmp_path / "run" / "runner.log").read_text()
 
 
-def test_a_runner_that_hangs_is_ended_with_its_children(place, stand_ins, make_artifact, tmp_path):
+def test_a_runner_that_hangs_is_ended_with_its_children(place, stand_in, make_artifact, tmp_path):
     target, _ = place
-    runner = stand_ins[target.platform]
+    runner = stand_in(target.platform)
     request = RunRequest(make_artifact(tmp_path / "hang.pte"), Arm.OFF, timeout_seconds=1.0)
     start = time.monotonic()
     with pytest.raises(RunError, match=r"did not finish within 1 s"):
@@ -576,21 +594,19 @@ def kill_the_user_of(path: str) -> None:
 
 
 def test_an_old_result_does_not_pass_for_a_new_one(
-    local_runner, stand_ins, programs, make_artifact, tmp_path
+    local_runner, stand_in, programs, make_artifact, tmp_path
 ):
     target = LocalTarget()
     good = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF, traced=True)
     assert target.run(local_runner, good, tmp_path).etdump.exists()
     silent = RunRequest(make_artifact(tmp_path / "silent.pte"), Arm.OFF, traced=True)
     with pytest.raises(RunError, match="cannot be used"):
-        target.run(stand_ins[target.platform], silent, tmp_path)
+        target.run(stand_in(target.platform), silent, tmp_path)
     assert not (tmp_path / "run.etdump").exists()
 
 
 def test_a_runner_that_cannot_be_started(place, make_artifact, programs, tmp_path):
     target, runner = place
-    from dataclasses import replace
-
     empty = replace(runner, folder=tmp_path / "nothing here")
     (tmp_path / "nothing here").mkdir()
     with pytest.raises(RunError) as caught:
@@ -600,10 +616,15 @@ def test_a_runner_that_cannot_be_started(place, make_artifact, programs, tmp_pat
     assert "sme2_runner" in str(caught.value)
 
 
-def test_the_runner_of_another_platform_is_refused(place, stand_ins, make_artifact, tmp_path):
-    target, runner = place
-    from dataclasses import replace
+def test_a_run_folder_that_cannot_be_made(local_runner, programs, make_artifact, tmp_path):
+    (tmp_path / "file").touch()
+    request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF)
+    with pytest.raises(RunError, match=r"folder .*file/run cannot be used"):
+        LocalTarget().run(local_runner, request, tmp_path / "file" / "run")
 
+
+def test_the_runner_of_another_platform_is_refused(place, stand_in, make_artifact, tmp_path):
+    target, runner = place
     other = replace(runner, platform="android-arm64")
     with pytest.raises(TargetError, match="is for android-arm64"):
         target.run(other, RunRequest(make_artifact(tmp_path / "x.pte"), Arm.OFF), tmp_path)

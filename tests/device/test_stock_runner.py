@@ -36,7 +36,7 @@ def pair(binaries: dict[Arm, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def request(arm: Arm, *, warmup: int = 1, runs: int = 2, model: Path | None = None) -> RunRequest:
-    artifact: Artifact = provision.artifact("fp32")
+    artifact: Artifact = provision.artifact("int8")
     if model is not None:
         artifact = dataclasses.replace(artifact, pte=model, input_files=())
     return RunRequest(artifact, arm, warmup=warmup, runs=runs)
@@ -63,8 +63,8 @@ def test_the_pair_runs_with_sme2_and_without(tmp_path: Path, pair: PairRunner) -
         assert run.sme2_effective is None
         assert run.etdump is not None
         names[arm] = " ".join(read_etdump(run.etdump).names)
-    assert "PF32" in names[Arm.ON]
-    assert "PF32" not in names[Arm.OFF]
+    assert "PQS8" in names[Arm.ON]
+    assert "PQS8" not in names[Arm.OFF]
 
 
 def test_its_census_is_the_wheel_runners(tmp_path: Path, pair: PairRunner) -> None:
@@ -135,7 +135,7 @@ def test_the_stand_in_refuses_flags_as_the_stock_runner_does(pair: PairRunner) -
 def test_the_commands_work_together(
     tmp_path: Path, binaries: dict[Arm, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = shutil.copy(provision.artifact("fp32").pte, tmp_path / "a model.pte")
+    program = shutil.copy(provision.artifact("int8").pte, tmp_path / "a model.pte")
     words = ["--runner-on", str(binaries[Arm.ON]), "--runner-off", str(binaries[Arm.OFF])]
     assert cli.main(["kernels", str(program), *words]) == 0
     assert "_sme2_" in capsys.readouterr().out

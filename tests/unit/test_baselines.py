@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import subprocess
 import sys
@@ -29,7 +30,6 @@ from pytest_sme2.results import (
     Kernel,
     KernelCensus,
     KernelFamily,
-    Operator,
     OperatorCount,
     Session,
     Spread,
@@ -41,6 +41,7 @@ from tests.gate_examples import (
     LINUX,
     STRUCTURES,
     TRANSPOSE,
+    agreement,
     baseline,
     census,
     emulated,
@@ -133,15 +134,14 @@ def by_arm(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[Arm, Any]]:
     return st.dictionaries(st.sampled_from(Arm), values)
 
 
-operators = st.builds(
-    Operator, names, st.sampled_from(Category), names, st.sampled_from(Executor),
-    st.booleans(), st.booleans(), st.booleans(),
-)  # fmt: skip
 structures = st.lists(
-    st.builds(OperatorCount, operators, st.integers(0, 10**6)),
-    unique_by=lambda entry: (entry.operator.name, entry.operator.executor),
+    st.builds(
+        OperatorCount, names, st.sampled_from(Category), names, st.sampled_from(Executor),
+        st.booleans(), st.booleans(), st.integers(0, 10**6),
+    ),
+    unique_by=lambda entry: (entry.name, entry.executor),
     max_size=5,
-).map(sort_structure)
+).map(sort_structure)  # fmt: skip
 agreements = st.builds(
     Agreement, names, st.sampled_from(Arm), st.integers(0, 9), names, st.booleans(),
     reals | st.just(float("inf")), reals, st.none() | reals, st.none() | reals, st.booleans(),
@@ -420,7 +420,7 @@ def test_sessions_of_the_same_thing_share_an_epoch() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"versions": {"executorch": "1.6.0"}},
+        {"versions": {"executorch": "1.5.1", "executorch runtime": "1.6.0"}},
         {"runner": "pair"},
         {"structures": {**STRUCTURES, Arm.ON: structure({CONV_ON: 5})}},
         {"medians_ns": {Arm.ON: medians(10.6), Arm.OFF: medians(20)}},
@@ -511,6 +511,15 @@ def test_kernels_are_stored_by_name() -> None:
     assert ("kernel a_sme2 (on)", "none", "runs") in [
         (change.what, change.old, change.new) for change in changed
     ]
+
+
+def test_outputs_are_stored_with_the_digits_that_matter() -> None:
+    found = agreement(max_abs=1.23456e-5, max_rel=math.inf, sqnr_db=54.321, cosine=0.99999912345)
+    new, _ = baselines.update(None, measured(agreements=(found,)))
+    (stored,) = new.agreements
+    assert (stored.max_abs, stored.max_rel) == (1.23e-5, math.inf)
+    assert (stored.sqnr_db, stored.cosine) == (54.3, 0.999999)
+    assert parse(render(new), PATH).agreements == (stored,)
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ def test_rules_place_unknown_operators(tmp_path: Path, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert "unknown" not in text
     assert "GEMM" in text
+    assert "no SME2 kernel of that name is known" in flat(text)
 
 
 @pytest.mark.parametrize(

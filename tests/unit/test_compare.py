@@ -5,7 +5,7 @@ import pytest
 from pytest_sme2.compare import compare, largest_category, match_operators
 from pytest_sme2.report.findings import comparison_findings
 from pytest_sme2.results import Category, Change, Comparison
-from tests.profiles import GAP, Call, profile_of, real
+from tests.profiles import COVERAGE, GAP, Call, profile_of, real
 
 OFF: tuple[Call, ...] = (
     [
@@ -103,6 +103,15 @@ def test_real_pairs_match_operator_by_operator(program: str, precision: str) -> 
     found = compare(off, on)
     assert [change.before for change in found.operators] == list(off.operators)
     assert [change.after for change in found.operators] == list(on.operators)
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["mixed_fp32", "mixed_fp16", "int8_per_channel", "int8_per_tensor", "int8_dynamic"],
+)
+def test_real_pairs_of_other_operators_match(program: str) -> None:
+    off, on = (real(f"{program}_{arm}", COVERAGE) for arm in ("off", "on"))
+    assert all(change.before and change.after for change in compare(off, on).operators)
 
 
 def test_a_long_program_of_few_names_is_matched() -> None:

@@ -4,9 +4,12 @@ import re
 
 import pytest
 
-from pytest_sme2.coverage import coverage
+from pytest_sme2.coverage import coverage, sme2_states
+from pytest_sme2.etdump import read_etdump
+from pytest_sme2.evidence import check_pair
+from pytest_sme2.profile import build_profile
 from pytest_sme2.results import Arm, Coverage, Kernel, KernelCensus, KernelFamily
-from tests.profiles import Call, profile_of, real
+from tests.profiles import COVERAGE, Call, profile_of, real
 
 PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
 QP8 = "Fully Connected (NC, QP8, F32, QC4W) GEMM #1"
@@ -53,8 +56,12 @@ def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
             [("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 5)],
             "no SME2 kernel for Fully Connected in QD8, F32, QC8W",
         ),
+        (
+            [("Batch Matrix Multiply (NC, F32) GEMM #1", 5)],
+            "kernel for Batch Matrix Multiply in fp32 but did not choose it",
+        ),
         ([("Convolution (NCHW, F32) SPMM #1", 5)], "NCHW layout"),
-        ([("Convolution (NHWC, F32) IGEMM #2", 5)], r"in fp32 \(PF32\) but did not choose it"),
+        ([("Convolution (NHWC, F32) IGEMM #2", 5)], "one input channel"),
     ],
 )
 def test_the_likely_reason(call: Call, reason: str) -> None:
@@ -64,7 +71,7 @@ def test_the_likely_reason(call: Call, reason: str) -> None:
 
 def test_without_any_sme2_no_kernel_is_blamed() -> None:
     found = reasons([("Convolution (NHWC, F32) IGEMM #1", 5)], ("mm.out", 5))
-    assert "it is off, or the CPU has none" in found[0]
+    assert "off, or not in the CPU" in found[0]
     assert "portable fallback" in found[1]
 
 
@@ -78,6 +85,7 @@ def test_qp8_is_unproven_by_name() -> None:
     assert [member.label for member in found.unproven] == [QP8]
     assert found.missed == ()
     assert found.source == "operator names"
+    assert sme2_states(profile_of([(QP8, 5), PF32])) == (None, True)
 
 
 def test_a_census_settles_qp8() -> None:
@@ -92,6 +100,76 @@ def test_a_census_settles_qp8() -> None:
     assert len(settled(sme2, neon).unproven) == 1
     assert len(settled().unproven) == 1
     assert settled(sme2).source == "operator names and kernel census"
+
+
+@pytest.mark.parametrize(
+    ("program", "sme2", "matrix", "unproven", "missed"),
+    [
+        ("mixed_fp32", 6, 7, 0, {"Deconvolution": "no SME2 kernel"}),
+        (
+            "mixed_fp16",
+            5,
+            7,
+            0,
+            {"Deconvolution": "no SME2 kernel", "Fully Connected": "1x1 convolutions"},
+        ),
+        ("one_channel_fp16", 5, 7, 0, {"Convolution": "one input channel"}),
+        ("int8_per_channel", 3, 4, 0, {"Convolution": "one input channel"}),
+        (
+            "int8_per_tensor",
+            0,
+            4,
+            0,
+            {"Fully Connected": "per-tensor", "Convolution": "off, or not in the CPU"},
+        ),
+        ("int8_dynamic", 0, 4, 3, {"Convolution": "off, or not in the CPU"}),
+    ],
+)
+def test_what_reaches_sme2_in_real_programs(
+    program: str, sme2: int, matrix: int, unproven: int, missed: dict[str, str]
+) -> None:
+    found = real(f"{program}_on", COVERAGE).coverage
+    assert (found.sme2_operators, found.matrix_operators) == (sme2, matrix)
+    assert len(found.unproven) == unproven
+    reasons = {member.operator.operation: reason for member, reason in found.missed}
+    assert reasons.keys() == missed.keys()
+    for operation, words in missed.items():
+        assert words in reasons[operation]
+
+
+# What ran in the two runs of int8_dynamic, by the emulator's log.
+RAN_IN_BOTH = (
+    ("kai_run_rhs_pack_nxk_qsi8cxp_qsi8cx_neon", KernelFamily.NEON),
+    ("libexecutorch_backend_xnnpack.so+0x18fe30", KernelFamily.NEON),
+    ("kai_run_lhs_quant_pack_qai8dxp_f32", KernelFamily.OTHER),
+)
+RAN_ON = (
+    "kai_run_matmul_clamp_f32_qai8dxp1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa",
+    KernelFamily.SME2,
+)
+RAN_OFF = ("kai_run_matmul_clamp_f32_qai8dxp4x8_qsi8cxp4x8_16x4_neon_i8mm", KernelFamily.NEON)
+
+
+def test_a_real_census_makes_a_dynamic_int8_pair_valid() -> None:
+    on = build_profile(
+        read_etdump(COVERAGE / "int8_dynamic_on.etdump"), census=census(RAN_ON, *RAN_IN_BOTH)
+    )
+    off = build_profile(
+        read_etdump(COVERAGE / "int8_dynamic_off.etdump"), census=census(RAN_OFF, *RAN_IN_BOTH)
+    )
+    assert (on.coverage.sme2_operators, off.coverage.sme2_operators) == (3, 0)
+    assert on.coverage.unproven == off.coverage.unproven == ()
+    assert check_pair(on, off).valid
+    assert not check_pair(off, on).valid
+    assert sme2_states(on) == (True, True, False, False, False, True, False)
+    assert not any(sme2_states(off))
+    reasons = {reason for _, reason in off.coverage.missed}
+    assert not any("no SME2 kernel for" in reason for reason in reasons), reasons
+
+
+def test_asking_a_kernel_for_its_tile_size_is_not_running_it() -> None:
+    asked = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_16x64c4__neonsme2_get_mr", KernelFamily.SME2)
+    assert len(settled(asked).unproven) == 1
 
 
 def test_real_int8_names_the_weights() -> None:

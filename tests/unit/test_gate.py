@@ -8,7 +8,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_sme2 import gate
@@ -329,6 +329,7 @@ def test_interleaved_pairs_keep_their_decision(decided: Outcome) -> None:
     assert found.metric == "latency against executorch 1.5.0"
     assert found.old == 10e6
     assert found.interval == (1.01, 1.05)
+    assert found.p_value == 0.5
 
 
 @pytest.mark.parametrize(
@@ -494,9 +495,11 @@ def test_operators_on_any_machine() -> None:
 
 
 def test_another_executorch_is_named_as_the_likely_reason() -> None:
-    now = measured(structures=with_on(conv=4, transpose=3), versions={"executorch": "1.6.0"})
+    versions = {"executorch": "1.5.1", "executorch runtime": "1.6.0", "torch": "3.0"}
+    now = measured(structures=with_on(conv=4, transpose=3), versions=versions)
     found = gate.check_operators(now, baseline())
-    assert "made with executorch 1.5.1, this is 1.6.0" in found.message
+    assert "made with executorch runtime 1.5.1, this is with 1.6.0" in found.message
+    assert found.message.count("made with") == 1
 
 
 @pytest.mark.parametrize(
@@ -671,6 +674,7 @@ def test_a_machine_without_sme2_is_not_asked_about_it() -> None:
     }  # fmt: skip
 
 
+@settings(deadline=None)
 @given(
     st.floats(1e-3, 1e3), st.floats(1.0, 1.5), st.floats(0, 1.0),
 )  # fmt: skip
@@ -682,3 +686,14 @@ def test_an_interval_gets_one_verdict_and_more_tolerance_never_hurts(
     looser = gate.judge(low, low * width, limit + 0.1)
     if Outcome.IMPROVED not in (verdict, looser):
         assert order.index(looser) >= order.index(verdict)
+
+
+@pytest.mark.parametrize("factor", [1.5, 0.5])
+def test_a_busy_machine_cannot_prove_anything_about_a_stored_latency(factor: float) -> None:
+    changed = {Arm.ON: medians(10 * factor), Arm.OFF: medians(20 * factor)}
+    quiet = measured(medians_ns=changed, interference=0.01)
+    assert gate.check_latency(quiet, baseline(), LIMITS).verdict is not Outcome.INCONCLUSIVE
+    busy = dataclasses.replace(quiet, interference=0.30)
+    check = gate.check_latency(busy, baseline(), LIMITS)
+    assert check.verdict is Outcome.INCONCLUSIVE
+    assert "busy (wall time 30% over CPU time" in check.message

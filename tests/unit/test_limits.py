@@ -211,3 +211,24 @@ def test_mistakes_on_the_command_line_name_the_option() -> None:
         limits.resolve("fp16", command_line={"max_regression": "3"})
     with pytest.raises(UsageError, match=r"^--max-regresion is not a limit\. Choose one of: max_"):
         limits.resolve("fp16", command_line={"max_regresion": None})
+
+
+def test_the_documentation_tells_the_truth(write) -> None:  # type: ignore[no-untyped-def]
+    page = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
+    found = limits.resolve("fp16@256", files=[write(example)])
+    assert (found.max_regression, found.min_speedup, found.min_coverage) == (0.03, 2.5, 0.9)
+    for key in limits.SCALARS:
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{key}` |"))
+        told = row.split("|")[2].strip().strip('`"')
+        default = getattr(Limits(), key)
+        assert (None if told == "none" else limits.parse_fraction(told)) == default
+    for precision in PRECISIONS:
+        row = next(line for line in page.splitlines() if line.startswith(f"| {precision} |"))
+        for told, table in zip(
+            row.split("|")[2:4], (limits.TOLERANCES, limits.ON_OFF_TOLERANCES), strict=True
+        ):
+            tolerance = table[precision]
+            assert f"{tolerance.min_sqnr_db:g} dB" in told
+            assert (tolerance.max_rel is None) == ("max_rel" not in told)
+            assert tolerance.max_rel is None or f"`max_rel` {tolerance.max_rel:g}" in told

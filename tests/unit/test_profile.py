@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +14,10 @@ from pytest_sme2.categories import parse_rules
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.etdump import read_etdump
 from pytest_sme2.events import DETAIL, FRAMEWORK, OPERATOR, OUTSIDE, select
-from pytest_sme2.profile import Attribution, build_profile, build_profiles, outliers, robust_stats
-from pytest_sme2.results import Category, Executor, Profile
+from pytest_sme2.profile import build_profile, build_profiles, outliers, robust_stats
+from pytest_sme2.results import Attribution, Category, Executor, Profile
 from tests.etdump_builder import Block, Profiling, Tree, build_etdump, inference
-from tests.profiles import ETDUMPS, GAP, columns_of, profile_of, real, run_of
+from tests.profiles import COVERAGE, ETDUMPS, GAP, columns_of, profile_of, real, run_of
 
 CONV = "Convolution (NHWC, PF32) IGEMM #1"
 LINEAR = "Fully Connected (NC, F32) GEMM #1"
@@ -117,6 +119,14 @@ def test_equally_many_operators_with_other_names_are_other_runs() -> None:
     first, second = build_profiles(columns_of(*blocks))
     assert first.operators[0].label == "Sigmoid (NC) #1"
     assert second.operators[0].label == "TanH (NC) #1"
+
+
+def test_operators_without_an_instruction_are_told_apart_by_name() -> None:
+    blocks = [
+        inference([Tree(Profiling(name, 2_000, 3_000, -1))], start=1_000, end=6_000)
+        for name in ("native_call_mm.out", "native_call_bmm.out")
+    ]
+    assert len(build_profiles(columns_of(*blocks))) == 2
 
 
 def test_two_methods_of_a_real_dump() -> None:
@@ -221,6 +231,16 @@ def test_a_delegate_with_another_clock_is_scaled_and_told_of() -> None:
     assert profile.unknown == ("cycle counter A", "cycle counter B")
 
 
+def test_damaged_times_are_refused_or_fitted() -> None:
+    year = 31_557_600 * 10**9
+    with pytest.raises(EtdumpError, match="more than a year"):
+        build_profile(columns_of(inference([], start=0, end=2 * year)))
+    event = Profiling(None, 0, 2**64 - 1, 0, delegate_name="Add (ND) #1")
+    call = Tree(Profiling("DELEGATE_CALL", 2_000, 4_000, 0), [Tree(event)])
+    profile = build_profile(columns_of(inference([call], start=1_000, end=5_000)))
+    assert profile.operators[0].samples_ns == (2_000,)
+
+
 def test_rules_and_attribution_reach_the_profile() -> None:
     profile = build_profile(
         columns_of(run_of(([("my_op::fast #1", 3_000)], ("mean.out", 1_000)))),
@@ -234,14 +254,38 @@ def test_rules_and_attribution_reach_the_profile() -> None:
     assert profile.operators[0].aten == ()
 
 
-@pytest.mark.parametrize("path", sorted(ETDUMPS.glob("*.etdump")), ids=lambda path: path.stem)
-def test_real_dumps_add_up_and_every_name_is_known(path: object) -> None:
-    for profile in build_profiles(read_etdump(path)):  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ETDUMPS.glob("*.etdump"), *COVERAGE.glob("*.etdump")]),
+    ids=lambda path: path.stem,
+)
+def test_real_dumps_add_up_and_every_name_is_known(path: Path) -> None:
+    for profile in build_profiles(read_etdump(path)):
         assert total_share(profile) == pytest.approx(1.0, abs=1e-9)
         assert profile.overhead_ns >= 0
         assert profile.unknown == ()
         assert sum(profile.category_counts.values()) == len(profile.operators)
         assert not any("another unit" in note for note in profile.notes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_dumps_are_refused_or_add_up(seed: int) -> None:
+    source = random.Random(seed)
+    dumps = [path.read_bytes() for path in sorted(ETDUMPS.glob("*.etdump"))]
+    understood = 0
+    for _ in range(150):
+        damaged = bytearray(source.choice(dumps))
+        for _ in range(source.choice([1, 2, 4])):
+            damaged[source.randrange(len(damaged))] = source.randrange(256)
+        try:
+            profiles = build_profiles(read_etdump(bytes(damaged)))
+        except EtdumpError:
+            continue
+        understood += 1
+        for profile in profiles:
+            if profile.end_to_end.median:
+                assert total_share(profile) == pytest.approx(1.0, abs=1e-3)
+    assert understood
 
 
 def test_twelve_events_in_ten_thousand_runs_are_quick() -> None:

@@ -295,8 +295,8 @@ def test_a_size_goes_to_a_class_that_takes_one(tmp_path: Path) -> None:
         + methods,
     )
     registry = discover([tmp_path], entry_points=False)
-    assert registry.get("sized").instantiate(32).size == 32  # type: ignore[attr-defined]
-    assert registry.get("sized").instantiate().size == 8  # type: ignore[attr-defined]
+    assert registry.get("sized").instantiate(32).size == 32
+    assert registry.get("sized").instantiate().size == 8
     with pytest.raises(UsageError, match="'@32' does not fit"):
         registry.get("fixed").instantiate(32)
 
@@ -317,9 +317,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     site = tmp_path / "site"
     write_model(site / "zoo", "raise RuntimeError('imported at discovery')", "__init__.py")
     write_model(site / "zoo", GOOD.format(name="ignored"), "nets.py")
+    write_model(site / "space" / "inner", GOOD.format(name="ignored"), "nets.py")
     write_model(
         site / "zoo-1.0.dist-info",
-        "[pytest_sme2.models]\nzoo_net = zoo.nets:Model\nplain = zoo.nets:Undecorated\n"
+        "[pytest_sme2.models]\ndeep = space.inner.nets:Model\n"
+        "zoo_net = zoo.nets:Model\nplain = zoo.nets:Undecorated\n"
         "short = zoo.nets\nlost = zoo.gone:Model\n",
         "entry_points.txt",
     )
@@ -331,7 +333,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_entry_points_are_found_without_importing_their_package(installed: Path) -> None:
     registry = discover([])
 
-    assert set(registry.names) == {"zoo_net", "plain", "short"}
+    assert set(registry.names) == {"zoo_net", "plain", "short", "deep"}
     assert registry.get("zoo_net").variants == (Variant("fp32"), Variant("fp16", 32))
     assert [str(variant) for variant in registry.get("plain").variants] == ["fp32", "fp16", "int8"]
     assert registry.get("short").class_name == "Model"

@@ -243,6 +243,21 @@ def test_a_folder_without_a_record_is_built_anew(build, tmp_path):
     assert (again.folder / "sme2_runner").read_text() == "binary"
 
 
+def test_what_a_killed_build_left_is_cleared(build, tmp_path):
+    folder = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder
+    (folder / "runner.json").unlink()
+    left = folder.with_name(f".{folder.name}.part")
+    (left / "build").mkdir(parents=True)
+    assert wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder.is_dir()
+    assert not left.exists()
+
+
+def test_a_cache_that_cannot_be_written(build, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match=r"cannot be kept in .*SME2_CACHE_DIR"):
+        wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path / "file")
+
+
 def test_workers_at_the_same_time_build_once(build, tmp_path):
     found = []
 

@@ -158,3 +158,20 @@ def test_a_bad_wheel_leaves_nothing_behind(pip, tmp_path):
     with pytest.raises(BuildError, match="unsafe name"):
         sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
     assert not (tmp_path / "sdk" / "executorch-1.5.1-macos-arm64").exists()
+
+
+def test_a_cache_that_cannot_be_written(pip, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match=r"cannot be kept in .*SME2_CACHE_DIR"):
+        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path / "file")
+
+
+def test_a_damaged_wheel(pip, tmp_path, monkeypatch):
+    def damaged(platform, version, folder):
+        path = folder / "executorch.whl"
+        path.write_bytes(b"not a zip")
+        return path
+
+    monkeypatch.setattr(sdk, "_download_wheel", damaged)
+    with pytest.raises(BuildError, match="is damaged"):
+        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)

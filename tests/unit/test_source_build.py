@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -60,6 +61,22 @@ def test_the_dry_run_is_the_same_everywhere() -> None:
         jobs=2,
     )
     assert source_build.dry_run(request, TOOLS) == ANDROID_DRY_RUN
+
+
+def test_the_documentation_shows_what_is_printed() -> None:
+    home = Path("/home/me")
+    request = SourceBuild(
+        tree=home / "executorch",
+        platform="android",
+        sides=(Arm.ON,),
+        ndk=home / "android-ndk",
+        python=home / "venv/bin/python",
+        out=home / "out",
+        jobs=8,
+    )
+    tools = Tools(home / "venv/bin/cmake", home / "venv/bin/ninja", None)
+    page = Path(__file__).parents[2] / "docs/runners.md"
+    assert source_build.dry_run(request, tools) in page.read_text()
 
 
 def variables(step: source_build.Step) -> dict[str, str]:
@@ -216,6 +233,25 @@ def test_a_folder_that_is_no_checkout_says_so(tmp_path: Path, fit: Machine) -> N
 
 
 @pytest.mark.parametrize(
+    ("version", "variant", "expected"),
+    [
+        ("1.3.1\n", "xnnlog", "is ExecuTorch 1.3.1, which cannot be told to log XNNPACK"),
+        ("1.3.1\n", "timing", ""),
+        ("1.6.0a0\n", "xnnlog", ""),
+        ("", "xnnlog", ""),
+        ("main", "xnnlog", ""),
+    ],
+)
+def test_old_checkouts_have_no_xnnlog(
+    fit: Machine, version: str, variant: str, expected: str
+) -> None:
+    (fit.request.tree / "version.txt").write_text(version)
+    found = problems(replaced(fit.request, variant=variant), fit.tools)
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [
         ("clang version 17.0.6", "clang 17.0, and XNNPACK leaves SME2 out for anything below 18"),
@@ -361,6 +397,8 @@ def test_both_sides_are_built_and_told_apart(miniature: Machine) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in tree.rglob("*"))
     seen: list[str] = []
     on, off = source_build.build(*miniature, progress=seen.append)
+    record = json.loads((off.binary.parent / source_build.RECORD).read_text())
+    assert (record["sme2"], record["variant"]) == ("off", "timing")
     assert on.families == {KernelFamily.NEON, KernelFamily.SME, KernelFamily.SME2}
     assert off.families == {KernelFamily.NEON}
     assert os.access(on.binary, os.X_OK)

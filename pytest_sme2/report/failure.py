@@ -1,0 +1,208 @@
+"""The text of a failed test: what got worse, by how much, what grew, and how to see it again.
+
+Pure, and nothing is decided here: the checks come from gate.py.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pytest_sme2.baselines import operator_times
+from pytest_sme2.report.text import clipped, count, duration, percent, printable, times
+from pytest_sme2.results import (
+    Arm,
+    Baseline,
+    Change,
+    Check,
+    Comparison,
+    Measured,
+    Outcome,
+    Verdict,
+)
+
+WIDTH = 100
+MOST_LINES = 10
+"""Of one list; the rest is counted."""
+NEGLIGIBLE = 0.005
+"""What grew by less than this part of end-to-end time is not worth a line."""
+
+FAILING = (Outcome.REGRESSED, Outcome.INVALID)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What took longer, and since when."""
+
+    since: str
+    """``the baseline``, or the name of the other side."""
+    end_to_end: Change
+    categories: tuple[Change, ...]
+    operators: tuple[Change, ...]
+
+
+def growth_of(comparison: Comparison) -> Growth:
+    """Where the time between two measured sides went."""
+    operators: dict[str, tuple[float, float]] = {}
+    for change in comparison.operators:
+        for position, side in enumerate((change.before, change.after)):
+            if side is not None:
+                sums = list(operators.get(side.operator.name, (0.0, 0.0)))
+                sums[position] += side.time_ns
+                operators[side.operator.name] = (sums[0], sums[1])
+    return Growth(
+        comparison.before_name,
+        comparison.end_to_end,
+        (*comparison.categories, comparison.overhead),
+        tuple(Change(name, *sums) for name, sums in operators.items()),
+    )
+
+
+def growth_since(baseline: Baseline, measured: Measured, arm: Arm | None = None) -> Growth | None:
+    """Where the time since the baseline went; None where one of the two was not timed."""
+    arm = measured.arm if arm is None else arm
+    profile = measured.profiles.get(arm)
+    categories, operators = baseline.category_ns.get(arm), baseline.operator_ns.get(arm)
+    if measured.emulated or profile is None or not categories or not operators:
+        return None
+    now = operator_times(profile)
+    return Growth(
+        "the baseline",
+        Change("operators", sum(categories.values()), sum(profile.category_ns.values())),
+        tuple(
+            Change(str(category), categories.get(category, 0.0), time)
+            for category, time in profile.category_ns.items()
+        ),
+        tuple(
+            Change(name, operators.get(name, 0.0), now.get(name, 0.0))
+            for name in sorted({*operators, *now})
+        ),
+    )
+
+
+def reproduce(node: str, options: Sequence[str] = ()) -> str:
+    """The command that runs one test again, as it can be pasted into a shell."""
+    return shlex.join(("pytest", *options, node))
+
+
+def failure_text(
+    verdict: Verdict,
+    *,
+    command: str,
+    growth: Growth | None = None,
+    shown: Collection[Outcome] = FAILING,
+) -> str:
+    """What a failed test says.
+
+    Args:
+        verdict: the checks and what they come to.
+        command: how to see it again, as ``reproduce`` makes it.
+        growth: where the time went, where times were measured.
+        shown: the outcomes that are explained; the rest is counted.
+    """
+    title = f"{verdict.model}-{verdict.variant} on {verdict.target}: {verdict.outcome}"
+    lines = [clipped(title, WIDTH)]
+    explained = [check for check in verdict.checks if check.verdict in shown]
+    for check in explained:
+        lines += ["", *_check_lines(check)]
+    if growth is not None:
+        lines += _growth_lines(growth)
+    others = len(verdict.checks) - len(explained)
+    if others:
+        lines += ["", f"{count(others, 'other check')}: {_summary(verdict.checks, shown)}."]
+    # The command is kept whole, however long: it is there to be copied.
+    lines += ["", f"Reproduce: {printable(command)}"]
+    return "\n".join(lines)
+
+
+def _summary(checks: Sequence[Check], shown: Collection[Outcome]) -> str:
+    found = [check.verdict for check in checks if check.verdict not in shown]
+    return ", ".join(f"{found.count(outcome)} {outcome}" for outcome in dict.fromkeys(found))
+
+
+def _check_lines(check: Check) -> list[str]:
+    head = f"{check.metric}: {check.verdict}"
+    values = _values(check)
+    lines = _wrapped(f"{head}  {values}" if values else head, "  ", "      ")
+    lines += _wrapped(check.message, "    ", "    ")
+    for line in check.details[:MOST_LINES]:
+        lines += _wrapped(line, "      ", "        ")
+    if len(check.details) > MOST_LINES:
+        lines.append(f"      and {len(check.details) - MOST_LINES} more")
+    return lines
+
+
+def _values(check: Check) -> str:
+    """Old and new, the interval, and the limit; whatever of them there is."""
+    parts = []
+    if check.old is not None and check.new is not None:
+        parts.append(f"{_value(check.old, check.unit)} -> {_value(check.new, check.unit)}")
+    elif check.new is not None:
+        parts.append(_value(check.new, check.unit))
+    if check.interval is not None:
+        low, high = (_bound(bound, check.unit) for bound in check.interval)
+        parts.append(f"[{low}, {high}]")
+    if check.limit is not None:
+        parts.append(f"limit {_limit(check)}")
+    return ", ".join(parts)
+
+
+def _value(value: float, unit: str) -> str:
+    if unit == "ns":
+        return duration(value)
+    if unit == "bytes":
+        return f"{value / 1e6:.2f} MB"
+    if unit == "ratio":
+        return times(value)
+    if unit == "share":
+        return percent(value)
+    return f"{value:g}"
+
+
+def _bound(bound: float, unit: str) -> str:
+    """The interval of a time is that of new over old: shown as a change."""
+    return f"{(bound - 1) * 100:+.1f} %" if unit == "ns" else _value(bound, unit)
+
+
+def _limit(check: Check) -> str:
+    limit = check.limit or 0.0
+    return f"{limit * 100:+.1f} %" if check.unit == "ns" else _value(limit, check.unit)
+
+
+def _growth_lines(growth: Growth) -> list[str]:
+    least = NEGLIGIBLE * max(growth.end_to_end.before_ns, growth.end_to_end.after_ns)
+    sections = (("Categories", growth.categories), ("Operators", growth.operators))
+    lines = []
+    for title, changes in sections:
+        grown = sorted(
+            (change for change in changes if change.delta_ns > least),
+            key=lambda change: -change.delta_ns,
+        )
+        if grown:
+            lines += ["", f"  {title} that grew since {printable(growth.since)} (traced runs):"]
+            lines += [_growth_line(change) for change in grown[:MOST_LINES]]
+            if len(grown) > MOST_LINES:
+                lines.append(f"    and {len(grown) - MOST_LINES} more")
+    return lines
+
+
+def _growth_line(change: Change) -> str:
+    amounts = (
+        f"{duration(change.before_ns)} -> {duration(change.after_ns)}, +{duration(change.delta_ns)}"
+    )
+    part = change.delta_ns / change.before_ns if change.before_ns else None
+    amounts += " (new)" if part is None else f" ({part * 100:+.1f} %)"
+    name = clipped(change.name, max(20, WIDTH - 4 - 2 - len(amounts)))
+    return f"    {name}  {amounts}"
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,147 @@
+"""Measures one case against a reference in one run: interleaved pairs, or operators where the
+target cannot vouch for time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_sme2.compare import compare
+from pytest_sme2.etdump import read_etdump
+from pytest_sme2.gate import operator_differences
+from pytest_sme2.measure import Plan, measure_pairs
+from pytest_sme2.measured import structure_of
+from pytest_sme2.profile import build_profile
+from pytest_sme2.results import (
+    Arm,
+    Artifact,
+    Check,
+    Comparison,
+    Measurement,
+    Outcome,
+    Profile,
+    Run,
+)
+
+if TYPE_CHECKING:
+    from pytest_sme2.runners import Runner
+    from pytest_sme2.session import Case, Session
+
+REFERENCE, CANDIDATE = "reference", "candidate"
+
+
+class Rival:
+    """One case and the reference it is held against, on the same target."""
+
+    def __init__(self, session: Session, case: Case) -> None:
+        self.session = session
+        self.case = case
+        self.arm: Arm = session.arms[0]
+        self.reference = session.reference
+        artifact, runner = session.artifact(case), session.runner
+        self.sides: dict[str, tuple[Artifact, Runner]] = {
+            REFERENCE: self.reference.side(artifact, runner),
+            CANDIDATE: (artifact, runner),
+        }
+        self.folder = session.folder(case) / "against"
+
+    @property
+    def name(self) -> str:
+        return self.reference.reference.name
+
+    def _run(self, side: str, folder: Path, *, traced: bool, warmup: int, runs: int) -> Run:
+        artifact, runner = self.sides[side]
+        request = self.session.request(self.case, self.arm, traced=traced, warmup=warmup, runs=runs)
+        return self.session.target.run(runner, replace(request, artifact=artifact), folder)
+
+    def profile(self, side: str) -> Profile:
+        """Where the time of one side goes, from a traced process."""
+        runs = 10 if self.session.target.capabilities().timing else 1
+        run = self._run(side, self.folder / f"{side}_traced", traced=True, warmup=0, runs=runs)
+        if run.etdump is None:
+            raise ValueError("a traced run leaves an ETDump")
+        return build_profile(read_etdump(run.etdump), rules=self.session.settings.rules)
+
+    def comparison(self) -> Comparison:
+        return compare(
+            self.profile(REFERENCE), self.profile(CANDIDATE), (self.name, "this version")
+        )
+
+    def check_operators(self) -> tuple[Check, Comparison]:
+        """Exact, on any target: operators that came, went, or left the delegate."""
+        comparison_sides = self.profile(REFERENCE), self.profile(CANDIDATE)
+        old, new = (structure_of(profile) for profile in comparison_sides)
+        differences = operator_differences(old, new)
+        details = tuple(f"{entry.name}: {growth:+d}" for entry, growth in differences)
+        verdict = Outcome.REGRESSED if new.sme2 < old.sme2 else Outcome.PASS
+        message = (
+            f"The same {new.total} operators as {self.name}."
+            if not differences
+            else f"{len(differences)} operators differ from {self.name}."
+        )
+        comparison = compare(*comparison_sides, (self.name, "this version"))
+        check = Check(
+            f"operators against {self.name}",
+            verdict,
+            message,
+            old=old.total,
+            new=new.total,
+            unit="count",
+            details=details,
+        )
+        return check, comparison
+
+    def measure(self, threshold: float) -> Measurement:
+        """Interleaved pairs until the answer is clear or the budget is spent."""
+        counts = {REFERENCE: 0, CANDIDATE: 0}
+
+        def run_arm(side: str, *, warmup: int, runs: int) -> Run:
+            folder = self.folder / side / f"process_{counts[side]:03}"
+            counts[side] += 1
+            return self._run(side, folder, traced=False, warmup=warmup, runs=runs)
+
+        plan = Plan(threshold=threshold, budget_seconds=self.session.settings.budget_seconds)
+        with self.session.alone():
+            return measure_pairs(
+                run_arm,
+                REFERENCE,
+                CANDIDATE,
+                plan,
+                progress=lambda progress: self.session.show_progress(self.case, progress),
+            )
+
+
+def latency_check(rival: Rival, measurement: Measurement) -> Check:
+    """The verdict of the pairs, in words."""
+    decision = measurement.decision
+    if decision is None:
+        raise ValueError("an A/B is measured with a tolerated slowdown")
+    ratio = measurement.ratio
+    word = "slower" if ratio > 1 else "faster"
+    tail = {
+        Outcome.REGRESSED: f"more than the {decision.threshold:.1%} that is tolerated",
+        Outcome.INCONCLUSIVE: "too close to call; measure longer (--budget)",
+    }.get(decision.outcome, f"within the {decision.threshold:.1%} that is tolerated")
+    if decision.outcome is Outcome.IMPROVED:
+        tail = "an improvement"
+    medians = [
+        sorted(values)[len(values) // 2]
+        for values in (
+            [pair.reference_ns for pair in measurement.pairs],
+            [pair.candidate_ns for pair in measurement.pairs],
+        )
+    ]
+    return Check(
+        f"latency against {rival.name} (SME2 {rival.arm})",
+        decision.outcome,
+        f"{abs(ratio - 1):.1%} {word} than {rival.name} over {len(measurement.pairs)} interleaved "
+        f"pairs: {tail}.",
+        old=medians[0],
+        new=medians[1],
+        unit="ns",
+        interval=measurement.interval,
+        limit=decision.threshold,
+        details=measurement.notes,
+    )

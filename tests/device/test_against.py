@@ -1,0 +1,88 @@
+"""What ``--against`` names, for real: unpacked, downloaded, built, and measured in pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2 import gate
+from pytest_sme2.against import OpenReference, open_reference, parse_against
+from pytest_sme2.bundle import write_bundle
+from pytest_sme2.limits import default_limits
+from pytest_sme2.measure import Plan, measure_pairs
+from pytest_sme2.results import Arm, Artifact, Outcome, Run, RunRequest
+from pytest_sme2.runners import Runner, Sme2Runner
+from pytest_sme2.targets import LocalTarget
+from tests.artifacts import make_artifact
+
+OLDER = "1.5.0"
+
+
+@pytest.fixture
+def program(tmp_path: Path, programs: dict[str, Path]) -> Artifact:
+    made = make_artifact(tmp_path / "a", "toy", "fp32", programs["toy_fp32"].read_bytes())
+    return dataclasses.replace(made, input_files=())
+
+
+@pytest.fixture(scope="session")
+def older() -> OpenReference:
+    """The wheel of another version, downloaded without its dependencies, and our runner on it."""
+    return open_reference(parse_against(f"executorch=={OLDER}"), LocalTarget().platform)
+
+
+def run_off(runner: Runner, artifact: Artifact, folder: Path, **options: int) -> Run:
+    request = RunRequest(artifact, Arm.OFF, **{"warmup": 1, "runs": 2, **options})
+    return LocalTarget().run(runner, request, folder)
+
+
+def test_a_bundle_runs_as_what_went_into_it(
+    tmp_path: Path, local_runner: Sme2Runner, program: Artifact
+) -> None:
+    path = write_bundle(tmp_path / "b.tar.gz", local_runner, [program])
+    opened = open_reference(
+        parse_against(str(path)), local_runner.platform, cache=tmp_path / "cache"
+    )
+    theirs, runner = opened.side(program, local_runner)
+    assert runner.folder.is_relative_to(tmp_path / "cache")
+    theirs = dataclasses.replace(theirs, input_files=())
+    runs = [
+        run_off(side, artifact, tmp_path / name)
+        for name, side, artifact in (("a", local_runner, program), ("b", runner, theirs))
+    ]
+    hashes = [[output.sha256 for output in run.outputs] for run in runs]
+    assert hashes[0] == hashes[1] != []
+
+
+def test_the_same_runner_builds_against_another_executorch(
+    tmp_path: Path, local_runner: Sme2Runner, older: OpenReference, program: Artifact
+) -> None:
+    same, runner = older.side(program, local_runner)
+    assert same is program
+    assert runner.executorch == OLDER
+    assert runner.folder != local_runner.folder
+    assert len(run_off(runner, program, tmp_path).wall_ns) == 2
+
+
+def test_two_runtimes_are_measured_in_interleaved_pairs(
+    tmp_path: Path, local_runner: Sme2Runner, older: OpenReference, program: Artifact
+) -> None:
+    sides = {older.reference.name: older.side(program, local_runner)[1], "this": local_runner}
+    number = itertools.count()
+
+    def run_arm(arm: str, *, warmup: int, runs: int) -> Run:
+        folder = tmp_path / str(next(number))
+        return run_off(sides[arm], program, folder, warmup=warmup, runs=runs)
+
+    plan = Plan(runs=3, warmup=1, looks=(10,), split=(1.0,), redo_limit=0)
+    found = gate.check_against(
+        measure_pairs(run_arm, older.reference.name, "this", plan), default_limits()
+    )
+    assert found.metric == "latency against executorch 1.5.0"
+    assert found.verdict in {
+        Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE,
+    }  # fmt: skip
+    assert found.interval is not None
+    assert "over 10 interleaved pairs" in found.message

@@ -1,0 +1,153 @@
+"""Which tests are run for which models."""
+
+import importlib.util
+
+import pytest
+
+MODEL = """
+from pytest_sme2 import register_model
+
+@register_model({name!r}, variants={variants!r})
+class Model:
+    def get_eager_model(self): ...
+    def get_example_inputs(self): ...
+"""
+
+ASKS_FOR_A_MODEL = """
+    def test_it(sme2_model):
+        assert sme2_model.model and sme2_model.variant
+"""
+
+
+def add_model(
+    pytester: pytest.Pytester, folder: str, name: str, variants: tuple[str, ...] = ("fp32", "fp16")
+) -> None:
+    path = pytester.mkdir("models") if not (pytester.path / "models").exists() else None
+    path = (path or pytester.path / "models") / folder
+    path.mkdir()
+    (path / "model.py").write_text(MODEL.format(name=name, variants=variants), encoding="utf-8")
+
+
+def ids(result: pytest.RunResult) -> list[str]:
+    return [line.partition("[")[2].rstrip("]") for line in result.outlines if "::test_it[" in line]
+
+
+def test_one_test_a_model_and_variant_with_readable_ids(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "one", "one")
+    add_model(pytester, "two", "two", ("int8",))
+    pytester.makepyfile(ASKS_FOR_A_MODEL)
+    result = pytester.runpytest_subprocess("--collect-only", "-q")
+    assert ids(result) == ["one-fp32", "one-fp16", "two-int8"]
+
+
+def test_models_are_found_where_the_ini_file_says(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "one", "one")
+    (pytester.path / "models").rename(pytester.path / "nets")
+    pytester.makeini("[pytest]\nsme2_models = nets\n")
+    pytester.makepyfile(ASKS_FOR_A_MODEL)
+    result = pytester.runpytest_subprocess("--collect-only", "-q")
+    assert ids(result) == ["one-fp32", "one-fp16"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--sme2-models=two"], ["two-fp32", "two-fp16"]),
+        (["--sme2-variants=fp16"], ["one-fp16", "two-fp16"]),
+        (["--sme2-models=one", "--sme2-variants=fp32"], ["one-fp32"]),
+        (["--threads=1,2", "--sme2-models=one", "--sme2-variants=fp32"],
+         ["one-fp32-t1", "one-fp32-t2"]),
+        (["-k", "two-fp32"], ["two-fp32"]),
+    ],
+)  # fmt: skip
+def test_selection(pytester: pytest.Pytester, arguments: list[str], expected: list[str]) -> None:
+    add_model(pytester, "one", "one")
+    add_model(pytester, "two", "two")
+    pytester.makepyfile(ASKS_FOR_A_MODEL)
+    result = pytester.runpytest_subprocess("--collect-only", "-q", *arguments)
+    assert ids(result) == expected
+
+
+def test_a_marker_narrows_the_selection(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "one", "one")
+    add_model(pytester, "two", "two")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.sme2(models=["two"], variants="fp16")
+        def test_it(sme2_model): ...
+        """
+    )
+    result = pytester.runpytest_subprocess("--collect-only", "-q")
+    assert ids(result) == ["two-fp16"]
+
+
+@pytest.mark.parametrize("marker", ["models='three'", "variants=['fp17']", "models=7"])
+def test_a_wrong_marker_is_a_plain_collection_error(pytester: pytest.Pytester, marker: str) -> None:
+    add_model(pytester, "one", "one")
+    pytester.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.sme2({marker})
+        def test_it(sme2_model): ...
+        """
+    )
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*.py::test_it: * is *"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert "plugin.py" not in result.stdout.str()
+
+
+def test_an_unknown_model_lists_the_known_ones(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "one", "one")
+    pytester.makepyfile(ASKS_FOR_A_MODEL)
+    result = pytester.runpytest_subprocess("--sme2-models=tow")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*'tow' is not a model. Choose one of: one;*"])
+
+
+def test_a_broken_folder_fails_by_name_and_hides_nothing(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "good", "good", ("fp32",))
+    add_model(pytester, "bad", "bad")
+    (pytester.path / "models" / "bad" / "model.py").write_text("def broken(:\n")
+    pytester.makepyfile(ASKS_FOR_A_MODEL)
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*bad-broken*", "*def broken(:*", "*SyntaxError*"])
+
+
+def test_no_model_at_all_is_a_skip_that_says_what_to_do(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ASKS_FOR_A_MODEL)
+    result = pytester.runpytest_subprocess("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*no model is known*sme2_models*"])
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", "x;rm -rf y", "../up", "<script>", "$(id)"])
+def test_hostile_names_stay_names(pytester: pytest.Pytester, name: str) -> None:
+    add_model(pytester, "one", name, ("fp32",))
+    pytester.makepyfile(
+        f"""
+        def test_it(sme2_model, sme2_session):
+            assert sme2_model.model == {name!r}
+            folder = sme2_session.out / "case"
+            assert sme2_session.folder(sme2_model).is_relative_to(sme2_session.out)
+        """
+    )
+    result = pytester.runpytest_subprocess("--device=linux", f"--sme2-models={name}")
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is not None,
+    reason="torch is installed here; the environment `lowest` runs this without it",
+)
+def test_a_missing_extra_names_the_command_that_brings_it(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "one", "one", ("fp32",))
+    pytester.makepyfile("def test_it(sme2_artifact): ...")
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*pip install 'pytest-sme2[[]export[]]'*"])

@@ -1,0 +1,218 @@
+"""Every verdict as a user meets it: the outcome of the test, the exit code, the words.
+
+Real exports and real processes on this machine. The baseline is made by ``--update-baselines``
+and then edited, so that the same program looks slower, faster, or different from what it was.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.platforms import host_platform
+from pytest_sme2.settings import cache_folder
+
+# Read before pytester moves the home folder, so that the export is shared by all tests.
+CACHE = cache_folder()
+TOY = Path(__file__).parents[2] / "models" / "toy_cnn"
+DEVICE = "mac" if host_platform() == "macos-arm64" else "linux"
+
+SUITE = """
+def test_operators(sme2_gate):
+    sme2_gate.check_operators()
+
+def test_latency(sme2_gate, sme2_benchmark):
+    sme2_gate.check_latency()
+
+def test_outputs(sme2_gate):
+    sme2_gate.check_outputs()
+"""
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
+    shutil.copytree(TOY, pytester.path / "models" / "toy_cnn")
+    pytester.makeini(f"[pytest]\nsme2_models = models\nsme2_device = {DEVICE}\n")
+    pytester.makepyfile(SUITE)
+
+    def run(*arguments: str) -> pytest.RunResult:
+        return pytester.runpytest_subprocess("--sme2-variants=fp32", "--budget=10s", *arguments)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """The baseline once it was made: its place and its text."""
+    return {}
+
+
+@pytest.fixture
+def baseline(run: Run, pytester: pytest.Pytester, made: dict[str, str]) -> Path:
+    if not made:
+        result = run("--update-baselines")
+        result.assert_outcomes(passed=3)
+        result.stdout.fnmatch_lines(["toy_cnn-fp32: baseline written to *", "*latency *: none → *"])
+        (path,) = (pytester.path / "baselines").glob("*/toy_cnn-fp32.json")
+        made[str(path.relative_to(pytester.path))] = path.read_text("utf-8")
+    ((place, text),) = made.items()
+    path = pytester.path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> str:
+    document = json.loads(path.read_text("utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), "utf-8")
+    return path.read_text("utf-8")
+
+
+def make_quiet(pytester: pytest.Pytester) -> None:
+    """Tests share the machine with others: say that it was quiet, so that verdicts stand."""
+    pytester.makeconftest(
+        """
+        import pytest
+
+        from pytest_sme2 import measured
+
+        @pytest.fixture(autouse=True)
+        def quiet(monkeypatch):
+            monkeypatch.setattr(measured, "interference", lambda run: 0.0)
+        """
+    )
+
+
+def scale_latency(factor: float) -> Callable[[dict[str, Any]], None]:
+    """Three sessions, so that it is not provisional, of ``factor`` times the measured medians."""
+
+    def change(document: dict[str, Any]) -> None:
+        (session,) = document["sessions"]
+        for values in session["median_ns"].values():
+            values[:] = [value * factor for value in values]
+        document["sessions"] = [
+            {**session, "session": f"{session['session']}-{index}"} for index in range(3)
+        ]
+
+    return change
+
+
+def test_no_baseline_is_skipped_and_names_the_command(run: Run) -> None:
+    result = run("-rs")
+    result.assert_outcomes(passed=1, skipped=2)
+    result.stdout.fnmatch_lines(["*NO_BASELINE: latency*--update-baselines*"])
+    assert result.ret == pytest.ExitCode.OK
+
+
+def test_no_baseline_fails_under_strict(run: Run) -> None:
+    result = run("--sme2-strict")
+    result.assert_outcomes(passed=1, failed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_the_same_program_does_not_regress(run: Run, baseline: Path) -> None:
+    result = run()
+    result.assert_outcomes(passed=3, warnings=_warnings(result))
+    assert result.ret == pytest.ExitCode.OK
+
+
+def _warnings(result: pytest.RunResult) -> int:
+    # A busy machine may leave a latency INCONCLUSIVE, which warns and does not fail.
+    return result.parseoutcomes().get("warnings", result.parseoutcomes().get("warning", 0))
+
+
+def test_a_slower_program_regresses_with_the_numbers(
+    run: Run, baseline: Path, pytester: pytest.Pytester
+) -> None:
+    make_quiet(pytester)
+    before = edit(baseline, scale_latency(0.2))
+    result = run()
+    result.assert_outcomes(passed=2, failed=1, warnings=_warnings(result))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "toy_cnn-fp32 on *: REGRESSED",
+            "*latency (o*): REGRESSED*",
+            "*slower than the baseline*",
+            "Reproduce: pytest *test_latency*",
+        ]
+    )
+    assert baseline.read_text("utf-8") == before
+
+
+def test_a_faster_program_improves_and_passes(
+    run: Run, baseline: Path, pytester: pytest.Pytester
+) -> None:
+    make_quiet(pytester)
+    edit(baseline, scale_latency(5.0))
+    result = run()
+    result.assert_outcomes(passed=3, warnings=_warnings(result))
+    result.stdout.fnmatch_lines(["toy_cnn-fp32*IMPROVED*"])
+
+
+def test_another_operator_regresses_by_name(run: Run, baseline: Path) -> None:
+    def change(document: dict[str, Any]) -> None:
+        for arm in document["structure"].values():
+            delegated = arm["operators"]["delegated"]
+            for name in [name for name in delegated if "Transpose" in name]:
+                del delegated[name]
+
+    edit(baseline, change)
+    result = run()
+    result.assert_outcomes(passed=2, failed=1, warnings=_warnings(result))
+    result.stdout.fnmatch_lines(["*operators (o*): REGRESSED*", "*Transpose*"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{ this is not JSON", "*cannot be read*"), ('{"schema": 999}', "*schema*999*")],
+)
+def test_a_damaged_baseline_is_invalid_and_kept(
+    run: Run, baseline: Path, text: str, words: str
+) -> None:
+    baseline.write_text(text, "utf-8")
+    result = run()
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["*INVALID*"])
+    again = run("--update-baselines")
+    assert again.ret == pytest.ExitCode.TESTS_FAILED
+    again.stdout.fnmatch_lines(["toy_cnn-fp32: the baseline was not written: *"])
+    assert baseline.read_text("utf-8") == text
+
+
+def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:
+    result = run("-n", "2")
+    result.assert_outcomes(passed=3, warnings=_warnings(result))
+    result.stdout.fnmatch_lines(["toy_cnn-fp32 *"])
+
+
+def test_pytest_benchmark_gets_the_device_times(run: Run, pytester: pytest.Pytester) -> None:
+    result = run("--benchmark-json=benchmark.json", "--update-baselines")
+    result.assert_outcomes(passed=3)
+    (entry,) = json.loads((pytester.path / "benchmark.json").read_text())["benchmarks"]
+    (metrics,) = (pytester.path / "sme2-out").rglob("metrics.json")
+    medians = json.loads(metrics.read_text("utf-8"))["measured"]["medians_ns"]
+    arm = entry["extra_info"]["sme2"]
+    assert sorted(entry["stats"]["data"]) == pytest.approx(
+        sorted(value / 1e9 for value in medians[arm])
+    )
+
+
+@pytest.mark.parametrize("switch", ["--benchmark-disable", "-pno:benchmark"])
+def test_without_pytest_benchmark_nothing_breaks(run: Run, switch: str) -> None:
+    result = run(switch, "--update-baselines")
+    result.assert_outcomes(passed=3)
+
+
+def test_junit_carries_the_figures(run: Run, pytester: pytest.Pytester) -> None:
+    run("--junitxml=junit.xml", "--update-baselines")
+    text = (pytester.path / "junit.xml").read_text("utf-8")
+    assert '<property name="sme2.model" value="toy_cnn"' in text
+    assert 'name="sme2.latency_off_ms"' in text
