@@ -74,10 +74,7 @@ def _write_reports(
 
 def update_lines(root: Path, record: CaseRecord) -> list[str]:
     """Store one case's baseline; what changed, old → new."""
-    changes = baselines.store(root, record.measured)
-    path = baselines.baseline_path(
-        root, record.measured.model, record.measured.variant, record.measured.fingerprint
-    )
+    path, changes = baselines.store(root, record.measured)
     if not changes:
         return [f"{record.id}: the baseline stays as it is ({path})"]
     head = f"{record.id}: baseline written to {path}"

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import os
-import secrets
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.assemble import Timing, assemble
+from pytest_sme2.analysis import SUFFIX
 from pytest_sme2.errors import UsageError
 from pytest_sme2.etdump import read_etdump
 from pytest_sme2.evidence import check_pair
 from pytest_sme2.experiments import Experiment, Plan
+from pytest_sme2.measured import assemble, new_session
 from pytest_sme2.profile import build_profile
 from pytest_sme2.report.reproduce import AS_EXPORTED
 from pytest_sme2.report.text import count
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Run, RunRequest
+from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, Run, RunRequest
 from pytest_sme2.rundir import SCHEMA, CaseRecord, encode, read_record, write_json, write_record
 from pytest_sme2.settings import Settings, parse_device
 
@@ -37,6 +35,8 @@ class Done:
     """One experiment that ran."""
 
     experiment: Experiment
+    executorch: str
+    """The version its runner was built from."""
     traced: Run | None = None
     untraced: Run | None = None
     census: KernelCensus | None = None
@@ -55,13 +55,7 @@ def run_plan(plan: Plan, say: Say, *, qemu: Path | None = None) -> list[tuple[Pa
             experiment.name: _run(plan, experiment, artifact, target, say)
             for experiment in plan.experiments
         }
-        session = _Session(
-            artifact=artifact,
-            fingerprint=target.fingerprint(),
-            timed=target.capabilities().timing,
-            identity=secrets.token_hex(8),
-            recorded=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        )
+        session = _Session(artifact, target.fingerprint(), *new_session())
     finally:
         target.restore()
     written = []
@@ -85,7 +79,6 @@ class _Session:
 
     artifact: Artifact
     fingerprint: Fingerprint
-    timed: bool
     identity: str
     recorded: str
 
@@ -94,30 +87,37 @@ def _record(
     session: _Session, arms: Mapping[Arm, Done], done: Mapping[str, Done], folder: Path
 ) -> CaseRecord:
     """One case: a pair, or an experiment on its own."""
-    artifact, experiment = session.artifact, next(iter(arms.values())).experiment
-    traced = {arm: found.traced for arm, found in arms.items() if found.traced is not None}
-    dumps = {arm: run.etdump for arm, run in traced.items() if run.etdump is not None}
-    censuses = {arm: _census(done, arm, experiment.threads) for arm in traced}
+    artifact, first = session.artifact, next(iter(arms.values()))
+    traced = {arm: found.traced for arm, found in arms.items()}
+    dumps = {arm: run.etdump for arm, run in traced.items() if run is not None and run.etdump}
+    censuses = {arm: _census(done, arm, first.experiment.threads) for arm in arms}
     profiles = {
         arm: build_profile(read_etdump(dump), census=censuses[arm]) for arm, dump in dumps.items()
     }
     both = len(profiles) == len(Arm)
-    measured = assemble(
-        artifact,
-        session.fingerprint,
-        session=session.identity,
-        recorded=session.recorded,
-        threads=experiment.threads,
-        traced=traced,
-        profiles=profiles,
-        census={arm: census for arm, census in censuses.items() if census is not None},
+    untraced = {arm: (found.untraced,) for arm, found in arms.items() if found.untraced is not None}
+    pair = Pair(
+        artifact=artifact,
+        target=session.fingerprint.target,
+        on=untraced.get(Arm.ON, ()),
+        off=untraced.get(Arm.OFF, ()),
+        traced_on=traced.get(Arm.ON),
+        traced_off=traced.get(Arm.OFF),
         evidence=check_pair(on=profiles[Arm.ON], off=profiles[Arm.OFF]) if both else None,
-        timing=_timing(arms) if session.timed else None,
+        census_on=censuses.get(Arm.ON),
+        census_off=censuses.get(Arm.OFF),
     )
     return CaseRecord(
         schema=SCHEMA,
         id=f"{artifact.model}-{artifact.variant}",
-        measured=measured,
+        measured=assemble(
+            pair,
+            session.fingerprint,
+            session=session.identity,
+            recorded=session.recorded,
+            profiles=profiles,
+            runtime=first.executorch,
+        ),
         measurement=None,
         checks=(),
         etdumps={
@@ -182,19 +182,20 @@ def _run(plan: Plan, experiment: Experiment, artifact: Artifact, target: Target,
     )
     folder = (plan.output_root / experiment.name).absolute()
     stem = f"{artifact.pte.stem}_{experiment.name}_t{experiment.threads}"
-    say(
-        f"{experiment.name}: SME2 {experiment.arm} on {target.name}, {count(experiment.threads, 'thread')}"
-    )
+    threads = count(experiment.threads, "thread")
+    say(f"{experiment.name}: SME2 {experiment.arm} on {target.name}, {threads}")
     target.put([artifact.pte, *artifact.input_files, *runner.files(experiment.arm)])
     if experiment.mode == "xnntrace":
         census = collect_census(target, runner, request, folder)
         write_json(folder / f"{stem}_kernels.json", encode(census))
-        return Done(experiment, census=census)
-    untraced = None
-    if target.capabilities().timing and not runner.traces(_untraced(request)):
-        untraced = target.run(runner, _untraced(request), folder / "untraced")
+        return Done(experiment, runner.executorch, census=census)
     traced = _named(target.run(runner, request, folder), folder, stem)
-    return Done(experiment, traced, untraced or traced)
+    untraced = None
+    if target.capabilities().timing:
+        # A stock runner always traces, so its one process has to do for both.
+        always = runner.traces(_untraced(request))
+        untraced = traced if always else target.run(runner, _untraced(request), folder / "untraced")
+    return Done(experiment, runner.executorch, traced, untraced)
 
 
 def _untraced(request: RunRequest) -> RunRequest:
@@ -203,11 +204,8 @@ def _untraced(request: RunRequest) -> RunRequest:
 
 def _named(run: Run, folder: Path, stem: str) -> Run:
     """The run's files under the names by which people look for them."""
-    changes = {}
-    for field, file, ending in (("etdump", run.etdump, "etdump"), ("log", run.log, "log")):
-        if file is not None:
-            changes[field] = file.replace(folder / f"{stem}.{ending}")
-    return replace(run, **changes)
+    etdump = run.etdump and run.etdump.replace(folder / f"{stem}{SUFFIX}")
+    return replace(run, etdump=etdump, log=run.log and run.log.replace(folder / f"{stem}.log"))
 
 
 def _pairs(plan: Plan, done: Mapping[str, Done]) -> list[dict[Arm, Done]]:
@@ -240,14 +238,3 @@ def _census(done: Mapping[str, Done], arm: Arm, threads: int) -> KernelCensus | 
         if found.experiment.arm is arm and found.experiment.threads == threads
     )
     return next((census for census in fitting if census is not None), None)
-
-
-def _timing(arms: Mapping[Arm, Done]) -> Timing:
-    """One process of each arm: medians, and no interval, since one process says no spread."""
-    processes = {arm: [found.untraced] for arm, found in arms.items() if found.untraced is not None}
-    return Timing(
-        medians_ns={
-            arm: (float(statistics.median(runs[0].wall_ns)),) for arm, runs in processes.items()
-        },
-        processes=processes,
-    )

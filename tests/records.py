@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.assemble import shares_of, structure_of
 from pytest_sme2.etdump import read_etdump
 from pytest_sme2.evidence import check_pair
+from pytest_sme2.measured import shares_of, structure_of
 from pytest_sme2.profile import build_profile
 from pytest_sme2.registry import safe_name
 from pytest_sme2.results import Arm, Check, Measured

@@ -6,7 +6,6 @@ import shlex
 
 from pytest_sme2.results import Measured
 
-
 AS_EXPORTED = "as exported"
 """The variant of a program of which only the file is known."""
 

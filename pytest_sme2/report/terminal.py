@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_sme2.compare import largest_category
 from pytest_sme2.gate import combine
-from pytest_sme2.report.insights import insights
+from pytest_sme2.report.insights import Insight, insights
 from pytest_sme2.report.text import WIDTH, bullet, clipped
 from pytest_sme2.results import Arm, Category, Measured, Outcome
 from pytest_sme2.rundir import CaseRecord
@@ -127,7 +127,7 @@ def _largest(measured: Measured) -> str:
 def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
     found = insights(records)
     told: dict[str, int] = {}
-    shown = []
+    shown: list[Insight] = []
     for insight in found:
         told[insight.model] = told.get(insight.model, 0) + 1
         if verbosity > 0 or (
