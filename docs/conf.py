@@ -21,7 +21,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_tables"]
 
 # Headings can be linked to, as in measuring.md#threads.
 myst_heading_anchors = 3
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["deflist"]
 
 # Types are named as in the source: most are imported for type checkers only.
 autodoc_typehints = "signature"

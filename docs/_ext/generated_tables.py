@@ -81,17 +81,15 @@ def _argument(action: argparse.Action) -> str:
 
 def fixture_lines(module: ModuleType = fixtures) -> Iterator[str]:
     """The fixtures with scope, type and docstring, read from the source."""
-    tree = ast.parse(inspect.getsource(module))
-    for node in tree.body:
+    yield "| fixture | gives | scope |"
+    yield "| --- | --- | --- |"
+    for node in ast.parse(inspect.getsource(module)).body:
         scope = _fixture_scope(node)
-        if not isinstance(node, ast.FunctionDef) or scope is None:
-            continue
-        kind = ast.unparse(node.returns) if node.returns else ""
-        kind = kind.removeprefix("Iterator[").removesuffix("]")
-        yield f"`{node.name}`"
-        yield f": {ast.get_docstring(node) or ''}"
-        yield f"  *{'nothing' if kind == 'None' else kind}, {scope} scope*"
-        yield ""
+        if isinstance(node, ast.FunctionDef) and scope is not None:
+            kind = ast.unparse(node.returns) if node.returns else "None"
+            kind = kind.removeprefix("Iterator[").removesuffix("]")
+            shown = "" if kind == "None" else f"`{kind}`. "
+            yield f"| `{node.name}` | {shown}{_cell(ast.get_docstring(node) or '')} | {scope} |"
 
 
 def _fixture_scope(node: ast.stmt) -> str | None:
