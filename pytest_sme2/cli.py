@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
@@ -26,6 +26,10 @@ COMMANDS: dict[str, str] = {
     "run": "run a model with SME2 on and off, and show the evidence",
     "analyze": "where the time goes: categories, operators, SME2 coverage",
     "compare": "two ETDumps side by side: what became faster, what came and went",
+    "report": "the reports of a run directory again: HTML and Markdown",
+    "trace": "a run directory or an ETDump as a trace for Perfetto",
+    "validate": "check that a run directory is whole and its files readable",
+    "completion": "a shell's completion of this command",
     "bundle": "keep a runner and programs in one file, to measure against later",
     "selfcheck": "measure a program against itself: is this machine quiet enough to gate on?",
 }
@@ -36,8 +40,8 @@ EXIT_CODES = (
 )
 
 
-def build_parser(command: str | None) -> argparse.ArgumentParser:
-    """The parser; only ``command``'s own arguments are filled in."""
+def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
+    """The parser; only the commands of ``filled`` have their own arguments, and are imported."""
     parser = argparse.ArgumentParser(
         prog="sme2",
         description="Performance testing of ExecuTorch models on Arm CPUs with SME2.",
@@ -52,7 +56,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
             description=summary,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == command:
+        if name in filled:
             module = importlib.import_module(f"pytest_sme2.commands.{name.replace('-', '_')}")
             subparser.epilog = f"example:\n  {module.EXAMPLE}\n\n{EXIT_CODES}"
             module.add_arguments(subparser)
@@ -64,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; an error of ours is one line on stderr, never a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if word in COMMANDS), None)
-    arguments = build_parser(command).parse_args(words)
+    arguments = build_parser(() if command is None else (command,)).parse_args(words)
     try:
         code: int = arguments.run(arguments)
     except Sme2Error as error:

@@ -1,4 +1,4 @@
-"""The end of a run: baselines are written, the table is made. Only one process does this."""
+"""The end of a run: files, reports and baselines are written, the table is made, by one process."""
 
 from __future__ import annotations
 
@@ -10,39 +10,66 @@ from typing import Any
 from pytest_sme2 import baselines
 from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.report.terminal import run_lines
+from pytest_sme2.report.writing import write_case, write_run
 from pytest_sme2.results import Check
 from pytest_sme2.rundir import CaseRecord, decode, read_record, write_record
 from pytest_sme2.settings import Settings
 
 
 def conclude_run(
-    folders: Mapping[str, str], checks: Mapping[str, Sequence[Any]], settings: Settings
+    folders: Mapping[str, str],
+    checks: Mapping[str, Sequence[Any]],
+    settings: Settings,
+    *,
+    verbosity: int = 0,
+    command: Sequence[str] = (),
 ) -> tuple[list[str], bool]:
     """The lines to print, and whether something went wrong while concluding."""
-    records: list[CaseRecord] = []
-    lines: list[str] = []
-    problems = False
+    records: dict[Path, CaseRecord] = {}
+    problems: list[str] = []
     for case, name in folders.items():
         folder = Path(name)
         made = tuple(decode(check, Check, folder) for check in checks.get(case, ()))
         try:
-            record = replace(read_record(folder), checks=made)
+            record = replace(read_record(folder, rules=settings.rules), checks=made)
             write_record(folder, record)
+            write_case(folder, record, rules=settings.rules, command=command)
         except (Sme2Error, OSError) as error:
-            lines.append(f"{case}: {error}")
-            problems = True
+            problems.append(f"{case}: {error}")
             continue
-        records.append(record)
-    lines += run_lines(records)
+        records[folder] = record
+    lines = run_lines(list(records.values()), verbosity)
+    if records:
+        try:
+            lines += _write_reports(records, settings, verbosity)
+        except (Sme2Error, OSError) as error:
+            problems.append(f"the report was not written: {error}")
     if settings.update_baselines:
-        root = (settings.baseline_dir or Path("baselines")).resolve()
-        for record in records:
+        root = _baseline_folder(settings)
+        for record in records.values():
             try:
                 lines += update_lines(root, record)
             except (BaselineError, OSError) as error:
-                lines.append(f"{record.id}: the baseline was not written: {error}")
-                problems = True
-    return lines, problems
+                problems.append(f"{record.id}: the baseline was not written: {error}")
+    return [*lines, *problems], bool(problems)
+
+
+def _baseline_folder(settings: Settings) -> Path:
+    return (settings.baseline_dir or Path("baselines")).resolve()
+
+
+def _write_reports(
+    records: Mapping[Path, CaseRecord], settings: Settings, verbosity: int
+) -> list[str]:
+    out = (settings.out or Path("sme2-out")).resolve()
+    written = [write_run(out, list(records.values()))]
+    if settings.report is not None:
+        from pytest_sme2.report.html import write_html
+
+        path = settings.report.resolve()
+        write_html(path, list(records.items()), _baseline_folder(settings), settings.rules)
+        written.append(path)
+    return [f"report: {path}" for path in written] if verbosity >= 0 else []
 
 
 def update_lines(root: Path, record: CaseRecord) -> list[str]:

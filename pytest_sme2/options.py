@@ -87,6 +87,13 @@ OPTIONS: tuple[Option, ...] = (
         "the run directory for traces, logs, tables and reports; default sme2-out.",
     ),
     Option(
+        "--sme2-report",
+        "report",
+        "FILE.html",
+        settings.parse_report,
+        "write one HTML file with everything that was found; it needs no network.",
+    ),
+    Option(
         "--sme2-strict",
         "strict",
         None,

@@ -23,6 +23,16 @@ SESSION: pytest.StashKey[Session] = pytest.StashKey()
 CHECKS: pytest.StashKey[tuple[str, str, list[Check]]] = pytest.StashKey()
 """Of an item: the case's id, its folder in the run directory, and the checks that were made."""
 
+MARKUP = {
+    "PASS": {"green": True},
+    "IMPROVED": {"green": True, "bold": True},
+    "REGRESSED": {"red": True, "bold": True},
+    "INVALID": {"red": True, "bold": True},
+    "INCONCLUSIVE": {"yellow": True},
+    "NO_BASELINE": {"yellow": True},
+}
+"""How a verdict looks on a terminal that has colours."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
@@ -200,7 +210,13 @@ class Collector:
         from pytest_sme2.conclusion import conclude_run
 
         chosen = options.read_settings(self.config)
-        lines, problems = conclude_run(self.folders, self.checks, chosen)
+        lines, problems = conclude_run(
+            self.folders,
+            self.checks,
+            chosen,
+            verbosity=self.config.get_verbosity(),
+            command=("pytest", *map(str, self.config.invocation_params.args)),
+        )
         self.lines = lines
         if problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -208,5 +224,11 @@ class Collector:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.lines:
             terminalreporter.section("sme2")
+            from pytest_sme2.report.terminal import split_verdict
+
             for line in self.lines:
-                terminalreporter.line(line)
+                head, verdict = split_verdict(line)
+                terminalreporter.write(head)
+                if verdict is not None:
+                    terminalreporter.write(str(verdict), **MARKUP[str(verdict)])
+                terminalreporter.line("")

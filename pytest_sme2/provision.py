@@ -174,9 +174,27 @@ def build_tools(say: Say, check: bool) -> Provided:
     return Provided("CMake and Ninja", f"{cmake}, {ninja}")
 
 
-def provision(say: Say, *, check: bool = False) -> tuple[Provided, ...]:
+def chromium(say: Say, check: bool) -> Provided:
+    """The browser in which the tests look at the HTML report; nothing else needs one."""
+    return _program(
+        "Chromium",
+        ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+        ["chromium"],
+        "the HTML report is not tested in a browser",
+        say,
+        check,
+    )
+
+
+# What each purpose needs on top of what everybody needs.
+PURPOSES = ("use", "tests")
+
+
+def provision(say: Say, *, check: bool = False, purpose: str = PURPOSES[0]) -> tuple[Provided, ...]:
     """Find or fetch everything this platform can use; with ``check`` nothing is changed."""
     parts = [build_tools, compiler]
+    if purpose == "tests":
+        parts.append(chromium)
     if platform.system() == "Linux":
         parts.append(qemu)
         if platform.machine() != "aarch64":

@@ -77,6 +77,8 @@ class RunRequest:
     timeout_seconds: float = 600.0
     cpus: tuple[int, ...] = ()
     """The cores to pin to; empty means the system decides."""
+    extra_arguments: tuple[str, ...] = ()
+    """Further ones for the runner, as they are."""
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,19 @@ again. Everything else about a case stands in its ``metrics.json``, how it was m
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.results import Arm, Check, Measured, Measurement
+
+if TYPE_CHECKING:
+    from pytest_sme2.categories import Rule
 
 METRICS = "metrics.json"
 MANIFEST = "manifest.json"
@@ -45,15 +47,25 @@ def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:
 def write_text(path: Path, text: str) -> None:
     """Replace a file whole: a reader sees the old one or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+        # A name may hold what is no valid text; a report must not fail on it.
+        with os.fdopen(
+            handle, "w", encoding="utf-8", errors="backslashreplace", newline=""
+        ) as stream:
+            stream.write(text)
+        # mkstemp makes files that only their owner may read.
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def write_json(path: Path, value: object) -> None:
@@ -65,7 +77,7 @@ def write_record(folder: Path, record: CaseRecord) -> None:
     write_json(folder / METRICS, _converter().unstructure(slim))
 
 
-def read_record(folder: Path) -> CaseRecord:
+def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
     from pytest_sme2.etdump import read_etdump
     from pytest_sme2.profile import build_profile
@@ -86,7 +98,9 @@ def read_record(folder: Path) -> CaseRecord:
         )
     record: CaseRecord = decode(document, CaseRecord, path)
     profiles = {
-        arm: build_profile(read_etdump(folder / name), census=record.measured.kernels.get(arm))
+        arm: build_profile(
+            read_etdump(folder / name), rules=rules, census=record.measured.kernels.get(arm)
+        )
         for arm, name in record.etdumps.items()
     }
     return replace(record, measured=replace(record.measured, profiles=profiles))

@@ -168,7 +168,7 @@ class Sme2Runner(Runner):
             arguments += ["--etdump", files.etdump]
         if files.outputs is not None:
             arguments += ["--outputs", files.outputs]
-        return tuple(arguments)
+        return (*arguments, *request.extra_arguments)
 
     def explain(self, returncode: int, stderr: str) -> str | None:
         if returncode not in EXIT_MEANINGS:

@@ -48,6 +48,8 @@ class Settings:
     model_folders: tuple[Path, ...] = ()
     threads: tuple[int, ...] = (1,)
     out: Path | None = None
+    report: Path | None = None
+    """The HTML report to write at the end; None means none."""
     strict: bool = False
     update_baselines: bool = False
     weights: Path | None = None
@@ -136,6 +138,14 @@ def parse_budget(value: str) -> float:
             f"{value!r} is not a time budget. Give seconds or minutes, as in 60s or 2m."
         )
     return seconds
+
+
+def parse_report(value: str) -> Path:
+    """A file that ends in .html, so that a browser opens it."""
+    path = Path(value)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{value!r} is not an HTML file. Give a name that ends in .html.")
+    return path
 
 
 def cache_folder() -> Path:

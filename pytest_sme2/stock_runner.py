@@ -70,6 +70,7 @@ class PairRunner(Runner):
             f"--cpu_threads={request.threads}",
             f"--etdump_path={files.etdump}",
             *self._inputs(files.inputs),
+            *request.extra_arguments,
         )
 
     def _inputs(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -209,6 +210,18 @@ def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner
     folder = (cache or cache_folder()) / "runners" / f"pair-{key}"
     _stage(files, folder)
     return PairRunner(kind="pair", platform=platforms[Arm.ON], executorch="unknown", folder=folder)
+
+
+def single_runner(binary: Path, *, cache: Path | None = None) -> PairRunner:
+    """One binary for whichever arm it was built for; what that is, its ETDumps tell."""
+    files = _gather(dict.fromkeys(Arm, binary.expanduser().absolute()))
+    digests = sorted((name, _sha256(path)) for name, path in files.items())
+    key = hashlib.sha256(repr(digests).encode()).hexdigest()[:12]
+    folder = (cache or cache_folder()) / "runners" / f"single-{key}"
+    _stage(files, folder)
+    return PairRunner(
+        kind="pair", platform=binary_platform(binary), executorch="unknown", folder=folder
+    )
 
 
 def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:

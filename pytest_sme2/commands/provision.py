@@ -8,13 +8,20 @@ import json
 import os
 import sys
 
-from pytest_sme2.provision import provision
+from pytest_sme2.provision import PURPOSES, provision
 
 EXAMPLE = "sme2 provision --check"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="only look; change nothing")
+    parser.add_argument(
+        "--for",
+        dest="purpose",
+        choices=PURPOSES,
+        default=PURPOSES[0],
+        help="tests: also what only this project's own tests need, such as a browser",
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
         "--require",
@@ -28,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print(f"provision: {line}", file=sys.stderr, flush=True)
 
-    parts = provision(say, check=arguments.check)
+    parts = provision(say, check=arguments.check, purpose=arguments.purpose)
     if arguments.json:
         print(json.dumps([dataclasses.asdict(part) for part in parts], indent=2))
     else:

@@ -1,4 +1,4 @@
-"""``sme2 run``: one model on one device with SME2 on and off, with the evidence."""
+"""``sme2 run``: one model on one device with SME2 on and off, or a whole experiment file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from pytest_sme2.commands.models import add_folder_argument, model_folders
-from pytest_sme2.errors import EvidenceError
+from pytest_sme2.errors import EvidenceError, UsageError
+from pytest_sme2.experiments import TEMPLATES, read_plan, template
 from pytest_sme2.progress import clear_line, terminal_line
 from pytest_sme2.results import Measured
 from pytest_sme2.session import Case, Session
@@ -27,7 +28,20 @@ EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a model's name; `sme2 models` lists them")
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="?", help="a model's name; `sme2 models` lists them"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="run the experiments of this JSON file instead; paths in it are as seen from here",
+    )
+    parser.add_argument(
+        "--template",
+        choices=TEMPLATES,
+        help="print an experiment file to start from, and run nothing",
+    )
     parser.add_argument(
         "--variant",
         default="fp32",
@@ -44,6 +58,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    chosen = [arguments.model, arguments.config, arguments.template]
+    if sum(value is not None for value in chosen) != 1:
+        raise UsageError("Give one of: a MODEL, --config FILE, --template NAME.")
+    if arguments.template is not None:
+        print(template(arguments.template), end="")
+        return 0
+    if arguments.config is not None:
+        return run_config(arguments)
+    return run_model(arguments)
+
+
+def run_config(arguments: argparse.Namespace) -> int:
+    """All experiments of a file; exit code 1 where a pair does not show what it claims to."""
+    from pytest_sme2.pipeline import run_plan
+    from pytest_sme2.report.terminal import run_lines
+    from pytest_sme2.rundir import encode
+
+    plan = read_plan(arguments.config)
+    try:
+        cases = run_plan(plan, terminal_line(sys.stderr), qemu=arguments.qemu)
+    finally:
+        clear_line(sys.stderr)
+    if arguments.json:
+        listed = [
+            {"case": record.id, "folder": str(folder), "evidence": encode(record.measured.evidence)}
+            for folder, record in cases
+        ]
+        print(json.dumps({"output_root": str(plan.output_root), "cases": listed}, indent=2))
+    else:
+        print("\n".join(run_lines([record for _, record in cases])))
+        print(f"files: {plan.output_root}")
+    for _, record in cases:
+        evidence = record.measured.evidence
+        if evidence is not None and not evidence.valid:
+            raise EvidenceError(evidence.message)
+    return 0
+
+
+def run_model(arguments: argparse.Namespace) -> int:
+    from pytest_sme2.report.writing import write_case
+    from pytest_sme2.rundir import METRICS, read_record
+
     say = terminal_line(sys.stderr)
     session = Session(
         Settings(
@@ -63,12 +119,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         measured = session.measured(case, timed=session.target.capabilities().timing)
         folder = session.keep(case, measured, ())
+        write_case(folder, read_record(folder))
     finally:
         clear_line(sys.stderr)
         session.close()
     if arguments.json:
-        from pytest_sme2.rundir import METRICS
-
         print(json.dumps(json.loads((folder / METRICS).read_text("utf-8")), indent=2))
     else:
         print("\n".join(_lines(session, case, measured, folder)))

@@ -10,9 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +25,8 @@ from pytest_sme2.events import OPERATOR, OUTSIDE, ROLE_NAMES, Selection, duratio
 from pytest_sme2.evidence import check_pair
 from pytest_sme2.profile import robust_stats
 from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.results import Change, Comparison, Evidence, OperatorProfile, Profile
+from pytest_sme2.results import Change, Comparison, Evidence, OperatorProfile, Profile, RobustStats
+from pytest_sme2.rundir import write_text
 from pytest_sme2.transposes import transposes
 
 SUMMARY_NAME = "analysis_summary.json"
@@ -47,30 +46,6 @@ CATEGORY_COLUMNS = ("category", "kind", "operators", "time_ms", "share_percent")
 
 # What spreadsheets take for the start of a formula.
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``, all or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    temporary = Path(name)
-    try:
-        # A name may hold what is no valid text; a report must not fail on it.
-        with os.fdopen(
-            handle, "w", encoding="utf-8", errors="backslashreplace", newline=""
-        ) as stream:
-            stream.write(text)
-        # mkstemp makes files that only their owner may read.
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def safe_stem(name: str) -> str:
@@ -108,19 +83,19 @@ def write_experiment(
     stem = safe_stem(stem or analysis.path.name.removesuffix(".etdump"))
     profile = analysis.profile
     rows = timeline_rows(select(analysis.columns, rules=analysis.rules))
+    stats = [robust_stats(member.samples_ns) for member in profile.operators]
+    table = map(_operator_row, profile.operators, stats, sme2_states(profile))
     texts = {
         "all_runs_timeline.csv": csv_text(TIMELINE_COLUMNS, rows),
         "run0_timeline.csv": csv_text(TIMELINE_COLUMNS, (row for row in rows if row[0] == 0)),
-        "operator_stats.csv": csv_text(
-            OPERATOR_COLUMNS, map(_operator_row, profile.operators, sme2_states(profile))
-        ),
+        "operator_stats.csv": csv_text(OPERATOR_COLUMNS, table),
         "category_summary.csv": csv_text(CATEGORY_COLUMNS, _category_rows(profile)),
-        "robust_stats.json": json_text(robust_summary(profile)),
+        "robust_stats.json": json_text(robust_summary(profile, stats)),
     }
     paths = []
     for ending, text in texts.items():
         path = folder / f"{stem}_{ending}"
-        write_atomically(path, text)
+        write_text(path, text)
         paths.append(path)
     return tuple(paths)
 
@@ -167,8 +142,10 @@ def timeline_rows(selection: Selection) -> list[tuple[object, ...]]:
     ]
 
 
-def _operator_row(member: OperatorProfile, sme2: bool | None) -> tuple[object, ...]:
-    operator, stats = member.operator, robust_stats(member.samples_ns)
+def _operator_row(
+    member: OperatorProfile, stats: RobustStats, sme2: bool | None
+) -> tuple[object, ...]:
+    operator = member.operator
     values = (
         member.time_ns, stats.median, stats.mean, stats.trimmed_mean, stats.mad, stats.minimum,
         stats.maximum, stats.p5, stats.p95, stats.p99,
@@ -208,8 +185,11 @@ def _category_rows(profile: Profile) -> Iterable[tuple[object, ...]]:
     yield row("total", "", len(profile.operators), profile.end_to_end.median)
 
 
-def robust_summary(profile: Profile) -> dict[str, Any]:
-    """Statistics over the runs, in nanoseconds: end to end, by category, by operator."""
+def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, Any]:
+    """Statistics over the runs, in nanoseconds: end to end, by category, by operator.
+
+    ``stats`` are those of the operators' samples.
+    """
     by_category: dict[str, Any] = {}
     for category in profile.category_ns:
         members = [
@@ -229,9 +209,9 @@ def robust_summary(profile: Profile) -> dict[str, Any]:
             {
                 "index": member.index,
                 "operator": member.label,
-                **asdict(robust_stats(member.samples_ns)),
+                **asdict(found),
             }
-            for member in profile.operators
+            for member, found in zip(profile.operators, stats, strict=True)
         ],
         "load": dict(profile.load_ns),
     }
@@ -240,15 +220,19 @@ def robust_summary(profile: Profile) -> dict[str, Any]:
 # --- a run directory ------------------------------------------------------------------------------
 
 
-def write_summary(analyses: Sequence[Analysis], folder: Path) -> Path:
+def write_summary(analyses: Sequence[Analysis], folder: Path, *, timed: bool = True) -> Path:
     """Write ``analysis_summary.json`` for a run directory."""
     path = folder / SUMMARY_NAME
-    write_atomically(path, json_text(run_summary(analyses)))
+    write_text(path, json_text(run_summary(analyses, timed=timed)))
     return path
 
 
-def run_summary(analyses: Sequence[Analysis]) -> dict[str, Any]:
-    """Every experiment, and every pair of them that differs in SME2 alone."""
+def run_summary(analyses: Sequence[Analysis], *, timed: bool = True) -> dict[str, Any]:
+    """Every experiment, and every pair of them that differs in SME2 alone.
+
+    Without ``timed`` no finding speaks of time, and the document says that its times are no
+    hardware's.
+    """
     pairs = []
     for on, off in on_off_pairs(analyses):
         comparison = compare(off.profile, on.profile, names=(off.name, on.name))
@@ -257,15 +241,16 @@ def run_summary(analyses: Sequence[Analysis]) -> dict[str, Any]:
                 "on": on.name,
                 "off": off.name,
                 "evidence": evidence_summary(check_pair(on.profile, off.profile)),
-                "comparison": comparison_summary(comparison),
+                "comparison": comparison_summary(comparison, timed=timed),
             }
         )
     return {
         "schema": SUMMARY_SCHEMA,
+        "timed": timed,
         "experiments": {
             analysis.name: {
-                **profile_summary(analysis.profile),
-                "other_methods": [profile_summary(other) for other in analysis.others],
+                **profile_summary(analysis.profile, timed=timed),
+                "other_methods": [profile_summary(other, timed=timed) for other in analysis.others],
             }
             for analysis in analyses
         },
@@ -277,7 +262,7 @@ def evidence_summary(evidence: Evidence) -> dict[str, Any]:
     return asdict(evidence)
 
 
-def profile_summary(profile: Profile) -> dict[str, Any]:
+def profile_summary(profile: Profile, *, timed: bool = True) -> dict[str, Any]:
     """A profile without its samples."""
     return {
         "method": profile.method,
@@ -310,7 +295,7 @@ def profile_summary(profile: Profile) -> dict[str, Any]:
         "operators": list(map(_operator_summary, profile.operators, sme2_states(profile))),
         "load_ns": dict(profile.load_ns),
         "unknown": list(profile.unknown),
-        "findings": profile_findings(profile),
+        "findings": profile_findings(profile, timed=timed),
     }
 
 
@@ -377,7 +362,7 @@ def _operator_summary(member: OperatorProfile, sme2: bool | None) -> dict[str, A
     return summary
 
 
-def comparison_summary(comparison: Comparison) -> dict[str, Any]:
+def comparison_summary(comparison: Comparison, *, timed: bool = True) -> dict[str, Any]:
     return {
         "before": comparison.before_name,
         "after": comparison.after_name,
@@ -398,7 +383,7 @@ def comparison_summary(comparison: Comparison) -> dict[str, Any]:
         "largest_before": _word(comparison.largest_before),
         "largest_after": _word(comparison.largest_after),
         "amdahl": comparison.amdahl,
-        "findings": comparison_findings(comparison),
+        "findings": comparison_findings(comparison, timed=timed),
     }
 
 

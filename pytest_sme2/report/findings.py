@@ -1,4 +1,8 @@
-"""What a profile or a comparison means, in sentences. Pure: values in, strings out."""
+"""What a profile or a comparison means, in sentences. Pure: values in, strings out.
+
+What stands here is about one profile; what a whole run means, across the variants of a model, is
+in ``insights.py``.
+"""
 
 from __future__ import annotations
 
@@ -19,42 +23,52 @@ _CONVOLUTIONS = frozenset({"Convolution", "Deconvolution"})
 _ATEN_CONVOLUTIONS = ("aten.convolution", "aten.conv")
 
 
-def profile_findings(profile: Profile) -> list[str]:
-    """What a person should know about a profile, the most useful first."""
+def profile_findings(profile: Profile, *, timed: bool = True) -> list[str]:
+    """What a person should know about a profile, the most useful first.
+
+    Without ``timed`` nothing is said of time or shares of it: those of an emulated CPU would
+    mislead. Its operators, their counts and who ran them are exact.
+    """
     return [
-        *_coverage(profile),
-        *_bottleneck(profile),
-        *_pointwise(profile),
-        *_transposes(profile),
-        *_portable(profile),
-        *_weak_data(profile),
-        *profile.notes,
+        *_coverage(profile, timed),
+        *(_bottleneck(profile) if timed else ()),
+        *_pointwise(profile, timed),
+        *_transposes(profile, timed),
+        *_portable(profile, timed),
+        *(_weak_data(profile) if timed else ()),
+        *(profile.notes if timed else ()),
     ]
 
 
-def _coverage(profile: Profile) -> Iterator[str]:
+def _of_the_time(share: float, timed: bool, before: str = ", ") -> str:
+    """``, 12.0 % of the time``, or nothing where time means nothing."""
+    return f"{before}{percent(share)} of the time" if timed else ""
+
+
+def _coverage(profile: Profile, timed: bool) -> Iterator[str]:
     coverage = profile.coverage
     if not coverage.matrix_operators:
         yield "there are no matrix operators: SME2 has nothing to run here"
     elif coverage.sme2_operators:
         yield from _by_precision(profile)
-        yield from _missed(profile)
+        yield from _missed(profile, timed)
     elif not coverage.unproven:
-        yield from _none_covered(profile)
+        yield from _none_covered(profile, timed)
     if coverage.unproven:
         yield (
             f"{count(len(coverage.unproven), 'matrix operator')} on packed QP8 kernels: unproven "
             "by name, since SME2 and NEON kernels share it; a kernel census can settle it"
         )
     if coverage.depthwise_operators:
+        share = _of_the_time(profile.share(coverage.depthwise_ns), timed, "")
         yield (
             f"{count(coverage.depthwise_operators, 'depthwise convolution')} "
-            f"({percent(profile.share(coverage.depthwise_ns))} of the time) not counted as matrix "
-            "work: no SME2 kernel exists for them"
+            f"{f'({share}) ' if share else ''}not counted as matrix work: no SME2 kernel exists "
+            "for them"
         )
 
 
-def _none_covered(profile: Profile) -> Iterator[str]:
+def _none_covered(profile: Profile, timed: bool) -> Iterator[str]:
     coverage = profile.coverage
     sentence = (
         f"none of the {count(coverage.matrix_operators, 'matrix operator')} ran on an SME2 kernel"
@@ -63,7 +77,7 @@ def _none_covered(profile: Profile) -> Iterator[str]:
         yield f"{sentence}: SME2 is off, the CPU has none, or the shapes do not fit"
     else:
         yield f"{sentence}: there is none for them in these data types"
-        yield from _missed(profile)
+        yield from _missed(profile, timed)
 
 
 def _by_precision(profile: Profile) -> Iterator[str]:
@@ -85,7 +99,7 @@ def _executor_word(member: OperatorProfile) -> str:
     return "portable" if portable else precision(member.operator)
 
 
-def _missed(profile: Profile) -> Iterator[str]:
+def _missed(profile: Profile, timed: bool) -> Iterator[str]:
     """One sentence for each operator name that missed SME2, the costliest first."""
     shares: dict[tuple[str, str], float] = {}
     numbers: Counter[tuple[str, str]] = Counter()
@@ -96,10 +110,11 @@ def _missed(profile: Profile) -> Iterator[str]:
         numbers[key] += 1
         portable = member.operator.executor is Executor.PORTABLE
         stayed[key] = "ran on portable kernels" if portable else "stayed on NEON"
-    for key, share in sorted(shares.items(), key=lambda item: -item[1]):
+    cost = shares if timed else numbers
+    for key in sorted(shares, key=lambda key: -cost[key]):
         name, reason = key
         yield (
-            f"{name!r} ({count(numbers[key], 'operator')}, {percent(share)} of the time) "
+            f"{name!r} ({count(numbers[key], 'operator')}{_of_the_time(shares[key], timed)}) "
             f"{stayed[key]}: {reason}"
         )
 
@@ -125,9 +140,10 @@ def _bottleneck(profile: Profile) -> Iterator[str]:
         )
 
 
-def _pointwise(profile: Profile) -> Iterator[str]:
+def _pointwise(profile: Profile, timed: bool) -> Iterator[str]:
     """XNNPACK runs 1x1 convolutions as Fully Connected; people look for them in vain."""
     certain = possible = 0
+    place = "so their time is under GEMM" if timed else "so they are counted under GEMM"
     calls: dict[int, list[OperatorProfile]] = {}
     for member in profile.operators:
         calls.setdefault(member.call, []).append(member)
@@ -144,31 +160,34 @@ def _pointwise(profile: Profile) -> Iterator[str]:
     if certain:
         yield (
             f"{count(certain, 'pointwise (1x1) convolution')} of the model ran as Fully Connected: "
-            "XNNPACK rewrites them, so their time is under GEMM"
+            f"XNNPACK rewrites them, {place}"
         )
     if possible:
         yield (
             f"{possible} Fully Connected beside convolutions in one delegate call: XNNPACK runs "
-            "pointwise (1x1) convolutions as Fully Connected, so their time is under GEMM"
+            f"pointwise (1x1) convolutions as Fully Connected, {place}"
         )
 
 
-def _transposes(profile: Profile) -> Iterator[str]:
+def _transposes(profile: Profile, timed: bool) -> Iterator[str]:
     report = transposes(profile)
     if report.operators:
         at_borders = sum(bool(chain.border) for chain in report.chains)
         yield (
-            f"{count(report.operators, 'layout change')} in {count(len(report.chains), 'place')} "
-            f"take {percent(report.share)} of the time, {at_borders} of them at a delegate's "
-            f"border ({percent(report.border_share)})"
+            f"{count(report.operators, 'layout change')} in {count(len(report.chains), 'place')}"
+            f"{_of_the_time(report.share, timed, ' take ')}, {at_borders} of them at a delegate's "
+            f"border{f' ({percent(report.border_share)})' if timed else ''}"
         )
 
 
-def _portable(profile: Profile) -> Iterator[str]:
+def _portable(profile: Profile, timed: bool) -> Iterator[str]:
     number = profile.executor_counts[Executor.PORTABLE]
     if number:
-        share = percent(profile.share(profile.executor_ns[Executor.PORTABLE]))
-        yield f"{count(number, 'operator')} ({share} of the time) ran outside of the delegate"
+        share = profile.share(profile.executor_ns[Executor.PORTABLE])
+        told = _of_the_time(share, timed, "")
+        yield (
+            f"{count(number, 'operator')} {f'({told}) ' if told else ''}ran outside of the delegate"
+        )
     if profile.unknown:
         names = ", ".join(repr(name) for name in profile.unknown)
         yield f"unknown operators, counted as {Category.OTHER}: {names}; a rule can place them"
@@ -189,8 +208,10 @@ def _weak_data(profile: Profile) -> Iterator[str]:
         )
 
 
-def comparison_findings(comparison: Comparison) -> list[str]:
-    """What changed between two profiles."""
+def comparison_findings(comparison: Comparison, *, timed: bool = True) -> list[str]:
+    """What changed between two profiles; without ``timed`` in structure alone."""
+    if not timed:
+        return [*_structure(comparison)]
     return [
         *_end_to_end(comparison),
         *_shift(comparison),

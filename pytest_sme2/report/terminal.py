@@ -1,84 +1,150 @@
-"""The end of a run on a terminal: one table, and the findings worth a sentence."""
+"""The end of a run on a terminal: one table, and the findings worth a sentence. Pure: no colours.
+
+The verdict is the last word of a row, so that whoever prints it can colour it.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from pytest_sme2.compare import compare, largest_category
+from pytest_sme2.compare import largest_category
 from pytest_sme2.gate import combine
-from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.report.text import bullet, clipped
-from pytest_sme2.results import Arm, Measured
+from pytest_sme2.report.insights import Insight, insights
+from pytest_sme2.report.text import WIDTH, bullet, clipped
+from pytest_sme2.results import Arm, Category, Measured, Outcome
 from pytest_sme2.rundir import CaseRecord
 
-_HEADINGS = ("model-variant", "SME2", "off ms", "on ms", "speedup", "largest", "MB", "verdict")
+_HEADINGS = ("variant", "SME2", "off ms", "on ms", "speedup", "most time", "MB", "verdict")
+_LEFT = (0, 5, 7)
+_NOTHING = "-"
+_SHORT = {Category.DATA_MOVEMENT: "MOVE", Category.ELEMENTWISE: "ELEM"}
+MOST_FINDINGS = 6
+_FINDINGS_A_MODEL = 3
 
 
-def run_lines(records: Sequence[CaseRecord]) -> list[str]:
-    """The table of all cases and what there is to say about them."""
-    if not records:
+def run_lines(records: Sequence[CaseRecord], verbosity: int = 0) -> list[str]:
+    """The table of all cases and what there is to say about them.
+
+    With a verbosity below 0 the table alone, below -1 nothing, above 0 every finding.
+    """
+    if not records or verbosity < -1:
         return []
+    lines = [*_table(records)]
+    if verbosity >= 0:
+        lines += ["", *_findings(records, verbosity)]
+    return lines
+
+
+def split_verdict(line: str) -> tuple[str, Outcome | None]:
+    """A row of the table, and the verdict that ends it; any other line as it is."""
+    head, space, word = line.rpartition(" ")
+    if space and word in Outcome.__members__:
+        return head + space, Outcome(word)
+    return line, None
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _table(records: Sequence[CaseRecord]) -> Iterator[str]:
     rows = [_HEADINGS, *(_row(record) for record in records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    widths[0] = min(widths[0], 80 - sum(widths[1:]) - len(widths) + 1)
-    lines = [
+    # A column in which nobody has anything to say, such as latency on an emulator, is left out.
+    kept = [
+        column
+        for column in range(len(_HEADINGS))
+        if any(row[column] != _NOTHING for row in rows[1:])
+    ]
+    widths = {column: max(len(row[column]) for row in rows) for column in kept}
+    room = WIDTH - 2 - sum(widths[column] + 1 for column in kept if column)
+    widths[0] = min(widths[0], max(room, 8))
+    heading, *body = [
         " ".join(
-            clipped(cell, width).ljust(width) if column in (0, 5, 7) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            clipped(row[column], widths[column]).ljust(widths[column])
+            if column in _LEFT
+            else row[column].rjust(widths[column])
+            for column in kept
         ).rstrip()
         for row in rows
     ]
-    return [*lines, "", *_notes(records)]
+    yield f"  {heading}"
+    model = None
+    for record, line in zip(records, body, strict=True):
+        name = (record.measured.model, record.measured.fingerprint.target)
+        if name != model:
+            yield clipped(f"{name[0]} on {name[1]}", WIDTH)
+            model = name
+        yield f"  {line}"
 
 
 def _row(record: CaseRecord) -> tuple[str, ...]:
     measured = record.measured
     coverage = measured.coverage
-    profile = measured.profiles.get(measured.arm)
-    largest = None if profile is None or measured.emulated else largest_category(profile)
     peak = (measured.peak_bytes or {}).get(measured.arm)
     return (
-        record.id,
-        "-" if coverage is None else f"{coverage.sme2_operators}/{coverage.matrix_operators}",
+        record.id.removeprefix(f"{measured.model}-") or measured.variant,
+        _NOTHING if coverage is None else f"{coverage.sme2_operators}/{coverage.matrix_operators}",
         _latency(measured, Arm.OFF),
         _latency(measured, Arm.ON),
         _speedup(measured),
-        "-" if largest is None else str(largest),
-        "-" if peak is None else f"{peak / 1e6:.0f}",
-        str(combine(record.checks)) if record.checks else "-",
+        _largest(measured),
+        _NOTHING if peak is None else f"{peak / 1e6:.0f}",
+        str(combine(record.checks)) if record.checks else _NOTHING,
     )
 
 
 def _latency(measured: Measured, arm: Arm) -> str:
     medians = (measured.medians_ns or {}).get(arm)
-    return f"{statistics.median(medians) / 1e6:.2f}" if medians else "-"
+    return _four_digits(statistics.median(medians) / 1e6) if medians else _NOTHING
+
+
+def _four_digits(value: float) -> str:
+    """``1163``, ``298.4``, ``12.35``, ``0.912``."""
+    places = 0 if value >= 1000 else 1 if value >= 100 else 2 if value >= 10 else 3
+    return f"{value:.{places}f}"
 
 
 def _speedup(measured: Measured) -> str:
     found = measured.speedup
     if found is None:
-        return "-"
+        return _NOTHING
     return f"{found.value:.2f}x [{found.low:.2f},{found.high:.2f}]"
 
 
-def _notes(records: Sequence[CaseRecord]) -> list[str]:
-    lines = []
-    for record in records:
-        measured = record.measured
-        findings: list[str] = []
-        profile = measured.profiles.get(measured.arm)
-        if profile is not None:
-            findings += profile_findings(profile)
-        if not measured.emulated and len(measured.profiles) == len(Arm):
-            findings += comparison_findings(
-                compare(measured.profiles[Arm.OFF], measured.profiles[Arm.ON])
-            )
-        lines += [bullet(f"{record.id}: {finding}") for finding in findings]
+def _largest(measured: Measured) -> str:
+    """The category that takes most of the time now; nothing where time means nothing."""
+    profile = measured.profiles.get(measured.arm)
+    category = None if profile is None or measured.emulated else largest_category(profile)
+    if profile is None or category is None:
+        return _NOTHING
+    share = profile.share(profile.category_ns[category])
+    return f"{_SHORT.get(category, str(category))} {share:.0%}"
+
+
+# --- the findings ---------------------------------------------------------------------------------
+
+
+def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
+    found = insights(records)
+    told: dict[str, int] = {}
+    shown: list[Insight] = []
+    for insight in found:
+        told[insight.model] = told.get(insight.model, 0) + 1
+        if verbosity > 0 or (
+            told[insight.model] <= _FINDINGS_A_MODEL and len(shown) < MOST_FINDINGS
+        ):
+            shown.append(insight)
+    for insight in shown:
+        yield bullet(f"{insight.model}: {insight.text}")
+        if verbosity > 0 and insight.advice:
+            yield bullet(insight.advice, indent="    ")
+    left = len(found) - len(shown)
+    if left:
+        yield bullet(f"{left} more with -v, and in report.md")
     if any(record.measured.emulated for record in records):
-        lines.append(
-            bullet("The CPU was emulated: operators, kernels and outputs are exact, times are not.")
+        yield bullet(
+            "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "
+            "since emulated time says nothing about hardware"
         )
     if any(record.measured.weights.startswith("random") for record in records):
-        lines.append(bullet("Weights are random: latency does not depend on them, accuracy does."))
-    return lines
+        yield bullet("weights are random: latency does not depend on them, accuracy does")

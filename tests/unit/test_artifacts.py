@@ -18,10 +18,10 @@ from pytest_sme2.report.artifacts import (
     TIMELINE_COLUMNS,
     csv_text,
     safe_stem,
-    write_atomically,
     write_experiment,
     write_summary,
 )
+from pytest_sme2.rundir import write_text
 from tests.etdump_builder import build_etdump
 from tests.profiles import ETDUMPS, Call, run_of
 
@@ -131,7 +131,7 @@ def test_a_hostile_stem_stays_in_its_folder(tmp_path: Path) -> None:
 
 def test_what_is_no_text_is_escaped(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    write_atomically(path, "a\udcffb")
+    write_text(path, "a\udcffb")
     assert path.read_text(encoding="utf-8") == "a\\udcffb"
 
 
@@ -139,7 +139,7 @@ def test_a_failed_write_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file.json"
-    write_atomically(path, "old")
+    write_text(path, "old")
 
     def full_disk(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
@@ -147,7 +147,7 @@ def test_a_failed_write_leaves_what_was_there(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full_disk)
         with pytest.raises(OSError, match="No space left"):
-            write_atomically(path, "new")
+            write_text(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -155,7 +155,7 @@ def test_a_failed_write_leaves_what_was_there(
 @pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
 def test_files_have_the_usual_mode(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
-    write_atomically(path, "text")
+    write_text(path, "text")
     plain = tmp_path / "plain"
     plain.write_text("text")
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)

@@ -1,0 +1,121 @@
+"""The HTML report: one file that holds its data, its style, its script and its charting library.
+
+It asks the network for nothing, and its content security policy lets it ask for nothing: only the
+two scripts that are in the file run, known by their hashes. All names stand in the data and are put
+on the page as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import importlib.resources
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2 import baselines
+from pytest_sme2.categories import Rule
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.report.document import Entry, report_document
+from pytest_sme2.results import Baseline
+from pytest_sme2.rundir import CaseRecord, write_text
+
+_PAGE = "report.html"
+_STYLE = "report.css"
+_SCRIPT = "report.js"
+_CHARTS = "plotly-basic.min.js"
+
+DEFAULT_TITLE = "SME2 performance report"
+
+
+def write_html(
+    path: Path,
+    records: Sequence[tuple[Path, CaseRecord]],
+    baseline_folder: Path | None = None,
+    rules: Sequence[Rule] = (),
+    *,
+    title: str = DEFAULT_TITLE,
+) -> None:
+    """Write the report of these cases, each with its folder, over ``path``."""
+    entries = [
+        Entry(folder, record, _baseline(baseline_folder, record)) for folder, record in records
+    ]
+    write_text(path, page(report_document(entries, rules=rules), title=title))
+
+
+def _baseline(root: Path | None, record: CaseRecord) -> Baseline | None:
+    """The baseline, where there is one that can be read; a broken one is the gate's to report.
+
+    A bare program's variant is not known, so it has none.
+    """
+    if root is None:
+        return None
+    measured = record.measured
+    try:
+        return baselines.load_structure(
+            root, measured.model, measured.variant, measured.fingerprint
+        )
+    except Sme2Error:
+        return None
+
+
+def page(document: dict[str, Any], *, title: str = DEFAULT_TITLE) -> str:
+    """The whole page."""
+    charts, script = _part(_CHARTS), _part(_SCRIPT)
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_hash(charts)} {_hash(script)}",
+            # The charting library styles what it draws.
+            "style-src 'unsafe-inline'",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    parts = {
+        "{{policy}}": html.escape(policy, quote=False).replace('"', "&quot;"),
+        "{{title}}": html.escape(title),
+        "{{style}}": _part(_STYLE),
+        "{{data}}": embedded_json(document),
+        "{{charts}}": charts,
+        "{{script}}": script,
+    }
+    # Piece by piece: what was filled in is never searched for another mark.
+    text = _part(_PAGE)
+    filled = []
+    for mark, value in parts.items():
+        before, found, text = text.partition(mark)
+        if not found:
+            raise AssertionError(f"the page has no {mark}, or not in this order")
+        filled += [before, value]
+    return "".join([*filled, text])
+
+
+def _part(name: str) -> str:
+    folder = importlib.resources.files("pytest_sme2.report") / "page"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def embedded_json(document: object) -> str:
+    """JSON that can stand in a script element: no name in it can end the element."""
+    text = json.dumps(_finite(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity, which the error of an output with a NaN is: nothing stands for it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, list) else value

@@ -1,0 +1,647 @@
+"use strict";
+// Draws the report from the data in the page. Every name is put on the page as text, never as
+// markup; the charting library takes a little markup in its labels, so names are escaped for it.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const palette = {
+    CONV: "#0072b2", GEMM: "#56b4e9", DATA_MOVEMENT: "#d55e00", ELEMENTWISE: "#e69f00",
+    OTHER: "#8b95a1", overhead: "#cc79a7",
+  };
+  const proofs = ["", "yes", "no", "unproven"];
+  const drawn = [];
+  const root = document.documentElement;
+
+  // --- building blocks ---------------------------------------------------------------------------
+
+  function element(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name === "class") made.className = value;
+      else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else if (value === true) made.setAttribute(name, "");
+      else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+    }
+    for (const child of children) {
+      if (child !== null && child !== undefined) made.append(child);
+    }
+    return made;
+  }
+
+  const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const clipped = (text, width) =>
+    text.length <= width ? text : text.slice(0, Math.ceil(width / 2) - 1) + "\u2026" + text.slice(-Math.floor(width / 2) + 1);
+  const known = (value) => value !== null && value !== undefined;
+  const milliseconds = (value) => !known(value) ? "-" :
+    (value >= 100 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(4)) + " ms";
+  const percent = (value) => known(value) ? (100 * value).toFixed(1) + " %" : "-";
+  const factor = (value) => known(value) ? value.toFixed(2) + "x" : "-";
+  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+
+  function figureFor(value, unit) {
+    if (!known(value)) return "-";
+    if (unit === "ns") return milliseconds(value / 1e6);
+    if (unit === "bytes") return (value / 1e6).toFixed(1) + " MB";
+    if (unit === "share") return percent(value);
+    if (unit === "ratio") return factor(value);
+    return String(+value.toPrecision(6));
+  }
+
+  function verdict(word) {
+    return word ? element("span", { class: "verdict " + word }, word) : "-";
+  }
+
+  // A table whose headings sort it. A column: title, value(row) to sort by, show(row), number.
+  function sortable(table, columns, rows, options = {}) {
+    const state = { column: options.column ?? -1, down: options.down ?? false, most: options.most ?? 50 };
+    const head = element("thead"), body = element("tbody");
+    table.replaceChildren();
+    if (options.caption) table.append(element("caption", {}, options.caption));
+    table.append(head, body);
+    const headings = columns.map((column, index) => {
+      const button = element("button", { type: "button", onclick: () => {
+        state.down = state.column === index ? !state.down : Boolean(column.number);
+        state.column = index;
+        fill();
+      } }, column.title);
+      return element("th", { scope: "col", class: column.number ? "number" : "" }, button);
+    });
+    head.append(element("tr", {}, ...headings));
+    const more = element("p");
+    if (table.parentElement) table.after(more);
+    let shown = rows;
+
+    function compareRows(left, right) {
+      const { value } = columns[state.column];
+      const a = value(left), b = value(right);
+      if (!known(a) || !known(b)) return known(a) ? -1 : known(b) ? 1 : 0;
+      const order = typeof a === "number" ? a - b : String(a).localeCompare(String(b));
+      return state.down ? -order : order;
+    }
+
+    function fill() {
+      headings.forEach((heading, index) => {
+        if (index === state.column) heading.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+        else heading.removeAttribute("aria-sort");
+      });
+      const sorted = state.column < 0 ? shown : [...shown].sort(compareRows);
+      body.replaceChildren(...sorted.slice(0, state.most).map((row) => {
+        const cells = columns.map((column) => element(
+          "td", { class: column.number ? "number" : column.name ? "name" : "" },
+          column.show ? column.show(row) : String(column.value(row) ?? "-")));
+        const line = element("tr", {}, ...cells);
+        if (options.mark) options.mark(line, row);
+        return line;
+      }));
+      const left = sorted.length - state.most;
+      more.replaceChildren();
+      if (left > 0) {
+        more.append(element("button", { type: "button", class: "more", onclick: () => {
+          state.most = Infinity;
+          fill();
+        } }, `Show ${left} more rows`));
+      }
+    }
+    fill();
+    return { show(next) { shown = next; fill(); }, fill };
+  }
+
+  function scrolling(label, table) {
+    return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table);
+  }
+
+  function plainTable(caption, headings, rows) {
+    const numbers = headings.map((_, column) => rows.every((row) => /^(-|[-\d].*)?$/.test(row[column]) ));
+    const table = element("table", {},
+      element("caption", {}, caption),
+      element("thead", {}, element("tr", {}, ...headings.map((text, column) =>
+        element("th", { scope: "col", class: numbers[column] ? "number" : "" }, text)))),
+      element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell, column) =>
+        element("td", { class: numbers[column] ? "number" : "" }, cell))))));
+    return scrolling(caption, table);
+  }
+
+  // --- charts ------------------------------------------------------------------------------------
+
+  // A chart is kept as a function, so that it can be drawn again in the other colours.
+  function chart(parent, title, small, described, make, wide = false) {
+    const place = element("div", { role: "img", "aria-label": `${title}. ${described}` });
+    const figure = element("figure", { class: wide ? "wide" : "" },
+      element("figcaption", {}, title, small ? element("small", {}, small) : null), place);
+    parent.append(figure);
+    place.style.minHeight = `${make().height ?? 300}px`;
+    const entry = { place, make, shown: false };
+    drawn.push(entry);
+    watcher.observe(place);
+  }
+
+  // A chart is drawn when it comes near the window, so that many models open at once.
+  const watcher = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      watcher.unobserve(target);
+      const entry = drawn.find((each) => each.place === target);
+      if (entry) draw(entry);
+    }
+  }, { rootMargin: "300px" });
+
+  function draw(entry) {
+    const { place, make } = entry;
+    entry.shown = true;
+    const text = colour("--text"), line = colour("--line");
+    const { traces, layout, height } = make();
+    const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true };
+    Plotly.react(place, traces, {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: text, family: "system-ui, sans-serif", size: 12 },
+      margin: { l: 8, r: 8, t: 8, b: 40 }, height: height ?? 300,
+      legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
+      hoverlabel: { bgcolor: colour("--page"), bordercolor: line, font: { color: text } },
+      ...layout,
+      xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
+    }, { responsive: true, displayModeBar: false });
+  }
+
+  const forget = (parent) => {
+    for (let index = drawn.length - 1; index >= 0; index--) {
+      if (parent.contains(drawn[index].place)) {
+        watcher.unobserve(drawn[index].place);
+        Plotly.purge(drawn[index].place);
+        drawn.splice(index, 1);
+      }
+    }
+  };
+
+  // 1, 2, 5, 10 …: the library's own marks on a logarithmic axis leave the zeros out.
+  function roundTicks(cases) {
+    const values = cases.flatMap((each) => Object.values(each.latency).map((found) => found.median));
+    const from = Math.floor(Math.log10(Math.min(...values))), to = Math.ceil(Math.log10(Math.max(...values)));
+    const steps = to - from > 3 ? [1] : [1, 2, 5];
+    const tickvals = [];
+    for (let power = from; power <= to; power++) steps.forEach((step) => tickvals.push(step * 10 ** power));
+    return { tickvals, ticktext: tickvals.map((value) => String(+value.toPrecision(1))) };
+  }
+
+  function latencyOverview(parent, cases) {
+    const labels = cases.map((each) => plain(clipped(each.id, 34)));
+    const arms = ["off", "on"].filter((arm) => cases.some((each) => each.latency[arm]));
+    chart(parent, "Latency, SME2 off and on", "Median of process medians with its 95 % interval; logarithmic",
+      `${cases.length} models`, () => ({
+        height: 110 + 24 * cases.length,
+        traces: arms.map((arm) => {
+          const found = cases.map((each) => each.latency[arm]);
+          return {
+            type: "scatter", mode: "markers", name: `SME2 ${arm}`, y: labels,
+            x: found.map((entry) => entry?.median),
+            error_x: {
+              type: "data", symmetric: false, thickness: 2,
+              array: found.map((entry) => known(entry?.high) ? entry.high - entry.median : 0),
+              arrayminus: found.map((entry) => known(entry?.low) ? entry.median - entry.low : 0),
+            },
+            marker: { size: 10, symbol: arm === "on" ? "circle" : "diamond", color: colour(`--${arm}`) },
+            hovertemplate: "%{y}<br>%{x:.4g} ms<extra>SME2 " + arm + "</extra>",
+          };
+        }),
+        layout: {
+          xaxis: { type: "log", title: { text: "milliseconds" }, ...roundTicks(cases) },
+          yaxis: { autorange: "reversed", type: "category" },
+          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
+        },
+      }));
+  }
+
+  function speedupOverview(parent, cases) {
+    chart(parent, "Speedup by SME2", "Off over on, with its interval; 1 is no gain", `${cases.length} models`, () => ({
+      height: 110 + 24 * cases.length,
+      traces: [{
+        type: "scatter", mode: "markers", y: cases.map((each) => plain(clipped(each.id, 34))),
+        x: cases.map((each) => each.speedup[0]),
+        error_x: {
+          type: "data", symmetric: false, thickness: 2,
+          array: cases.map((each) => each.speedup[2] - each.speedup[0]),
+          arrayminus: cases.map((each) => each.speedup[0] - each.speedup[1]),
+        },
+        marker: { size: 10, color: colour("--accent") },
+        hovertemplate: "%{y}<br>%{x:.2f}x<extra></extra>",
+      }],
+      layout: {
+        showlegend: false, yaxis: { autorange: "reversed", type: "category" },
+        xaxis: { title: { text: "times faster" }, rangemode: "tozero" },
+        shapes: [{ type: "line", x0: 1, x1: 1, yref: "paper", y0: 0, y1: 1, line: { dash: "dot", color: colour("--quiet") } }],
+      },
+    }));
+  }
+
+  function coverageOverview(parent, cases) {
+    const labels = cases.map((each) => plain(clipped(each.id, 34)));
+    const part = (name, shade, value) => ({
+      type: "bar", orientation: "h", name, y: labels, x: cases.map(value), marker: { color: shade },
+      hovertemplate: "%{y}<br>%{x} matrix operators<extra>" + name + "</extra>",
+    });
+    chart(parent, "Matrix operators on SME2 kernels", "Exact on any device, emulated or not",
+      cases.map((each) => `${each.id}: ${each.coverage[0]} of ${each.coverage[1]}`).join("; "), () => ({
+        height: 110 + 24 * cases.length,
+        traces: [
+          part("on SME2", colour("--on"), (each) => each.coverage[0]),
+          part("not on SME2", colour("--off"), (each) => each.coverage[1] - each.coverage[0]),
+        ],
+        layout: {
+          barmode: "stack", bargap: 0.35, yaxis: { autorange: "reversed", type: "category" },
+          xaxis: { title: { text: "operators" } },
+          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, traceorder: "normal" },
+        },
+      }), true);
+  }
+
+  function breakdown(parent, chosen) {
+    const arms = Object.keys(chosen.arms);
+    const labels = arms.map((arm) => `SME2 ${arm}`);
+    const names = [...data.categories, ...(chosen.emulated ? [] : ["overhead"])];
+    const value = (arm, name) => {
+      const found = chosen.arms[arm];
+      const index = data.categories.indexOf(name);
+      if (chosen.emulated) return found.counts[index];
+      return index < 0 ? found.overhead : found.times[index];
+    };
+    const unit = chosen.emulated ? "operators" : "ms";
+    const present = names.filter((name) => arms.some((arm) => value(arm, name)));
+    const bars = (share) => () => ({
+      height: 360,
+      traces: present.map((name) => {
+        const totals = arms.map((arm) => names.reduce((sum, each) => sum + value(arm, each), 0) || 1);
+        return {
+          type: "bar", name, x: labels, marker: { color: palette[name] }, textposition: "inside",
+          insidetextanchor: "middle", textangle: 0, constraintext: "inside",
+          y: arms.map((arm, index) => share ? 100 * value(arm, name) / totals[index] : value(arm, name)),
+          text: arms.map((arm, index) => {
+            const part = value(arm, name) / totals[index];
+            return part < 0.04 ? "" : share ? `${(100 * part).toFixed(0)} %`
+              : chosen.emulated ? String(value(arm, name)) : value(arm, name).toPrecision(3);
+          }),
+          hovertemplate: `%{x}<br>%{y:.4g} ${share ? "%" : unit}<extra>${name}</extra>`,
+        };
+      }),
+      layout: {
+        uniformtext: { minsize: 9, mode: "hide" },
+        barmode: "stack", bargap: 0.35, legend: { orientation: "h", y: -0.12, yanchor: "top", x: 0, traceorder: "normal" },
+        yaxis: { title: { text: share ? "percent" : unit }, ...(share ? { range: [0, 100] } : {}) },
+      },
+    });
+    const described = arms.map((arm) => `SME2 ${arm}: ` + present.map((name) => `${name} ${value(arm, name).toPrecision(3)} ${unit}`).join(", ")).join(". ");
+    if (chosen.emulated) {
+      chart(parent, "Operators by category, SME2 off and on", "Counts, since emulated times mean nothing", described, bars(false));
+    } else {
+      chart(parent, "Time by category, SME2 off and on", "Of the traced runs; tracing itself costs time", described, bars(false));
+      chart(parent, "Shares by category, SME2 off and on", "Where the bottleneck moves", described, bars(true));
+    }
+  }
+
+  function distribution(parent, chosen) {
+    const arms = Object.keys(chosen.latency);
+    if (!arms.length) return;
+    chart(parent, "Process medians", "One point a fresh process, in the order they ran", arms.map((arm) =>
+      `SME2 ${arm}: median ${milliseconds(chosen.latency[arm].median)} of ${chosen.latency[arm].processes.length} processes`).join("; "), () => ({
+      traces: arms.map((arm) => ({
+        type: "scatter", mode: "markers", name: `SME2 ${arm}`, y: chosen.latency[arm].processes,
+        x: chosen.latency[arm].processes.map((_, index) => index + 1),
+        marker: { size: 8, symbol: arm === "on" ? "circle" : "diamond", color: colour(`--${arm}`) },
+        hovertemplate: "process %{x}<br>%{y:.4g} ms<extra>SME2 " + arm + "</extra>",
+      })),
+      layout: { xaxis: { title: { text: "process" }, dtick: 5 }, yaxis: { title: { text: "milliseconds" }, rangemode: "tozero" } },
+    }), !chosen.history.length);
+  }
+
+  function timeline(parent, chosen) {
+    const arms = Object.keys(chosen.arms);
+    // Lines and not bars: a bar is never thinner than a pixel, and many thin ones would hide others.
+    const traces = () => data.categories.map((name, category) => {
+      const trace = {
+        type: "scatter", mode: "lines", name, line: { color: palette[name], width: 38, simplify: false },
+        x: [], y: [], text: [], connectgaps: false, hovertemplate: "%{text}<extra>" + name + "</extra>",
+      };
+      for (const arm of arms) {
+        const found = chosen.arms[arm];
+        const events = found.timeline ?? found.label.map((label, index) => [label, index, 1, found.category[index]]);
+        for (const [label, start, length, kind] of events) {
+          if (kind !== category) continue;
+          const told = plain(clipped(found.names[label], 70)) + (chosen.emulated ? `<br>operator ${start}`
+            : `<br>at ${start.toFixed(1)} \u00b5s, took ${length.toFixed(1)} \u00b5s`);
+          trace.x.push(start, start + length, null);
+          trace.y.push(`SME2 ${arm}`, `SME2 ${arm}`, null);
+          trace.text.push(told, told, "");
+        }
+      }
+      return trace;
+    }).filter((trace) => trace.x.length);
+    chart(parent, chosen.emulated ? "One inference, operator by operator" : "Timeline of one inference",
+      chosen.emulated ? "The order is exact; every operator is drawn equally wide, since emulated times mean nothing"
+        : "The run nearest to the median, as traced; drag to zoom, double click to go back",
+      `${arms.length} arms, ${chosen.arms[arms[0]].label.length} operators`, () => ({
+        height: 130 + 60 * arms.length, traces: traces(),
+        layout: {
+          hovermode: "closest", yaxis: { range: [arms.length - 0.5, -0.5], type: "category", fixedrange: true, categoryarray: arms.map((arm) => `SME2 ${arm}`) },
+          xaxis: { rangemode: "tozero", title: { text: chosen.emulated ? "operator" : "microseconds" } },
+          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
+        },
+      }), true);
+  }
+
+  function history(parent, chosen) {
+    if (!chosen.history.length) return;
+    const arms = ["off", "on"].filter((arm) => chosen.history.some((each) => known(each[arm])));
+    chart(parent, "History of accepted sessions", "The last point is this run; a change of epoch is a new accepted level",
+      `${chosen.history.length} sessions`, () => ({
+        traces: arms.map((arm) => ({
+          type: "scatter", mode: "lines+markers", name: `SME2 ${arm}`,
+          x: chosen.history.map((_, index) => index + 1), y: chosen.history.map((each) => each[arm]),
+          text: chosen.history.map((each) => plain(`${each.recorded}${each.epoch === null ? " (this run)" : `, epoch ${each.epoch}`} ${each.executorch}`)),
+          line: { color: colour(`--${arm}`) },
+          marker: { size: chosen.history.map((each) => each.epoch === null ? 12 : 7) },
+          hovertemplate: "%{text}<br>%{y:.4g} ms<extra>SME2 " + arm + "</extra>",
+        })),
+        layout: { xaxis: { title: { text: "session" }, dtick: Math.max(1, Math.ceil(chosen.history.length / 10)) }, yaxis: { title: { text: "milliseconds" }, rangemode: "tozero" } },
+      }));
+  }
+
+  // --- the parts of one case ---------------------------------------------------------------------
+
+  function facts(chosen) {
+    const list = element("dl", { class: "facts" });
+    const add = (name, value, small) => list.append(element("div", {},
+      element("dt", {}, name), element("dd", {}, value, small ? element("small", {}, small) : null)));
+    add("Verdict", verdict(chosen.verdict));
+    add("Device", chosen.device, chosen.emulated ? "emulated: no latency" : null);
+    if (chosen.coverage) add("Matrix operators on SME2", `${chosen.coverage[0]} of ${chosen.coverage[1]}`);
+    for (const arm of ["off", "on"]) {
+      const found = chosen.latency[arm];
+      if (found) add(`Latency, SME2 ${arm}`, milliseconds(found.median),
+        known(found.low) ? `${milliseconds(found.low)} to ${milliseconds(found.high)}` : `${found.processes.length} processes`);
+    }
+    if (chosen.speedup) {
+      const [value, low, high, confidence, pairs] = chosen.speedup;
+      add("Speedup", factor(value), `${factor(low)} to ${factor(high)} (${(100 * confidence).toFixed(1)} %, ${pairs} pairs)`);
+    }
+    for (const arm of ["off", "on"]) {
+      if (known(chosen.memory[arm])) add(`Peak memory, SME2 ${arm}`, figureFor(chosen.memory[arm], "bytes"));
+    }
+    return list;
+  }
+
+  function shift(parent, chosen) {
+    if (!chosen.shift) return;
+    parent.append(element("h3", {}, "Bottleneck shift"));
+    const { before, after, limit, rows } = chosen.shift;
+    const moved = before === after ? `The bottleneck is ${after} with SME2 and without.`
+      : `With SME2 the bottleneck moves from ${before} to ${after}.`;
+    const bound = known(limit) ? ` If ${after} were free, it would be ${factor(limit)} as fast: no work on it can bring more.` : "";
+    parent.append(element("p", {}, moved + bound));
+    parent.append(plainTable("Traced time by category", ["category", "SME2 off", "SME2 on", "faster"],
+      rows.map(([name, off, on, ratio]) => [name, milliseconds(off), milliseconds(on), off ? factor(ratio) : "-"])));
+  }
+
+  function choice(label, id, options, changed) {
+    const select = element("select", { id, onchange: changed },
+      ...options.map(([value, text]) => element("option", { value }, text)));
+    return element("label", { for: id }, label, select);
+  }
+
+  function operators(parent, chosen) {
+    parent.append(element("h3", {}, "Operators"));
+    const arms = Object.keys(chosen.arms).reverse();
+    const timed = !chosen.emulated;
+    const rowsOf = (arm) => {
+      const found = chosen.arms[arm];
+      return found.label.map((label, index) => ({
+        index, name: found.names[label], category: data.categories[found.category[index]],
+        kind: found.kinds[found.kind[index]], ran: found.portable[index] ? "portable" : "delegated",
+        sme2: proofs[found.sme2[index]], call: found.call[index],
+        time: timed ? found.time[index] : null, share: timed ? found.share[index] : null,
+      }));
+    };
+    const any = ["", "all"];
+    const controls = element("p", { class: "controls" });
+    const table = element("table", { id: "operator-table" });
+    const count = element("p", { class: "quiet", role: "status", id: "operator-count" });
+    let rows = rowsOf(arms[0]);
+    const value = (id) => document.getElementById(id)?.value ?? "";
+    const filter = () => {
+      const words = value("operator-search").toLowerCase();
+      const kept = rows.filter((row) =>
+        (!words || row.name.toLowerCase().includes(words) || row.kind.includes(words)) &&
+        (!value("operator-ran") || row.ran === value("operator-ran")) &&
+        (!value("operator-sme2") || (value("operator-sme2") === "none" ? !row.sme2 : row.sme2 === value("operator-sme2"))) &&
+        (!value("operator-category") || row.category === value("operator-category")));
+      view.show(kept);
+      const share = timed ? `, ${percent(kept.reduce((sum, row) => sum + row.share, 0))} of the time` : "";
+      count.textContent = `${kept.length} of ${rows.length} operators${share}`;
+    };
+    controls.append(
+      choice("Arm", "operator-arm", arms.map((arm) => [arm, `SME2 ${arm}`]), () => { rows = rowsOf(value("operator-arm")); filter(); }),
+      element("label", { for: "operator-search" }, "Name",
+        element("input", { id: "operator-search", type: "search", placeholder: "part of a name", oninput: filter })),
+      choice("Ran", "operator-ran", [any, ["delegated", "delegated"], ["portable", "portable"]], filter),
+      choice("SME2", "operator-sme2", [any, ["yes", "on SME2"], ["no", "not on SME2"], ["unproven", "unproven"], ["none", "no matrix operator"]], filter),
+      choice("Category", "operator-category", [any, ...data.categories.map((name) => [name, name])], filter));
+    parent.append(controls, count, scrolling("Table of operators", table));
+    const columns = [
+      { title: "#", number: true, value: (row) => row.index },
+      { title: "operator", name: true, value: (row) => row.name },
+      { title: "category", value: (row) => row.category, show: (row) => element("span", {},
+        swatch(row.category), row.category) },
+      { title: "kind", value: (row) => row.kind },
+      { title: "ran", value: (row) => row.ran },
+      { title: "SME2", value: (row) => row.sme2, show: (row) => row.sme2 },
+    ];
+    if (timed) columns.push(
+      { title: "time \u00b5s", number: true, value: (row) => row.time, show: (row) => row.time.toFixed(1) },
+      { title: "share", number: true, value: (row) => row.share, show: (row) => percent(row.share) });
+    const view = sortable(table, columns, rows, { column: timed ? 7 : 0, down: timed, most: 25 });
+    filter();
+  }
+
+  function swatch(category) {
+    const box = element("span", { class: "swatch", "aria-hidden": "true" });
+    box.style.background = palette[category];
+    return box;
+  }
+
+  function kernels(parent, chosen) {
+    if (!chosen.kernels) return;
+    parent.append(element("h3", {}, "Kernel census"));
+    const ran = chosen.kernels.source === "emulator" ? "Kernels that ran, in blocks of code the emulator translated"
+      : "Operators that ran, from XNNPACK's log";
+    const table = element("table", { id: "kernel-table" });
+    parent.append(scrolling("Table of kernels", table));
+    sortable(table, [
+      { title: "kernel", name: true, value: (row) => row.name, show: (row) => element("code", {}, row.name) },
+      { title: "family", value: (row) => row.family },
+      { title: "SME2 on", number: true, value: (row) => row.on ?? null },
+      { title: "SME2 off", number: true, value: (row) => row.off ?? null },
+    ], chosen.kernels.rows, { caption: ran, column: 2, down: true, most: 40 });
+  }
+
+  function baseline(parent, chosen) {
+    parent.append(element("h3", {}, "Against the baseline"));
+    if (chosen.checks.length) {
+      const table = element("table", { id: "check-table" });
+      parent.append(scrolling("Table of checks", table));
+      sortable(table, [
+        { title: "check", value: (row) => row.metric },
+        { title: "baseline", number: true, value: (row) => row.old, show: (row) => figureFor(row.old, row.unit) },
+        { title: "now", number: true, value: (row) => row.new, show: (row) => figureFor(row.new, row.unit) },
+        { title: "verdict", value: (row) => row.verdict, show: (row) => verdict(row.verdict) },
+        { title: "what was found", name: true, value: (row) => row.message, show: (row) => element("span", {}, row.message,
+          ...(row.details.length ? [element("details", {}, element("summary", {}, "details"),
+            element("ul", {}, ...row.details.map((each) => element("li", {}, each))))] : [])) },
+      ], chosen.checks, { caption: "Every check that was made" });
+    }
+    if (chosen.baseline) {
+      parent.append(plainTable(`Structure, beside the baseline of ${chosen.baseline.device}`, ["what", "baseline", "now"],
+        chosen.baseline.rows.map(([name, then, now]) => [name, String(then ?? "-"), String(now ?? "-")])));
+    } else if (!chosen.checks.some((check) => known(check.old))) {
+      parent.append(element("p", { class: "quiet" }, "There is no baseline yet: --update-baselines makes one."));
+    }
+  }
+
+  function show(index) {
+    const chosen = data.cases[index];
+    const body = document.getElementById("case-body");
+    forget(body);
+    body.replaceChildren();
+    document.getElementById("case-choice").value = String(index);
+    document.querySelectorAll("#overview-table tbody tr").forEach((row) =>
+      row.classList.toggle("chosen", row.dataset.index === String(index)));
+    body.append(element("h3", {}, chosen.id), facts(chosen));
+    if (!chosen.valid) body.append(element("p", { class: "note bad" }, chosen.evidence));
+    else if (chosen.evidence) body.append(element("p", {}, chosen.evidence));
+    if (chosen.emulated) body.append(element("p", { class: "note" },
+      "The CPU was emulated: operators, kernels and outputs are exact. No latency is shown, since the time an emulator takes says nothing about hardware."));
+    const charts = element("div", { class: "charts" });
+    body.append(charts);
+    breakdown(charts, chosen);
+    distribution(charts, chosen);
+    history(charts, chosen);
+    timeline(charts, chosen);
+    shift(body, chosen);
+    operators(body, chosen);
+    kernels(body, chosen);
+    baseline(body, chosen);
+    if (chosen.findings.length || chosen.notes.length) {
+      body.append(element("h3", {}, "What to know"),
+        element("ul", {}, ...[...chosen.findings, ...chosen.notes].map((text) => element("li", {}, text))));
+    }
+    body.append(element("h3", {}, "Environment and how to reproduce"),
+      element("pre", { tabindex: "0" }, chosen.reproduce),
+      plainTable("What it was measured with", ["what", "value"], chosen.environment));
+  }
+
+  // --- the page ----------------------------------------------------------------------------------
+
+  function choose(index, scroll) {
+    show(index);
+    window.history.replaceState(null, "", `#case-${index}`);
+    if (scroll) document.getElementById("case").scrollIntoView();
+  }
+
+  function overview() {
+    const largest = (each) => {
+      const found = each.arms[each.arm];
+      if (each.emulated || !found) return null;
+      const most = Math.max(...found.times);
+      return most > 0 ? `${data.categories[found.times.indexOf(most)]} ${percent(most / found.end_to_end)}` : null;
+    };
+    const timed = data.cases.some((each) => Object.keys(each.latency).length);
+    const columns = [
+      { title: "model", name: true, value: (each) => each.id, show: (each) => element("button", {
+        type: "button", class: "open", onclick: () => choose(data.cases.indexOf(each), true) }, each.id) },
+      { title: "device", value: (each) => each.device },
+      { title: "on SME2", number: true, value: (each) => each.coverage && each.coverage[1] ? each.coverage[0] / each.coverage[1] : null,
+        show: (each) => each.coverage ? `${each.coverage[0]} of ${each.coverage[1]}` : "-" },
+      ...(timed ? [
+        { title: "off", number: true, value: (each) => each.latency.off?.median, show: (each) => milliseconds(each.latency.off?.median) },
+        { title: "on", number: true, value: (each) => each.latency.on?.median, show: (each) => milliseconds(each.latency.on?.median) },
+        { title: "speedup", number: true, value: (each) => each.speedup?.[0],
+          show: (each) => each.speedup ? `${factor(each.speedup[0])} [${each.speedup[1].toFixed(2)}, ${each.speedup[2].toFixed(2)}]` : "-" },
+        { title: "most time", value: largest, show: (each) => largest(each) ?? "-" },
+        { title: "memory", number: true, value: (each) => each.memory[each.arm], show: (each) => figureFor(each.memory[each.arm], "bytes") },
+      ] : []),
+      { title: "verdict", value: (each) => each.verdict, show: (each) => verdict(each.verdict) },
+    ];
+    sortable(document.getElementById("overview-table"), columns, data.cases, {
+      caption: "A heading sorts; a name opens the model below",
+      mark: (line, each) => { line.dataset.index = String(data.cases.indexOf(each)); },
+    });
+    const charts = document.getElementById("overview-charts");
+    const measured = data.cases.filter((each) => Object.keys(each.latency).length);
+    const faster = data.cases.filter((each) => each.speedup);
+    const covered = data.cases.filter((each) => each.coverage && each.coverage[1]);
+    if (measured.length) latencyOverview(charts, measured);
+    if (faster.length) speedupOverview(charts, faster);
+    if (covered.length) coverageOverview(charts, covered);
+  }
+
+  function notes() {
+    const place = document.getElementById("notes");
+    const add = (text) => place.append(element("p", { class: "note" }, text));
+    const emulated = data.cases.filter((each) => each.emulated).length;
+    if (emulated) add(`${emulated === data.cases.length ? "All" : emulated} of these models ran on an emulated CPU. Their operators, kernels and outputs are exact; no latency of theirs is shown, since emulated time says nothing about hardware.`);
+    if (data.cases.some((each) => each.weights.startsWith("random"))) {
+      add("Weights are random: latency does not depend on them, accuracy does.");
+    }
+    if (!data.cases.length) add("No model was measured.");
+  }
+
+  function findings() {
+    const most = 12;
+    const place = document.getElementById("findings-list");
+    const add = (found) => place.append(element("li", {}, element("strong", {}, found.model), ": ",
+      found.text, found.advice ? element("small", {}, found.advice) : null));
+    data.insights.slice(0, most).forEach(add);
+    const left = data.insights.slice(most);
+    if (left.length) {
+      const button = element("button", { type: "button", class: "more", onclick: () => {
+        button.remove();
+        left.forEach(add);
+      } }, `Show ${left.length} more findings`);
+      place.after(button);
+    }
+    document.getElementById("findings").hidden = !data.insights.length;
+  }
+
+  function dark() {
+    return root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+
+  function themes() {
+    const button = document.getElementById("theme");
+    const tell = () => {
+      button.textContent = dark() ? "Light" : "Dark";
+      button.setAttribute("aria-pressed", String(dark()));
+      button.setAttribute("aria-label", `Switch to ${dark() ? "light" : "dark"} colours`);
+    };
+    const redraw = () => { tell(); drawn.filter((each) => each.shown).forEach(draw); };
+    button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; redraw(); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    window.addEventListener("beforeprint", () => drawn.forEach(draw));
+    window.addEventListener("afterprint", redraw);
+    tell();
+  }
+
+  document.getElementById("title").textContent = document.title;
+  const devices = [...new Set(data.cases.map((each) => each.device))].join(", ");
+  document.getElementById("subtitle").textContent =
+    `${data.cases.length} ${data.cases.length === 1 ? "case" : "cases"}${devices ? ` on ${devices}` : ""}; made by pytest-sme2 ${data.version}`;
+  themes();
+  notes();
+  overview();
+  findings();
+  const picker = document.getElementById("case-choice");
+  picker.append(...data.cases.map((each, index) => element("option", { value: String(index) }, `${each.id} on ${each.device}`)));
+  picker.addEventListener("change", () => choose(Number(picker.value), false));
+  if (data.cases.length) {
+    const wanted = /^#case-(\d+)$/.exec(location.hash);
+    show(wanted && data.cases[wanted[1]] ? Number(wanted[1]) : 0);
+  } else {
+    document.getElementById("case").hidden = true;
+  }
+  root.dataset.ready = "yes";
+})();

@@ -1,0 +1,176 @@
+"""Writes what a run leaves behind: every case's tables and summaries, then the reports.
+
+What the files hold is decided by the modules beside this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2 import __version__
+from pytest_sme2.analysis import Analysis, analyze_file
+from pytest_sme2.categories import Rule
+from pytest_sme2.compare import largest_category
+from pytest_sme2.etdump import read_etdump
+from pytest_sme2.gate import combine
+from pytest_sme2.profile import robust_stats
+from pytest_sme2.registry import safe_name
+from pytest_sme2.report.artifacts import write_experiment, write_summary
+from pytest_sme2.report.insights import insights
+from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
+from pytest_sme2.report.reproduce import AS_EXPORTED, reproduce_command
+from pytest_sme2.report.trace import Track, trace_document
+from pytest_sme2.results import Arm
+from pytest_sme2.rundir import MANIFEST, CaseRecord, encode, write_json, write_text
+
+REPORT = "report.md"
+TRACE = "trace.json"
+PIPELINE_SCHEMA = 1
+MANIFEST_SCHEMA = 1
+STEP_SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+
+def model_stem(record: CaseRecord) -> str:
+    """How the files of a case begin: the program's own stem, as export names it."""
+    measured = record.measured
+    if measured.variant == AS_EXPORTED:
+        return safe_name(measured.model)
+    return safe_name(f"{measured.model}_xnnpack_{measured.variant}")
+
+
+def write_case(
+    folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = (), command: Sequence[str] = ()
+) -> None:
+    """Everything about one case that can be made from its ETDumps and its metrics."""
+    timed = not record.measured.emulated
+    analyses = [_analysis(folder, record, arm, rules) for arm in record.etdumps]
+    for arm, analysis in zip(record.etdumps, analyses, strict=True):
+        stem = f"{model_stem(record)}_{analysis.path.parent.name}_t{record.measured.threads}"
+        write_experiment(analysis, (folder / record.etdumps[arm]).parent, stem=stem)
+    write_summary(analyses, folder, timed=timed)
+    stem = model_stem(record)
+    write_json(folder / f"{stem}_pipeline_summary.json", pipeline_summary(record))
+    write_text(folder / f"{stem}_pipeline_summary.md", pipeline_markdown(record))
+    write_text(folder / REPORT, case_report(record))
+    trace = trace_document(record_tracks(folder, record, rules=rules))
+    write_text(folder / TRACE, json.dumps(trace, separators=(",", ":")))
+    write_json(folder / MANIFEST, manifest(folder, record, command))
+
+
+def _analysis(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> Analysis:
+    path = folder / record.etdumps[arm]
+    name = Path(record.etdumps[arm]).with_suffix("").as_posix()
+    return analyze_file(path, name=name, rules=rules, census=record.measured.kernels.get(arm))
+
+
+def record_tracks(folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = ()) -> list[Track]:
+    """The arms of a case as tracks of a trace, off above on."""
+    return [
+        Track(
+            f"{record.id}, SME2 {arm}",
+            read_etdump(folder / record.etdumps[arm]),
+            tuple(rules),
+            record.measured.emulated,
+        )
+        for arm in (Arm.OFF, Arm.ON)
+        if arm in record.etdumps
+    ]
+
+
+def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
+    """The account of one case for programs; what time there is only where time means something."""
+    measured = record.measured
+    timed = not measured.emulated
+    arms: dict[str, Any] = {}
+    for arm, profile in measured.profiles.items():
+        summary: dict[str, Any] = {
+            "etdump": record.etdumps.get(arm),
+            "runs": profile.runs,
+            "operators": len(profile.operators),
+            "categories": {
+                str(category): number for category, number in profile.category_counts.items()
+            },
+            "matrix_operators": profile.coverage.matrix_operators,
+            "sme2_operators": profile.coverage.sme2_operators,
+        }
+        if timed:
+            largest = largest_category(profile)
+            summary |= {
+                "traced": asdict(profile.end_to_end),
+                "shares": {
+                    str(category): profile.share(ns) for category, ns in profile.category_ns.items()
+                },
+                "largest_category": None if largest is None else str(largest),
+            }
+            medians = (measured.medians_ns or {}).get(arm)
+            if medians:
+                summary["latency"] = asdict(robust_stats(medians))
+        arms[str(arm)] = summary
+    return {
+        "schema": PIPELINE_SCHEMA,
+        "case": record.id,
+        "model": measured.model,
+        "variant": measured.variant,
+        "device": measured.fingerprint.target,
+        "threads": measured.threads,
+        "timed": timed,
+        "unit": "ns",
+        "arms": arms,
+        "speedup": None if measured.speedup is None else encode(measured.speedup),
+        "evidence": None if measured.evidence is None else encode(measured.evidence),
+        "verdict": str(combine(record.checks)) if record.checks else None,
+        "findings": [insight.text for insight in insights([record])],
+    }
+
+
+def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> dict[str, Any]:
+    """How the case was made, and what it is made of, so that it can be made again."""
+    measured = record.measured
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "case": record.id,
+        "model": measured.model,
+        "variant": measured.variant,
+        "weights": measured.weights,
+        "program": {"sha256": measured.pte_sha256, "bytes": measured.pte_bytes},
+        "device": {"target": measured.fingerprint.target, **dict(measured.fingerprint.facts)},
+        "runner": measured.runner,
+        "threads": measured.threads,
+        "session": measured.session,
+        "recorded": measured.recorded,
+        "versions": {
+            **measured.versions,
+            "pytest-sme2": __version__,
+            "python": platform.python_version(),
+        },
+        "host": platform.platform(),
+        "command": list(command) or sys.argv,
+        "reproduce": reproduce_command(measured),
+        "experiments": {
+            str(arm): {
+                "etdump": name,
+                "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest(),
+            }
+            for arm, name in record.etdumps.items()
+        },
+    }
+
+
+def write_run(out: Path, records: Sequence[CaseRecord]) -> Path:
+    """The report over all cases, and the CI's summary where there is one; returns the report."""
+    report = out / REPORT
+    write_text(report, run_report(records))
+    summary = os.environ.get(STEP_SUMMARY_VARIABLE)
+    if summary:
+        # Other steps of the same job write to this file, too.
+        with Path(summary).open("a", encoding="utf-8") as stream:
+            stream.write(step_summary(records))
+    return report
