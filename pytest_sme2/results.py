@@ -111,6 +111,8 @@ class Run:
     cpu_features: tuple[str, ...] = ()
     etdump: Path | None = None
     log: Path | None = None
+    throttled: bool = False
+    """Whether the device slowed itself down against heat meanwhile; such a pair is redone."""
 
 
 @dataclass(frozen=True)

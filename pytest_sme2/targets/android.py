@@ -1,0 +1,396 @@
+"""A phone over adb as a target: prepared, measured on, and left as it was found.
+
+The wire is in ``adb.py``, the phone's folder in ``phone_storage.py``, its settings and heat in
+``phone_power.py``. A lost connection comes out as ConnectionLostError: whoever measures a pair
+calls ``recover`` and measures the pair again from the start (``retry.py``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import math
+import re
+import signal
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pytest_sme2.errors import (
+    ConnectionLostError,
+    DeviceTimeoutError,
+    RunError,
+    TargetError,
+)
+from pytest_sme2.platforms import ANDROID_ARM64, LINUX_AARCH64
+from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.runners import ProcessFiles, Runner
+from pytest_sme2.targets.adb import AdbDevice, ShellResult, quote
+from pytest_sme2.targets.elf import ABI_MACHINES, read_elf
+from pytest_sme2.targets.leases import Lease
+from pytest_sme2.targets.phone_choice import make_ready
+from pytest_sme2.targets.phone_power import PhonePower, pick_cores
+from pytest_sme2.targets.phone_storage import RUN_MARK, RUNS, PhoneStorage
+
+_RESULT_MARK = "==pytest-sme2-result=="
+_LONGEST_LOG = 1 << 20
+# What the phone's own limit comes after ours: it is there for a cable that was pulled.
+_PHONE_GRACE_SECONDS = 30
+_PROPERTIES = (
+    "ro.product.manufacturer",
+    "ro.product.model",
+    "ro.build.version.release",
+    "ro.build.fingerprint",
+    "ro.product.cpu.abilist",
+    "ro.soc.manufacturer",
+    "ro.soc.model",
+    "ro.board.platform",
+)
+
+
+class AndroidTarget:
+    """One phone, for as long as it is measured on."""
+
+    name = "android"
+    platform = LINUX_AARCH64
+    """What the default runner is built for: the self-contained bundle, which needs no NDK."""
+
+    def __init__(
+        self,
+        device: AdbDevice,
+        *,
+        power_mode: str = "keep",
+        fixed_performance: bool = False,
+        cpus: str | Sequence[int] = (),
+        launcher: Mapping[Arm, Sequence[str]] | None = None,
+        xnnpack_log: bool = False,
+        cool_celsius: float = 45.0,
+        cool_seconds: float = 300.0,
+        lease: Lease | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        """``launcher`` goes before the runner's command on the phone, per arm.
+
+        Only fake phones have one (an emulator). Whatever runs behind it is emulated: its times
+        are never latency. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
+        """
+        self.device = device
+        self.power_mode = power_mode
+        self.wants_fixed_performance = fixed_performance
+        self.cpus = cpus
+        self.launcher = dict(launcher or {})
+        self.xnnpack_log = xnnpack_log
+        self.cool_celsius = cool_celsius
+        self.cool_seconds = cool_seconds
+        self.lease = lease
+        self.progress = progress
+        self.storage = PhoneStorage(device, progress=progress)
+        self.power = PhonePower(device, progress=progress)
+        self.properties: dict[str, str] = {}
+        self.features: tuple[str, ...] = ()
+        self.cores: tuple[int, ...] = ()
+        self._hot = False
+        self._checked: set[Path] = set()
+
+    @property
+    def serial(self) -> str:
+        return self.device.serial
+
+    @property
+    def emulated(self) -> bool:
+        return bool(self.launcher)
+
+    @property
+    def soc(self) -> str:
+        """The SoC's name as the phone gives it."""
+        known = self.properties
+        named = f"{known.get('ro.soc.manufacturer', '')} {known.get('ro.soc.model', '')}".strip()
+        return named or known.get("ro.board.platform", "") or "an unknown SoC"
+
+    def prepare(self) -> None:
+        """Connect, clear up after a run that broke off, and set the phone up for measuring."""
+        make_ready(self.device.server, self.serial)
+        self._read_facts()
+        if self.power.restore() and self.progress is not None:
+            self.progress(f"{self.serial}: put back settings that a broken-off run had changed")
+        self.storage.tidy()
+        # From here on the settings differ: however this process ends, they are put back.
+        atexit.register(self._restore_quietly)
+        self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
+        if self.cpus:
+            self.cores = pick_cores(self.cpus, self.power.frequencies())
+        self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
+
+    def recover(self) -> None:
+        """After a lost connection: find the phone again and set it up again."""
+        self.device.server.ensure_running()
+        self.prepare()
+
+    def _read_facts(self) -> None:
+        features = self.device.server.ask(f"host-serial:{self.serial}:features")
+        if "shell_v2" not in features.split(","):
+            raise TargetError(f"{self.serial} is too old: Android 7 or later is needed.")
+        command = "; ".join(quote(["getprop", name]) for name in _PROPERTIES)
+        done = self.device.shell(f"{command}; echo ==; grep -m1 '^Features' /proc/cpuinfo")
+        values, _, cpu = done.text.partition("==\n")
+        self.properties = dict(zip(_PROPERTIES, values.splitlines(), strict=False))
+        self.features = tuple(cpu.partition(":")[2].split())
+        abis = self.properties.get("ro.product.cpu.abilist", "")
+        if "arm64-v8a" not in abis.split(","):
+            raise TargetError(
+                f"{self.serial} runs {abis or 'an unknown ABI'}, not arm64-v8a. "
+                "A 64-bit Arm phone is needed."
+            )
+
+    def capabilities(self) -> Capabilities:
+        if not self.properties:
+            self._read_facts()
+        reasons = []
+        if self.emulated:
+            reasons.append("a fake phone's times say nothing about a phone")
+        sme2 = "sme2" in self.features
+        if not sme2:
+            reasons.append(f"{self.soc} has no SME2")
+        return Capabilities(timing=not self.emulated, sme2=sme2, reason="; ".join(reasons))
+
+    def fingerprint(self) -> Fingerprint:
+        if not self.properties:
+            self._read_facts()
+        facts = {
+            "model": f"{self.properties['ro.product.manufacturer']} "
+            f"{self.properties['ro.product.model']}",
+            "soc": self.soc,
+            "build": self.properties["ro.build.fingerprint"],
+            "android": self.properties["ro.build.version.release"],
+            "power_mode": self.power_mode,
+            "fixed_performance": "on" if self.power.fixed_performance else "off",
+            "cpus": ",".join(map(str, self.cores)) or "any",
+        }
+        return Fingerprint(self.name, tuple(sorted(facts.items())))
+
+    def manifest(self) -> dict[str, str]:
+        """What a reader of the run wants to know of the phone's state."""
+        return {
+            "serial": self.serial,
+            **dict(self.fingerprint().facts),
+            "cpu_features": " ".join(self.features),
+            **self.power.observe(),
+        }
+
+    def put(self, files: Iterable[Path]) -> None:
+        """Push files ahead of time; those that are there already are not pushed again."""
+        for path in files:
+            self.storage.put({path.name: path})
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        """One process of the runner on the phone; everything it left ends up in ``folder``."""
+        self._check_runner(runner, request.arm)
+        if self._hot:
+            self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
+        folder.mkdir(parents=True, exist_ok=True)
+        name = uuid.uuid4().hex
+        place = f"{RUNS}/{name}"
+        files = self._put(runner, request, place)
+        home = self.storage.put({path.name: path for path in runner.files(request.arm)})
+        command = self._command(runner, request, files)
+        keep = files.etdump is not None or files.outputs is not None
+        script = self._script(home, place, name, command, request.timeout_seconds, keep=keep)
+        try:
+            done = self.device.shell(script, timeout=request.timeout_seconds)
+        except DeviceTimeoutError as error:
+            self._end(name, place)
+            raise RunError(
+                f"The runner did not finish in {request.timeout_seconds:g} s on {self.serial} and "
+                "was ended there. Ask for fewer runs or give it more time."
+            ) from error
+        except ConnectionLostError:
+            raise
+        except BaseException:
+            # Ctrl-C among others: nothing of ours goes on heating the phone.
+            self._end(name, place)
+            raise
+        return self._collect(runner, request, folder, files, place, done)
+
+    def _put(self, runner: Runner, request: RunRequest, place: str) -> ProcessFiles:
+        artifact = request.artifact
+        model = self.storage.put({artifact.pte.name: artifact.pte})
+        inputs = [(self.storage.put({file.name: file}), file) for file in artifact.input_files]
+        return ProcessFiles(
+            model=f"{model}/{artifact.pte.name}",
+            inputs=tuple(f"{there}/{file.name}" for there, file in inputs),
+            result=f"{place}/result.json",
+            etdump=f"{place}/run.etdump" if runner.traces(request) else None,
+            outputs=f"{place}/outputs" if request.keep_outputs else None,
+        )
+
+    def _command(self, runner: Runner, request: RunRequest, files: ProcessFiles) -> list[str]:
+        command = [*self.launcher.get(request.arm, ()), *runner.command(request, files)]
+        cores = request.cpus or self.cores
+        if cores:
+            # Hexadecimal without a prefix is what every Android's taskset takes.
+            command = ["taskset", f"{sum(1 << core for core in cores):x}", *command]
+        limit = math.ceil(request.timeout_seconds) + _PHONE_GRACE_SECONDS
+        return ["timeout", "-s", "KILL", str(limit), *command]
+
+    def _script(
+        self, home: str, place: str, name: str, command: Sequence[str], seconds: float, *, keep: bool
+    ) -> str:
+        """All of a run in one command, as every command costs a round trip."""
+        log, result = f"{place}/log", f"{place}/result.json"
+        lines = [f"mkdir -p {place} && cd {home} || exit 1"]
+        if self.xnnpack_log:
+            lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
+        lines += [
+            f"{RUN_MARK}={name} {quote(command)} > {log} 2>&1 < /dev/null",
+            'echo "code $?"',
+            "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'",
+        ]
+        if self.xnnpack_log:
+            lines.append(f'logcat -d -v raw -T "$start" -s XNNPACK >> {log} 2>&1')
+        lines += [
+            f"echo; echo {_RESULT_MARK}",
+            f"cat {result} 2>/dev/null",
+            f"tail -c {_LONGEST_LOG} {log} >&2",
+        ]
+        if not keep:
+            lines.append(f"rm -rf {place}")
+        return "\n".join([*lines, "exit 0"])
+
+    def _end(self, name: str, place: str) -> None:
+        # Where the connection is gone as well, the next connect ends it.
+        with contextlib.suppress(TargetError):
+            self.storage.kill_run(name)
+            self.device.shell(["rm", "-rf", place])
+
+    def _collect(
+        self,
+        runner: Runner,
+        request: RunRequest,
+        folder: Path,
+        files: ProcessFiles,
+        place: str,
+        done: ShellResult,
+    ) -> Run:
+        log = folder / "run.log"
+        log.write_bytes(done.stderr)
+        head, _, document = done.stdout.partition(f"{_RESULT_MARK}\n".encode())
+        code = re.search(rb"^code (\d+)$", head, re.MULTILINE)
+        if code is None:
+            raise TargetError(
+                f"{self.serial} could not start the run: {done.error_text[-300:] or 'no message'}. "
+                "Is its storage full? Try: sme2 clean --device android"
+            )
+        status = re.search(rb"Thermal Status: (\d+)", head)
+        self._hot = status is not None and status[1] != b"0"
+        if int(code[1]) != 0:
+            self.device.shell(["rm", "-rf", place])
+            raise RunError(f"{self._explain(runner, int(code[1]), done)} Its log is {log}")
+        result = folder / "result.json"
+        result.write_bytes(document)
+        etdump = outputs = None
+        if files.etdump is not None:
+            etdump = folder / "run.etdump"
+            self.device.pull(files.etdump, etdump)
+        if files.outputs is not None:
+            outputs = folder / "outputs"
+            self._pull_outputs(files.outputs, outputs)
+        if files.etdump is not None or files.outputs is not None:
+            self.device.shell(["rm", "-rf", place])
+        run = runner.read_result(
+            request,
+            target=self.name,
+            emulated=self.emulated,
+            result=result,
+            etdump=etdump,
+            outputs=outputs,
+            log=log,
+        )
+        return dataclasses.replace(run, throttled=self._hot)
+
+    def _pull_outputs(self, remote: str, local: Path) -> None:
+        local.mkdir(exist_ok=True)
+        # The runner names them itself: output_0.bin and so on.
+        for name in self.device.check(["ls", "-1", remote]).splitlines():
+            self.device.pull(f"{remote}/{name}", local / Path(name).name)
+
+    def _explain(self, runner: Runner, code: int, done: ShellResult) -> str:
+        said = done.error_text
+        where = f"on {self.serial}"
+        own = runner.explain(code, said)
+        if own is not None:
+            return f"The runner failed {where}: {own}."
+        missing = re.search(
+            r'loading shared libraries: (\S+?):|library "([^"]+)" (?:not found|needed)', said
+        )
+        if missing:
+            return (
+                f"The runner needs the library {missing[1] or missing[2]}, which is not {where}. "
+                "Put it beside the runner, or use the self-contained bundle."
+            )
+        if code == 126 or re.search(r"not executable|[Ee]xec format|syntax error", said):
+            return f"The runner is not a program for this phone ({where}): {_last(said)}."
+        if code == 127:
+            return f"The runner or its loader was not found {where}: {_last(said)}."
+        if code > 128:
+            number = code - 128
+            with contextlib.suppress(ValueError):
+                name = signal.Signals(number).name
+                hint = " (out of memory, or ended by hand)" if number == signal.SIGKILL else ""
+                return f"The runner was ended by {name}{hint} {where}. {_last(said)}".rstrip()
+        return f"The runner failed with exit code {code} {where}: {_last(said)}."
+
+    def _check_runner(self, runner: Runner, arm: Arm) -> None:
+        """Find out on this side what the phone would say less clearly."""
+        if runner.platform not in (LINUX_AARCH64, ANDROID_ARM64):
+            raise TargetError(
+                f"The runner is for {runner.platform}, the phone needs {ANDROID_ARM64} or the "
+                f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 device-bundle OUT"
+            )
+        if runner.folder in self._checked:
+            return
+        files = {path.name: path for path in runner.files(arm)}
+        for path in files.values():
+            if path.read_bytes()[:4] != b"\x7fELF":
+                continue
+            elf = read_elf(path)
+            if elf.machine != ABI_MACHINES["arm64-v8a"]:
+                raise TargetError(
+                    f"{path.name} of the runner is for {elf.machine_name}, "
+                    f"the phone {self.serial} is arm64-v8a. Build it for arm64."
+                )
+            loader = Path(elf.interpreter or "/system/bin/linker64")
+            if loader.name == "linker64" and not _is_glibc(elf.needed):
+                continue
+            absent = [name for name in elf.needed if name not in files]
+            if _is_glibc(elf.needed) and absent:
+                raise TargetError(
+                    f"{path.name} of the runner needs {', '.join(absent)}, which no phone has and "
+                    "the bundle does not bring. Make it again with: sme2 device-bundle OUT"
+                )
+        self._checked.add(runner.folder)
+
+    def restore(self) -> None:
+        """Put the phone back as it was found, and let go of it."""
+        try:
+            make_ready(self.device.server, self.serial)
+            self.power.restore()
+            self.storage.tidy()
+        finally:
+            atexit.unregister(self._restore_quietly)
+            if self.lease is not None:
+                self.lease.release()
+
+    def _restore_quietly(self) -> None:
+        # The process is ending: an error has nowhere to go, and the note is still on the phone.
+        with contextlib.suppress(TargetError):
+            self.power.restore()
+
+
+def _is_glibc(needed: Sequence[str]) -> bool:
+    return "libc.so.6" in needed
+
+
+def _last(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"
