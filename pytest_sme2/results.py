@@ -111,6 +111,8 @@ class Run:
     cpu_features: tuple[str, ...] = ()
     etdump: Path | None = None
     log: Path | None = None
+    warmup_wall_ns: tuple[int, ...] = ()
+    """The inferences before the measured ones; never part of a statistic."""
     throttled: bool = False
     """Whether the device slowed itself down against heat meanwhile; such a pair is redone."""
 

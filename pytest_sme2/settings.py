@@ -44,6 +44,8 @@ class Settings:
     strict: bool = False
     update_baselines: bool = False
     weights: Path | None = None
+    qemu: Path | None = None
+    """The emulator to use; None means the one on PATH or in the cache."""
 
 
 def one_of(value: str, choices: Iterable[str], what: str) -> str:

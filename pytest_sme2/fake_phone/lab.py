@@ -19,16 +19,19 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest_sme2
+from pytest_sme2.emulator import CPUS
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.parts import Parts, find_parts, shared_libraries
 from pytest_sme2.fake_phone.root import STATE, Phone
+from pytest_sme2.results import Arm
 from pytest_sme2.settings import cache_folder
+from pytest_sme2.targets.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.android import AndroidTarget
 
 EMULATOR_ON_PHONE = "/vendor/bin/qemu-aarch64"
 
@@ -74,6 +77,21 @@ class FakePhone:
 
     def start_adbd(self) -> None:
         self.lab.ask("start adbd", name=self.phone.name)
+
+
+def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
+    """A fake phone as a target. Where the lab has an emulator, all runs are behind it.
+
+    The same emulated CPU serves both arms: what switches SME2 off is the runner, as on a phone.
+    """
+    server = AdbServer(phone.lab.host, phone.lab.port)
+    launcher = {}
+    if phone.lab.emulator is not None:
+        cpu = CPUS[Arm.ON if phone.phone.sme2 else Arm.OFF]
+        launcher = {arm: (EMULATOR_ON_PHONE, "-cpu", cpu) for arm in Arm}
+    return AndroidTarget(
+        AdbDevice(server, phone.serial), **{"launcher": launcher, "emulated": True, **options}
+    )
 
 
 class FakeLab:
@@ -227,15 +245,6 @@ def _plan(parts: Parts, emulator: Path | None) -> dict[str, Any]:
 
 def _import_path() -> str:
     return str(Path(pytest_sme2.__file__).resolve().parent.parent)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Poll gently; a TargetError names what did not come about."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TargetError(f"{what} did not happen in {seconds:g} s.")
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager

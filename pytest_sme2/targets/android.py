@@ -12,9 +12,8 @@ import contextlib
 import dataclasses
 import math
 import re
-import signal
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import (
@@ -24,9 +23,18 @@ from pytest_sme2.errors import (
     TargetError,
 )
 from pytest_sme2.platforms import ANDROID_ARM64, LINUX_AARCH64
+from pytest_sme2.processes import Finished
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners import ProcessFiles, Runner
 from pytest_sme2.targets.adb import AdbDevice, ShellResult, quote
+from pytest_sme2.targets.base import (
+    ETDUMP_NAME,
+    LOG_NAME,
+    OUTPUTS_NAME,
+    RESULT_NAME,
+    check_request,
+    describe_failure,
+)
 from pytest_sme2.targets.elf import ABI_MACHINES, read_elf
 from pytest_sme2.targets.leases import Lease
 from pytest_sme2.targets.phone_choice import make_ready
@@ -64,6 +72,7 @@ class AndroidTarget:
         fixed_performance: bool = False,
         cpus: str | Sequence[int] = (),
         launcher: Mapping[Arm, Sequence[str]] | None = None,
+        emulated: bool | None = None,
         xnnpack_log: bool = False,
         cool_celsius: float = 45.0,
         cool_seconds: float = 300.0,
@@ -72,14 +81,15 @@ class AndroidTarget:
     ) -> None:
         """``launcher`` goes before the runner's command on the phone, per arm.
 
-        Only fake phones have one (an emulator). Whatever runs behind it is emulated: its times
-        are never latency. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
+        Only fake phones have one (an emulator). ``emulated`` says that times are never latency;
+        left out, it is so where there is a launcher. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
         """
         self.device = device
         self.power_mode = power_mode
         self.wants_fixed_performance = fixed_performance
         self.cpus = cpus
         self.launcher = dict(launcher or {})
+        self.emulated = bool(self.launcher) if emulated is None else emulated
         self.xnnpack_log = xnnpack_log
         self.cool_celsius = cool_celsius
         self.cool_seconds = cool_seconds
@@ -96,10 +106,6 @@ class AndroidTarget:
     @property
     def serial(self) -> str:
         return self.device.serial
-
-    @property
-    def emulated(self) -> bool:
-        return bool(self.launcher)
 
     @property
     def soc(self) -> str:
@@ -148,11 +154,11 @@ class AndroidTarget:
             self._read_facts()
         reasons = []
         if self.emulated:
-            reasons.append("a fake phone's times say nothing about a phone")
+            reasons.append("a fake phone's times say nothing about a phone.")
         sme2 = "sme2" in self.features
         if not sme2:
-            reasons.append(f"{self.soc} has no SME2")
-        return Capabilities(timing=not self.emulated, sme2=sme2, reason="; ".join(reasons))
+            reasons.append(f"its SoC ({self.soc}) has no SME2.")
+        return Capabilities(timing=not self.emulated, sme2=sme2, reason=" ".join(reasons))
 
     def fingerprint(self) -> Fingerprint:
         if not self.properties:
@@ -178,14 +184,14 @@ class AndroidTarget:
             **self.power.observe(),
         }
 
-    def put(self, files: Iterable[Path]) -> None:
+    def put(self, files: Sequence[Path]) -> None:
         """Push files ahead of time; those that are there already are not pushed again."""
         for path in files:
             self.storage.put({path.name: path})
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         """One process of the runner on the phone; everything it left ends up in ``folder``."""
-        self._check_runner(runner, request.arm)
+        self._check_runner(runner, request)
         if self._hot:
             self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
         folder.mkdir(parents=True, exist_ok=True)
@@ -195,14 +201,14 @@ class AndroidTarget:
         home = self.storage.put({path.name: path for path in runner.files(request.arm)})
         command = self._command(runner, request, files)
         keep = files.etdump is not None or files.outputs is not None
-        script = self._script(home, place, name, command, request.timeout_seconds, keep=keep)
+        script = self._script(home, place, name, command, keep=keep)
         try:
             done = self.device.shell(script, timeout=request.timeout_seconds)
         except DeviceTimeoutError as error:
             self._end(name, place)
             raise RunError(
-                f"The runner did not finish in {request.timeout_seconds:g} s on {self.serial} and "
-                "was ended there. Ask for fewer runs or give it more time."
+                f"{self._failed(request)}: it did not finish within {request.timeout_seconds:g} s "
+                "and was ended; allow it more time if the model is that slow."
             ) from error
         except ConnectionLostError:
             raise
@@ -219,9 +225,9 @@ class AndroidTarget:
         return ProcessFiles(
             model=f"{model}/{artifact.pte.name}",
             inputs=tuple(f"{there}/{file.name}" for there, file in inputs),
-            result=f"{place}/result.json",
-            etdump=f"{place}/run.etdump" if runner.traces(request) else None,
-            outputs=f"{place}/outputs" if request.keep_outputs else None,
+            result=f"{place}/{RESULT_NAME}",
+            etdump=f"{place}/{ETDUMP_NAME}" if runner.traces(request) else None,
+            outputs=f"{place}/{OUTPUTS_NAME}" if request.keep_outputs else None,
         )
 
     def _command(self, runner: Runner, request: RunRequest, files: ProcessFiles) -> list[str]:
@@ -234,10 +240,10 @@ class AndroidTarget:
         return ["timeout", "-s", "KILL", str(limit), *command]
 
     def _script(
-        self, home: str, place: str, name: str, command: Sequence[str], seconds: float, *, keep: bool
+        self, home: str, place: str, name: str, command: Sequence[str], *, keep: bool
     ) -> str:
         """All of a run in one command, as every command costs a round trip."""
-        log, result = f"{place}/log", f"{place}/result.json"
+        log, result = f"{place}/log", f"{place}/{RESULT_NAME}"
         lines = [f"mkdir -p {place} && cd {home} || exit 1"]
         if self.xnnpack_log:
             lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
@@ -272,7 +278,7 @@ class AndroidTarget:
         place: str,
         done: ShellResult,
     ) -> Run:
-        log = folder / "run.log"
+        log = folder / LOG_NAME
         log.write_bytes(done.stderr)
         head, _, document = done.stdout.partition(f"{_RESULT_MARK}\n".encode())
         code = re.search(rb"^code (\d+)$", head, re.MULTILINE)
@@ -285,15 +291,16 @@ class AndroidTarget:
         self._hot = status is not None and status[1] != b"0"
         if int(code[1]) != 0:
             self.device.shell(["rm", "-rf", place])
-            raise RunError(f"{self._explain(runner, int(code[1]), done)} Its log is {log}")
-        result = folder / "result.json"
+            problem = self._explain(runner, request, int(code[1]), done.error_text)
+            raise RunError(f"{self._failed(request)}: {problem} Its log is {log}")
+        result = folder / RESULT_NAME
         result.write_bytes(document)
         etdump = outputs = None
         if files.etdump is not None:
-            etdump = folder / "run.etdump"
+            etdump = folder / ETDUMP_NAME
             self.device.pull(files.etdump, etdump)
         if files.outputs is not None:
-            outputs = folder / "outputs"
+            outputs = folder / OUTPUTS_NAME
             self._pull_outputs(files.outputs, outputs)
         if files.etdump is not None or files.outputs is not None:
             self.device.shell(["rm", "-rf", place])
@@ -314,42 +321,43 @@ class AndroidTarget:
         for name in self.device.check(["ls", "-1", remote]).splitlines():
             self.device.pull(f"{remote}/{name}", local / Path(name).name)
 
-    def _explain(self, runner: Runner, code: int, done: ShellResult) -> str:
-        said = done.error_text
-        where = f"on {self.serial}"
-        own = runner.explain(code, said)
-        if own is not None:
-            return f"The runner failed {where}: {own}."
+    def _failed(self, request: RunRequest) -> str:
+        artifact = request.artifact
+        return (
+            f"{artifact.model} ({artifact.variant}) failed on {self.serial} "
+            f"with SME2 {request.arm}"
+        )
+
+    def _explain(self, runner: Runner, request: RunRequest, code: int, said: str) -> str:
+        """One sentence about a process that did not end well, the phone's own ways included."""
         missing = re.search(
             r'loading shared libraries: (\S+?):|library "([^"]+)" (?:not found|needed)', said
         )
         if missing:
             return (
-                f"The runner needs the library {missing[1] or missing[2]}, which is not {where}. "
+                f"it needs the library {missing[1] or missing[2]}, which the phone does not have. "
                 "Put it beside the runner, or use the self-contained bundle."
             )
         if code == 126 or re.search(r"not executable|[Ee]xec format|syntax error", said):
-            return f"The runner is not a program for this phone ({where}): {_last(said)}."
+            return f"it is not a program for this phone ({_last(said)})."
         if code == 127:
-            return f"The runner or its loader was not found {where}: {_last(said)}."
-        if code > 128:
-            number = code - 128
-            with contextlib.suppress(ValueError):
-                name = signal.Signals(number).name
-                hint = " (out of memory, or ended by hand)" if number == signal.SIGKILL else ""
-                return f"The runner was ended by {name}{hint} {where}. {_last(said)}".rstrip()
-        return f"The runner failed with exit code {code} {where}: {_last(said)}."
+            return f"it or its loader was not found on the phone ({_last(said)})."
+        # A shell tells of a signal by adding 128; Python by making it negative.
+        returncode = 128 - code if code > 128 else code
+        finished = Finished((), returncode, stdout="", stderr=said, timed_out=False)
+        return describe_failure(finished, runner, request) or "it failed."
 
-    def _check_runner(self, runner: Runner, arm: Arm) -> None:
+    def _check_runner(self, runner: Runner, request: RunRequest) -> None:
         """Find out on this side what the phone would say less clearly."""
         if runner.platform not in (LINUX_AARCH64, ANDROID_ARM64):
             raise TargetError(
                 f"The runner is for {runner.platform}, the phone needs {ANDROID_ARM64} or the "
                 f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 device-bundle OUT"
             )
+        check_request(self.name, runner.platform, self.capabilities(), runner, request)
         if runner.folder in self._checked:
             return
-        files = {path.name: path for path in runner.files(arm)}
+        files = {path.name: path for path in runner.files(request.arm)}
         for path in files.values():
             if path.read_bytes()[:4] != b"\x7fELF":
                 continue
@@ -359,11 +367,9 @@ class AndroidTarget:
                     f"{path.name} of the runner is for {elf.machine_name}, "
                     f"the phone {self.serial} is arm64-v8a. Build it for arm64."
                 )
-            loader = Path(elf.interpreter or "/system/bin/linker64")
-            if loader.name == "linker64" and not _is_glibc(elf.needed):
-                continue
+            # Android's own libraries are on the phone; a Linux program must bring all of its.
             absent = [name for name in elf.needed if name not in files]
-            if _is_glibc(elf.needed) and absent:
+            if "libc.so.6" in elf.needed and absent:
                 raise TargetError(
                     f"{path.name} of the runner needs {', '.join(absent)}, which no phone has and "
                     "the bundle does not bring. Make it again with: sme2 device-bundle OUT"
@@ -385,10 +391,6 @@ class AndroidTarget:
         # The process is ending: an error has nowhere to go, and the note is still on the phone.
         with contextlib.suppress(TargetError):
             self.power.restore()
-
-
-def _is_glibc(needed: Sequence[str]) -> bool:
-    return "libc.so.6" in needed
 
 
 def _last(text: str) -> str:

@@ -1,0 +1,34 @@
+"""The names of the platforms a runner can be for, and which one this machine is."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+from pytest_sme2.errors import TargetError
+
+LINUX_AARCH64 = "linux-aarch64"
+LINUX_X86_64 = "linux-x86_64"
+MACOS_ARM64 = "macos-arm64"
+ANDROID_ARM64 = "android-arm64"
+PLATFORMS = (LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, ANDROID_ARM64)
+
+_MACHINES = {
+    ("linux", "aarch64"): LINUX_AARCH64,
+    ("linux", "arm64"): LINUX_AARCH64,
+    ("linux", "x86_64"): LINUX_X86_64,
+    ("linux", "amd64"): LINUX_X86_64,
+    ("darwin", "arm64"): MACOS_ARM64,
+}
+
+
+def host_platform() -> str:
+    """The platform of this machine."""
+    machine = platform.machine().lower()
+    try:
+        return _MACHINES[(sys.platform, machine)]
+    except KeyError:
+        raise TargetError(
+            f"ExecuTorch programs cannot be run on this machine ({sys.platform}, {machine}). "
+            "Use Linux on aarch64 or x86_64, or macOS on Apple silicon."
+        ) from None

@@ -1,0 +1,99 @@
+#include "arguments.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <limits>
+#include <set>
+
+#include "failure.h"
+
+namespace sme2 {
+
+const char* const kUsage =
+    "usage: sme2_runner --model FILE --sme2 on|off --json FILE|-\n"
+    "                   [--threads N] [--warmup N] [--runs N] [--etdump FILE]\n"
+    "                   [--input FILE]... [--outputs FOLDER] [--seed N] [--method NAME]\n"
+    "\n"
+    "Runs one ExecuTorch program and writes what it measured as JSON.\n"
+    "  --model FILE      the program (.pte)\n"
+    "  --sme2 on|off     whether the libraries may see the CPU's SME and SME2\n"
+    "  --json FILE|-     where the result goes; - is standard output\n"
+    "  --threads N       threads of the pool, 1 unless given\n"
+    "  --warmup N        inferences before the timed ones, 0 unless given\n"
+    "  --runs N          timed inferences, 1 unless given\n"
+    "  --etdump FILE     trace the timed inferences into FILE; untraced unless given\n"
+    "  --input FILE      one input as raw little-endian values, in order, once an input;\n"
+    "                    without any the inputs are random\n"
+    "  --outputs FOLDER  write each output of the last inference as output_N.bin\n"
+    "  --seed N          seed of the random inputs, 0 unless given\n"
+    "  --method NAME     forward unless given\n";
+
+namespace {
+
+uint64_t number(
+    const std::string& option, const std::string& text, uint64_t least, uint64_t most) {
+  const bool digits =
+      !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  errno = 0;
+  const unsigned long long value = digits ? std::strtoull(text.c_str(), nullptr, 10) : 0;
+  if (!digits || errno != 0 || value < least || value > most) {
+    throw Failure(
+        Exit::kUsage,
+        option + " takes a whole number from " + std::to_string(least) + " to " +
+            std::to_string(most) + ", not " + quoted(text));
+  }
+  return value;
+}
+
+}  // namespace
+
+Arguments parse_arguments(int count, char** values) {
+  Arguments arguments;
+  std::set<std::string> seen;
+  for (int index = 1; index < count; index += 2) {
+    const std::string option = values[index];
+    if (index + 1 >= count) {
+      throw Failure(Exit::kUsage, "no value follows " + quoted(option));
+    }
+    const std::string value = values[index + 1];
+    if (!seen.insert(option).second && option != "--input") {
+      throw Failure(Exit::kUsage, option + " was given twice");
+    }
+    if (option == "--model") {
+      arguments.model = value;
+    } else if (option == "--sme2") {
+      if (value != "on" && value != "off") {
+        throw Failure(Exit::kUsage, "--sme2 takes on or off, not " + quoted(value));
+      }
+      arguments.sme2_on = value == "on";
+    } else if (option == "--threads") {
+      arguments.threads = static_cast<int>(number(option, value, 1, 1024));
+    } else if (option == "--warmup") {
+      arguments.warmup = static_cast<int>(number(option, value, 0, 1000000));
+    } else if (option == "--runs") {
+      arguments.runs = static_cast<int>(number(option, value, 1, 1000000));
+    } else if (option == "--etdump") {
+      arguments.etdump = value;
+    } else if (option == "--input") {
+      arguments.inputs.push_back(value);
+    } else if (option == "--outputs") {
+      arguments.outputs = value;
+    } else if (option == "--seed") {
+      arguments.seed = number(option, value, 0, std::numeric_limits<int64_t>::max());
+    } else if (option == "--method") {
+      arguments.method = value;
+    } else if (option == "--json") {
+      arguments.json = value;
+    } else {
+      throw Failure(Exit::kUsage, "unknown option " + quoted(option));
+    }
+  }
+  for (const char* required : {"--model", "--sme2", "--json"}) {
+    if (seen.count(required) == 0) {
+      throw Failure(Exit::kUsage, std::string(required) + " is missing");
+    }
+  }
+  return arguments;
+}
+
+}  // namespace sme2

@@ -1,0 +1,29 @@
+// The command line: every option takes exactly one value, in the argument that follows it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sme2 {
+
+struct Arguments {
+  std::string model;
+  bool sme2_on = true;
+  int threads = 1;
+  int warmup = 0;
+  int runs = 1;
+  std::string etdump;
+  std::vector<std::string> inputs;
+  std::string outputs;
+  uint64_t seed = 0;
+  std::string method = "forward";
+  std::string json;
+};
+
+// Throws Failure(kUsage).
+Arguments parse_arguments(int count, char** values);
+
+extern const char* const kUsage;
+
+}  // namespace sme2

@@ -1,0 +1,103 @@
+#include "machine.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#if defined(__APPLE__)
+#include <mach/mach.h>
+#endif
+
+#include "failure.h"
+
+namespace sme2 {
+namespace {
+
+int64_t read_clock(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1000000000 + now.tv_nsec;
+}
+
+}  // namespace
+
+int64_t wall_ns() {
+  return read_clock(CLOCK_MONOTONIC);
+}
+
+int64_t cpu_ns() {
+  return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+#if defined(__APPLE__)
+
+std::optional<int64_t> peak_rss_bytes() {
+  mach_task_basic_info info{};
+  mach_msg_type_number_t count = MACH_TASK_BASIC_INFO_COUNT;
+  if (task_info(
+          mach_task_self(), MACH_TASK_BASIC_INFO, reinterpret_cast<task_info_t>(&info), &count) !=
+      KERN_SUCCESS) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(info.resident_size_max);
+}
+
+#else
+
+// Not getrusage: its maximum survives exec, so a process started by a large one looks large.
+std::optional<int64_t> peak_rss_bytes() {
+  FILE* file = std::fopen("/proc/self/status", "r");
+  if (file == nullptr) {
+    return std::nullopt;
+  }
+  char line[256];
+  long long kibibytes = -1;
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::sscanf(line, "VmHWM: %lld kB", &kibibytes) == 1) {
+      break;
+    }
+  }
+  std::fclose(file);
+  if (kibibytes < 0) {
+    return std::nullopt;
+  }
+  return kibibytes * 1024;
+}
+
+#endif
+
+const char* platform_name() {
+#if defined(__APPLE__) && defined(__aarch64__)
+  return "macos-arm64";
+#elif defined(__ANDROID__) && defined(__aarch64__)
+  return "android-arm64";
+#elif defined(__linux__) && defined(__aarch64__)
+  return "linux-aarch64";
+#elif defined(__linux__) && defined(__x86_64__)
+  return "linux-x86_64";
+#else
+  return "other";
+#endif
+}
+
+void write_file(const std::string& path, const void* data, size_t size) {
+  const bool standard_output = path == "-";
+  FILE* file = standard_output ? stdout : std::fopen(path.c_str(), "wb");
+  bool written = file != nullptr;
+  if (written) {
+    written = size == 0 || std::fwrite(data, 1, size, file) == size;
+    written = std::fflush(file) == 0 && written;
+  }
+  int error = written ? 0 : errno;
+  if (file != nullptr && !standard_output && std::fclose(file) != 0 && written) {
+    written = false;
+    error = errno;
+  }
+  if (!written) {
+    throw Failure(
+        Exit::kWriteFailed, "cannot write " + quoted(path) + ": " + std::strerror(error));
+  }
+}
+
+}  // namespace sme2

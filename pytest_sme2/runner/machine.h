@@ -1,0 +1,24 @@
+// Clocks, memory and files of the machine the runner is on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace sme2 {
+
+// Monotonic time, and the CPU time of all threads of this process.
+int64_t wall_ns();
+int64_t cpu_ns();
+
+// The most memory this process held so far; empty where the system does not tell.
+std::optional<int64_t> peak_rss_bytes();
+
+// linux-aarch64, linux-x86_64, macos-arm64, android-arm64.
+const char* platform_name();
+
+// Throws Failure(kWriteFailed); "-" is standard output.
+void write_file(const std::string& path, const void* data, size_t size);
+
+}  // namespace sme2

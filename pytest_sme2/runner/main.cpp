@@ -1,0 +1,247 @@
+// sme2_runner: runs one ExecuTorch program with SME2 visible or hidden and reports what happened.
+// See arguments.cpp for its interface, failure.h for its exit codes, docs/runner.md for both.
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include <sys/stat.h>
+
+#include "arguments.h"
+#include "failure.h"
+#include "json.h"
+#include "machine.h"
+#include "messages.h"
+#include "program.h"
+#include "sha256.h"
+#include "sme2_switch.h"
+#include "tracer.h"
+
+#if __has_include(<executorch/extension/threadpool/threadpool.h>)
+#include <executorch/extension/threadpool/threadpool.h>
+#else
+// The wheel exports the pool but does not ship its header.
+namespace executorch::extension::threadpool {
+class ThreadPool {
+ public:
+  size_t get_thread_count() const;
+  bool _unsafe_reset_threadpool(uint32_t count);
+};
+ThreadPool* get_threadpool();
+}  // namespace executorch::extension::threadpool
+#endif
+
+namespace sme2 {
+namespace {
+
+struct Measured {
+  int64_t load_ns = 0;
+  std::optional<int64_t> peak_rss_load_bytes;
+  std::optional<int64_t> peak_rss_bytes;
+  std::vector<int64_t> warmup_wall_ns;
+  std::vector<int64_t> wall_ns;
+  std::vector<int64_t> cpu_ns;
+};
+
+size_t use_threads(int count) {
+  auto* pool = executorch::extension::threadpool::get_threadpool();
+  if (pool == nullptr || !pool->_unsafe_reset_threadpool(static_cast<uint32_t>(count))) {
+    throw Failure(
+        Exit::kExecutionFailed, "cannot make a pool of " + std::to_string(count) + " threads");
+  }
+  return pool->get_thread_count();
+}
+
+void run_all(
+    const Arguments& arguments,
+    Program& program,
+    const std::vector<std::unique_ptr<Input>>& inputs,
+    Tracer* tracer,
+    Measured& measured) {
+  if (tracer != nullptr) {
+    tracer->pause();
+  }
+  for (int i = 0; i < arguments.warmup; ++i) {
+    program.set_inputs(inputs);
+    const int64_t start = wall_ns();
+    program.execute();
+    measured.warmup_wall_ns.push_back(wall_ns() - start);
+  }
+  if (tracer != nullptr) {
+    tracer->resume();
+  }
+  measured.wall_ns.reserve(arguments.runs);
+  measured.cpu_ns.reserve(arguments.runs);
+  for (int i = 0; i < arguments.runs; ++i) {
+    program.set_inputs(inputs);
+    const int64_t cpu_start = cpu_ns();
+    const int64_t wall_start = wall_ns();
+    program.execute();
+    const int64_t wall_end = wall_ns();
+    const int64_t cpu_end = cpu_ns();
+    measured.wall_ns.push_back(wall_end - wall_start);
+    measured.cpu_ns.push_back(cpu_end - cpu_start);
+  }
+}
+
+std::string output_name(size_t index) {
+  return "output_" + std::to_string(index) + ".bin";
+}
+
+void write_outputs(const std::string& folder, const std::vector<Output>& outputs) {
+  if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
+    throw Failure(
+        Exit::kWriteFailed, "cannot make the folder " + quoted(folder) + ": " +
+            std::strerror(errno));
+  }
+  for (size_t index = 0; index < outputs.size(); ++index) {
+    const Output& output = outputs[index];
+    write_file(folder + "/" + output_name(index), output.data.data(), output.data.size());
+  }
+}
+
+void add_optional(Json& json, const char* name, const std::optional<int64_t>& value) {
+  json.key(name);
+  if (value) {
+    json.number(*value);
+  } else {
+    json.null();
+  }
+}
+
+void add_spec(Json& json, const Spec& spec) {
+  json.key("dtype").text(spec.dtype).key("shape").numbers(spec.shape);
+}
+
+std::string describe(
+    const Arguments& arguments,
+    size_t threads,
+    const Measured& measured,
+    const std::vector<std::unique_ptr<Input>>& inputs,
+    const std::vector<Output>& outputs) {
+  Json json;
+  json.open_object();
+  json.key("schema").number(1);
+  json.key("executorch").text(SME2_EXECUTORCH_VERSION);
+  #if defined(__clang__)
+  json.key("compiler").text(__VERSION__);
+#else
+  json.key("compiler").text("GCC " __VERSION__);
+#endif
+  json.key("platform").text(platform_name());
+  const Effective effective = effective_sme2();
+  json.key("sme2").open_object();
+  json.key("requested").text(arguments.sme2_on ? "on" : "off");
+  json.key("effective");
+  if (effective.sme2) {
+    json.boolean(*effective.sme2);
+  } else {
+    json.null();
+  }
+  json.key("source").text(effective.source);
+  json.close_object();
+  json.key("cpu_features").open_list();
+  for (const std::string& feature : cpu_features()) {
+    json.text(feature);
+  }
+  json.close_list();
+  json.key("method").text(arguments.method);
+  json.key("threads").number(static_cast<int64_t>(threads));
+  json.key("traced").boolean(!arguments.etdump.empty());
+  json.key("seed");
+  if (arguments.inputs.empty()) {
+    json.number(static_cast<int64_t>(arguments.seed));
+  } else {
+    json.null();
+  }
+  json.key("load_ns").number(measured.load_ns);
+  json.key("warmup_wall_ns").numbers(measured.warmup_wall_ns);
+  json.key("wall_ns").numbers(measured.wall_ns);
+  json.key("cpu_ns").numbers(measured.cpu_ns);
+  add_optional(json, "peak_rss_load_bytes", measured.peak_rss_load_bytes);
+  add_optional(json, "peak_rss_bytes", measured.peak_rss_bytes);
+  json.key("inputs").open_list();
+  for (const auto& input : inputs) {
+    json.open_object();
+    add_spec(json, input->spec);
+    json.close_object();
+  }
+  json.close_list();
+  json.key("outputs").open_list();
+  for (size_t index = 0; index < outputs.size(); ++index) {
+    const Output& output = outputs[index];
+    json.open_object();
+    add_spec(json, output.spec);
+    json.key("sha256").text(sha256(output.data.data(), output.data.size()));
+    json.key("has_nan").boolean(output.has_nan);
+    json.key("file");
+    if (arguments.outputs.empty()) {
+      json.null();
+    } else {
+      json.text(output_name(index));
+    }
+    json.close_object();
+  }
+  json.close_list();
+  json.close_object();
+  return json.document() + "\n";
+}
+
+void run(const Arguments& arguments) {
+  take_messages(arguments.json != "-");
+  const size_t threads = use_threads(arguments.threads);
+  std::unique_ptr<Tracer> tracer;
+  if (!arguments.etdump.empty()) {
+    tracer = make_tracer();
+  }
+  Measured measured;
+  const int64_t start = wall_ns();
+  Program program(arguments.model, arguments.method, tracer ? tracer->events() : nullptr);
+  measured.load_ns = wall_ns() - start;
+  measured.peak_rss_load_bytes = peak_rss_bytes();
+  const auto inputs = make_inputs(program.meta(), arguments.inputs, arguments.seed);
+  forget_errors();
+  run_all(arguments, program, inputs, tracer.get(), measured);
+  measured.peak_rss_bytes = peak_rss_bytes();
+  const std::vector<Output> outputs = program.copy_outputs();
+  if (tracer) {
+    tracer->write(arguments.etdump);
+  }
+  if (!arguments.outputs.empty()) {
+    write_outputs(arguments.outputs, outputs);
+  }
+  // Last, so that a result that is there is a result that is whole.
+  const std::string document = describe(arguments, threads, measured, inputs, outputs);
+  write_file(arguments.json, document.data(), document.size());
+}
+
+}  // namespace
+}  // namespace sme2
+
+int main(int count, char** values) {
+  using sme2::Exit;
+  if (count == 2 && std::strcmp(values[1], "--help") == 0) {
+    std::fputs(sme2::kUsage, stdout);
+    return 0;
+  }
+  sme2::Exit code = Exit::kOk;
+  std::string message;
+  try {
+    const sme2::Arguments arguments = sme2::parse_arguments(count, values);
+    sme2::apply_switch(arguments.sme2_on, values);
+    sme2::run(arguments);
+  } catch (const sme2::Failure& failure) {
+    code = failure.code;
+    message = failure.what();
+  } catch (const std::bad_alloc&) {
+    code = Exit::kOutOfMemory;
+    message = "out of memory";
+  } catch (const std::exception& error) {
+    code = Exit::kExecutionFailed;
+    message = sme2::one_line(error.what());
+  }
+  if (code != Exit::kOk) {
+    std::fprintf(stderr, "sme2_runner: %s\n", message.c_str());
+  }
+  return static_cast<int>(code);
+}

@@ -1,0 +1,38 @@
+// One loaded method of one program, ready to run; every way it can fail has its own exit code.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <executorch/runtime/core/event_tracer.h>
+#include <executorch/runtime/executor/method.h>
+
+#include "tensors.h"
+
+namespace sme2 {
+
+class Program {
+ public:
+  // Throws Failure. The tracer may be null.
+  Program(
+      const std::string& file,
+      const std::string& method,
+      executorch::runtime::EventTracer* tracer);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  executorch::runtime::MethodMeta meta() const;
+
+  // Inputs must be set before every inference: their memory may be reused during one.
+  void set_inputs(const std::vector<std::unique_ptr<Input>>& inputs);
+  void execute();
+  std::vector<Output> copy_outputs() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace sme2

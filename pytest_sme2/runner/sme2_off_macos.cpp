@@ -1,0 +1,30 @@
+// libsme2_off.dylib: inserted into a runner that is to see no SME2. cpuinfo asks
+// sysctlbyname("hw.optional.arm.FEAT_SME2") and its like; here the answer is 0.
+#include <cstring>
+
+#include <sys/sysctl.h>
+
+namespace {
+
+int answer(const char* name, void* value, size_t* size, void* new_value, size_t new_size) {
+  static const char prefix[] = "hw.optional.arm.";
+  const bool of_sme = name != nullptr && std::strncmp(name, prefix, sizeof prefix - 1) == 0 &&
+      (std::strncmp(name + sizeof prefix - 1, "FEAT_SME", 8) == 0 ||
+       std::strncmp(name + sizeof prefix - 1, "SME_", 4) == 0);
+  const int result = sysctlbyname(name, value, size, new_value, new_size);
+  if (of_sme && result == 0 && value != nullptr && size != nullptr) {
+    std::memset(value, 0, *size);
+  }
+  return result;
+}
+
+struct Interpose {
+  const void* replacement;
+  const void* original;
+};
+
+// dyld calls the replacement wherever another image calls the original, but not from here.
+[[gnu::used, gnu::section("__DATA,__interpose")]] const Interpose interpose = {
+    reinterpret_cast<const void*>(&answer), reinterpret_cast<const void*>(&sysctlbyname)};
+
+}  // namespace

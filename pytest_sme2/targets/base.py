@@ -1,0 +1,193 @@
+"""What a target is, and how a runner's process is run on this machine.
+
+Which flags a runner takes is the runner's business; how a device is reached, each target's own.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pytest_sme2.errors import RunError, TargetError
+from pytest_sme2.processes import Finished, run_process, whitelisted_environment
+from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.runners import ProcessFiles, Runner
+
+RESULT_NAME = "runner.json"
+LOG_NAME = "runner.log"
+ETDUMP_NAME = "run.etdump"
+OUTPUTS_NAME = "outputs"
+
+_SIGNALS: Mapping[int, str] = {
+    signal.SIGSEGV: "it crashed on an invalid memory access (SIGSEGV)",
+    signal.SIGBUS: "it crashed on an invalid memory access (SIGBUS)",
+    signal.SIGABRT: "it gave up (SIGABRT)",
+    signal.SIGKILL: "it was killed (SIGKILL), probably because memory ran out",
+    signal.SIGILL: "it met an instruction this CPU does not have (SIGILL)",
+    signal.SIGFPE: "it crashed in arithmetic (SIGFPE)",
+    signal.SIGTERM: "it was told to end (SIGTERM)",
+}
+
+
+class Target(Protocol):
+    """Something that programs can be run on."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def platform(self) -> str:
+        """Which runners it can run."""
+        ...
+
+    def capabilities(self) -> Capabilities:
+        """What its runs can be trusted for."""
+        ...
+
+    def prepare(self) -> None:
+        """Make it ready to measure; ``restore`` undoes it."""
+        ...
+
+    def put(self, files: Sequence[Path]) -> None:
+        """Bring files to it ahead of time, so that no run pays for it."""
+        ...
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        """One process of the runner. Its files go into ``folder``, which belongs to this run.
+
+        Raises RunError, with the log kept in ``folder``, where the process does not end well.
+        """
+        ...
+
+    def restore(self) -> None:
+        """Leave it as it was found; may be called at any time, more than once."""
+        ...
+
+    def fingerprint(self) -> Fingerprint:
+        """What it is, as far as timings depend on it."""
+        ...
+
+
+def check_request(
+    target: str, platform: str, capabilities: Capabilities, runner: Runner, request: RunRequest
+) -> None:
+    """Refuse what cannot mean anything: another platform's runner, or SME2 on without SME2."""
+    if runner.platform != platform:
+        raise TargetError(
+            f"The runner is for {runner.platform}, but the target {target!r} is {platform}. "
+            f"Provision one for {platform}."
+        )
+    if request.arm is Arm.ON and not capabilities.sme2:
+        raise TargetError(
+            f"The target {target!r} cannot run with SME2 on: {capabilities.reason} "
+            "Run the off arm only, or choose another device."
+        )
+
+
+def run_here(
+    target: str,
+    runner: Runner,
+    request: RunRequest,
+    folder: Path,
+    *,
+    emulated: bool,
+    launcher: Sequence[str] = (),
+    cpus: Sequence[int] = (),
+) -> Run:
+    """Run one process of the runner on this machine, behind ``launcher`` if there is one."""
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    result, log = folder / RESULT_NAME, folder / LOG_NAME
+    etdump = folder / ETDUMP_NAME if runner.traces(request) else None
+    outputs = folder / OUTPUTS_NAME if request.keep_outputs else None
+    # What an earlier run left must not pass for this one's.
+    for stale in (result, folder / ETDUMP_NAME):
+        stale.unlink(missing_ok=True)
+    artifact = request.artifact
+    command = runner.command(
+        request,
+        ProcessFiles(
+            model=str(artifact.pte.absolute()),
+            inputs=tuple(str(path.absolute()) for path in artifact.input_files),
+            result=str(result),
+            etdump=None if etdump is None else str(etdump),
+            outputs=None if outputs is None else str(outputs),
+        ),
+    )
+    finished = run_logged(
+        [*launcher, *command],
+        log,
+        folder=runner.folder,
+        timeout_seconds=request.timeout_seconds,
+        cpus=cpus,
+    )
+    problem = describe_failure(finished, runner, request)
+    if problem is not None:
+        raise RunError(
+            f"{artifact.model} ({artifact.variant}) failed on {target} with SME2 {request.arm}: "
+            f"{problem} Its log is {log}"
+        )
+    return runner.read_result(
+        request,
+        target=target,
+        emulated=emulated,
+        result=result,
+        etdump=etdump,
+        outputs=outputs,
+        log=log,
+    )
+
+
+def run_logged(
+    arguments: Sequence[str],
+    log: Path,
+    *,
+    folder: Path,
+    timeout_seconds: float,
+    cpus: Sequence[int] = (),
+) -> Finished:
+    """Run a program; its command, output and end stand in ``log``, whatever happens."""
+    try:
+        with log.open("wb") as file:
+            file.write(_one_line(arguments) + b"\n")
+            file.flush()
+            finished = run_process(
+                arguments,
+                timeout_seconds=timeout_seconds,
+                environment=whitelisted_environment(),
+                folder=folder,
+                stdout=file,
+                cpus=cpus,
+            )
+            ending = "time limit" if finished.timed_out else f"exit {finished.returncode}"
+            file.write(finished.stderr.encode(errors="replace") + f"[{ending}]\n".encode())
+    except OSError as error:
+        raise RunError(f"The runner could not be started: {error}. Its log is {log}") from error
+    return finished
+
+
+def _one_line(arguments: Sequence[str]) -> bytes:
+    return f"$ {' '.join(map(repr, arguments))}".encode(errors="surrogateescape")
+
+
+def describe_failure(finished: Finished, runner: Runner, request: RunRequest) -> str | None:
+    """One sentence about a process that did not end well; None about one that did."""
+    if finished.timed_out:
+        return (
+            f"it did not finish within {request.timeout_seconds:g} s and was ended; "
+            "allow it more time if the model is that slow."
+        )
+    if finished.returncode == 0:
+        return None
+    last = next((line for line in reversed(finished.stderr.splitlines()) if line.strip()), "")
+    if finished.returncode < 0:
+        number = -finished.returncode
+        text = _SIGNALS.get(number, f"it was ended by signal {number}")
+        return f"{text}." if not last else f"{text}; its last words: {last}"
+    told = runner.explain(finished.returncode, finished.stderr)
+    if told is not None:
+        return f"{told}."
+    said = f"; its last words: {last}" if last else ""
+    return f"it ended with exit code {finished.returncode}{said}"

@@ -1,0 +1,80 @@
+"""SME2 on a machine without it: a Linux process in QEMU's user mode.
+
+The instructions are real, so operators, kernels and outputs are exact; times mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_sme2.emulator import CPUS, Qemu
+from pytest_sme2.errors import UsageError
+from pytest_sme2.platforms import LINUX_AARCH64
+from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.runners import Runner
+from pytest_sme2.targets.base import check_request, run_here
+from pytest_sme2.targets.local import check_cpus
+
+SWITCHES = ("cpu", "runner")
+
+
+class EmulatedTarget:
+    """An emulated CPU with SME2, and one without.
+
+    ``switch`` says what turns SME2 off: ``cpu``, the emulated CPU has none; ``runner``, the CPU
+    keeps it and the runner alone hides it, as it must on hardware.
+    """
+
+    name = "emulated"
+    platform = LINUX_AARCH64
+
+    def __init__(
+        self, qemu: Qemu, *, switch: str = "cpu", options: Sequence[str] = ()
+    ) -> None:
+        """``options`` are further ones of QEMU, such as those that log what it executes."""
+        if switch not in SWITCHES:
+            raise UsageError(
+                f"{switch!r} does not switch SME2. Choose one of: {', '.join(SWITCHES)}."
+            )
+        self.qemu = qemu
+        self._switch = switch
+        self._options = tuple(options)
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            timing=False,
+            sme2=True,
+            reason="the CPU is emulated, so its times say nothing about hardware.",
+        )
+
+    def prepare(self) -> None:
+        """An emulator has no settings to change."""
+
+    def put(self, files: Sequence[Path]) -> None:
+        """The files are already here."""
+
+    def restore(self) -> None:
+        """Nothing was changed."""
+
+    def launcher(self, arm: Arm) -> tuple[str, ...]:
+        """What stands before the runner's own command."""
+        cpu = CPUS[arm] if self._switch == "cpu" else CPUS[Arm.ON]
+        return (str(self.qemu.path.absolute()), "-cpu", cpu, *self._options)
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        check_request(self.name, self.platform, self.capabilities(), runner, request)
+        check_cpus(request.cpus)
+        return run_here(
+            self.name,
+            runner,
+            request,
+            folder,
+            emulated=True,
+            launcher=self.launcher(request.arm),
+            cpus=request.cpus,
+        )
+
+    def fingerprint(self) -> Fingerprint:
+        facts = {"cpu": CPUS[Arm.ON], "qemu": self.qemu.version}
+        return Fingerprint(target=self.name, facts=tuple(sorted(facts.items())))

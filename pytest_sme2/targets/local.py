@@ -1,0 +1,130 @@
+"""This machine as a target: a Mac, or Linux on aarch64 or x86_64."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.processes import run_process
+from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.runners import Runner
+from pytest_sme2.targets.base import check_request, run_here
+
+_AT_HWCAP2 = 26
+_HWCAP2_SME2 = 1 << 37
+
+
+class LocalTarget:
+    """The machine this runs on; its SME2 is what the CPU itself says."""
+
+    def __init__(self, *, note: str = "") -> None:
+        """``note`` is added to the reason where there is no SME2, such as why not to emulate it."""
+        self._platform = host_platform()
+        self._sme2 = cpu_has_sme2(self._platform)
+        self._note = note
+
+    @property
+    def name(self) -> str:
+        return "mac" if self._platform == MACOS_ARM64 else "linux"
+
+    @property
+    def platform(self) -> str:
+        return self._platform
+
+    def capabilities(self) -> Capabilities:
+        if self._sme2:
+            return Capabilities(timing=True, sme2=True)
+        reason = f"this machine's CPU ({platform.machine()}) has no SME2."
+        return Capabilities(timing=True, sme2=False, reason=f"{reason} {self._note}".strip())
+
+    def prepare(self) -> None:
+        """Nothing on this machine is changed for a measurement."""
+
+    def put(self, files: Sequence[Path]) -> None:
+        """The files are already here."""
+
+    def restore(self) -> None:
+        """Nothing was changed."""
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        check_request(self.name, self.platform, self.capabilities(), runner, request)
+        check_cpus(request.cpus)
+        return run_here(
+            self.name, runner, request, folder, emulated=False, cpus=request.cpus
+        )
+
+    def fingerprint(self) -> Fingerprint:
+        facts = _mac_facts() if self._platform == MACOS_ARM64 else _linux_facts()
+        facts["platform"] = self._platform
+        facts["sme2"] = "yes" if self._sme2 else "no"
+        return Fingerprint(target=self.name, facts=tuple(sorted(facts.items())))
+
+
+def cpu_has_sme2(platform_name: str) -> bool:
+    """Whether the CPU of this machine has SME2, as the system tells."""
+    if platform_name == LINUX_AARCH64:
+        return _hwcap2(Path("/proc/self/auxv").read_bytes()) & _HWCAP2_SME2 != 0
+    if platform_name == MACOS_ARM64:
+        return _sysctl("hw.optional.arm.FEAT_SME2") == "1"
+    return False
+
+
+def _hwcap2(auxiliary_vector: bytes) -> int:
+    """The CPU features of an auxiliary vector: pairs of 64-bit numbers, a kind and a value."""
+    whole = len(auxiliary_vector) // 16 * 16
+    return dict(struct.iter_unpack("=QQ", auxiliary_vector[:whole])).get(_AT_HWCAP2, 0)
+
+
+def check_cpus(cpus: Sequence[int]) -> None:
+    """Refuse to pin to cores that are not there, or on a system that cannot pin."""
+    if not cpus:
+        return
+    if not hasattr(os, "sched_getaffinity"):
+        raise TargetError("This system cannot pin a process to cores. Leave the choice to it.")
+    available = os.sched_getaffinity(0)
+    missing = sorted(set(cpus) - available)
+    if missing:
+        raise TargetError(
+            f"This process may not use core {missing[0]}. "
+            f"Choose from: {', '.join(map(str, sorted(available)))}."
+        )
+
+
+def _linux_facts() -> dict[str, str]:
+    return {
+        "cores": str(os.cpu_count()),
+        "cpu": cpu_name(Path("/proc/cpuinfo").read_text(errors="replace")),
+        "os": "Linux",
+    }
+
+
+def cpu_name(cpuinfo: str) -> str:
+    """What ``/proc/cpuinfo`` says the cores are: model names, else Arm implementers and parts."""
+    names = re.findall(r"^model name\s*:\s*(.+?)\s*$", cpuinfo, re.MULTILINE)
+    if not names:
+        implementers = re.findall(r"^CPU implementer\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
+        parts = re.findall(r"^CPU part\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
+        names = [f"{implementer}:{part}" for implementer, part in zip(implementers, parts)]
+    counts = sorted(Counter(names).items())
+    return ", ".join(f"{count}x {name}" for name, count in counts) or "unknown"
+
+
+def _mac_facts() -> dict[str, str]:
+    return {
+        "cores": str(os.cpu_count()),
+        "cpu": _sysctl("machdep.cpu.brand_string"),
+        "model": _sysctl("hw.model"),
+        "os": f"macOS {platform.mac_ver()[0].partition('.')[0]}",
+    }
+
+
+def _sysctl(name: str) -> str:
+    finished = run_process(["/usr/sbin/sysctl", "-n", name], timeout_seconds=30)
+    return finished.stdout.strip() if finished.returncode == 0 else "unknown"

@@ -1,0 +1,200 @@
+"""Finding CMake, Ninja and a compiler, and building ``sme2_runner`` with them.
+
+Where the SDK comes from and where the result is kept is not decided here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from pytest_sme2.errors import BuildError
+from pytest_sme2.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.processes import Finished, run_process, whitelisted_environment
+
+RUNNER_SOURCES = Path(__file__).parent / "runner"
+CROSS_PREFIX = "aarch64-linux-gnu-"
+# Older ones write $ORIGIN wrongly into the binary's search path.
+LEAST_CMAKE = Version("3.28")
+
+_BUILD_SECONDS = 600.0
+_LAST_LINES = 15
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler and what it builds for."""
+
+    cxx: str
+    c: str
+    version: str
+    """The first line of its ``--version``."""
+    cross: bool
+
+
+def find_cmake() -> str:
+    """A CMake that is new enough: the Python package's, else the one on PATH."""
+    candidates = _from_package("cmake", "CMAKE_BIN_DIR", "cmake"), shutil.which("cmake")
+    seen = []
+    for candidate in candidates:
+        if candidate is None:
+            continue
+        version = _cmake_version(candidate)
+        if version is not None and version >= LEAST_CMAKE:
+            return candidate
+        seen.append(f"{candidate} is {version or 'unknown'}")
+    raise BuildError(
+        f"Building the runner needs CMake {LEAST_CMAKE} or newer; "
+        f"{'; '.join(seen) or 'none was found'}. Install it with: pip install 'cmake>={LEAST_CMAKE}'"
+    )
+
+
+def find_ninja() -> str:
+    found = _from_package("ninja", "BIN_DIR", "ninja") or shutil.which("ninja")
+    if found is None:
+        raise BuildError(
+            "Building the runner needs Ninja, which was not found. "
+            "Install it with: pip install ninja"
+        )
+    return found
+
+
+def _from_package(package: str, attribute: str, program: str) -> str | None:
+    try:
+        module = importlib.import_module(package)
+    except ImportError:
+        return None
+    # A folder of that name in the working directory imports too, but knows no such folder.
+    path = Path(getattr(module, attribute, None) or "") / program
+    return str(path) if path.is_absolute() and path.is_file() else None
+
+
+def _cmake_version(program: str) -> Version | None:
+    match = re.search(r"cmake version (\d+(?:\.\d+)+)", _first_answer([program, "--version"]))
+    return Version(match[1]) if match else None
+
+
+def _first_answer(arguments: Sequence[str]) -> str:
+    try:
+        finished = run_process(arguments, timeout_seconds=30)
+    except OSError:
+        return ""
+    return finished.stdout if finished.returncode == 0 else ""
+
+
+def find_compiler(platform: str) -> Compiler:
+    """The compiler that builds for ``platform`` here, or an error that says what to install."""
+    host = host_platform()
+    if platform == host:
+        cxx, c, remedy = _native_compiler(host)
+        cross = False
+    elif platform == LINUX_AARCH64 and host.startswith("linux-"):
+        cxx, c = shutil.which(f"{CROSS_PREFIX}g++"), shutil.which(f"{CROSS_PREFIX}gcc")
+        remedy = "apt-get install g++-aarch64-linux-gnu"
+        cross = True
+    else:
+        raise BuildError(
+            f"A runner for {platform} cannot be built from a wheel on this machine ({host})."
+        )
+    version = _first_answer([cxx, "--version"]).partition("\n")[0] if cxx else ""
+    if not cxx or not c or not version:
+        raise BuildError(
+            f"Building the runner for {platform} needs a C++17 compiler, and none that works "
+            f"was found. Install one, for example with: {remedy}"
+        )
+    return Compiler(cxx=cxx, c=c, version=version, cross=cross)
+
+
+def _native_compiler(host: str) -> tuple[str | None, str | None, str]:
+    chosen = os.environ.get("CXX"), os.environ.get("CC")
+    remedy = "xcode-select --install" if host == MACOS_ARM64 else "apt-get install g++"
+    for cxx, c in (chosen, ("c++", "cc"), ("g++", "gcc"), ("clang++", "clang")):
+        if cxx and c and shutil.which(cxx) and shutil.which(c):
+            return shutil.which(cxx), shutil.which(c), remedy
+    return None, None, remedy
+
+
+def build_runner(
+    prefix: Path,
+    build: Path,
+    *,
+    log: Path,
+    compiler: Compiler | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Path:
+    """Build ``sme2_runner`` against an ExecuTorch prefix; the folder that holds it.
+
+    ``prefix`` is a wheel's package folder or a source tree's install prefix. ``options`` are
+    further CMake variables, such as a toolchain file for another platform. All that the tools say
+    goes to ``log``.
+    """
+    variables = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_PREFIX_PATH": str(prefix),
+        "CMAKE_MAKE_PROGRAM": find_ninja(),
+    }
+    if compiler is not None:
+        variables |= {"CMAKE_C_COMPILER": compiler.c, "CMAKE_CXX_COMPILER": compiler.cxx}
+        if compiler.cross:
+            variables |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64"}
+    variables |= options or {}
+    cmake = find_cmake()
+    definitions = [f"-D{name}={value}" for name, value in variables.items()]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("")
+    _step(
+        [cmake, "-G", "Ninja", "-S", str(RUNNER_SOURCES), "-B", str(build), *definitions],
+        "configured",
+        log,
+    )
+    _step([cmake, "--build", str(build)], "compiled", log)
+    return build
+
+
+def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
+    environment = whitelisted_environment(("SDKROOT", "DEVELOPER_DIR"))
+    try:
+        finished = run_process(
+            arguments, timeout_seconds=_BUILD_SECONDS, environment=environment
+        )
+    except OSError as error:
+        raise BuildError(f"The runner could not be {verb}: {error}.") from error
+    said = finished.stdout + finished.stderr
+    with log.open("a", encoding="utf-8", errors="replace") as file:
+        file.write(f"$ {' '.join(arguments)}\n{said}\n")
+    if finished.timed_out:
+        raise BuildError(
+            f"The runner could not be {verb} within {_BUILD_SECONDS:.0f} s. Full log: {log}"
+        )
+    if finished.returncode != 0:
+        lines = [line for line in said.splitlines() if line.strip()][-_LAST_LINES:]
+        raise BuildError(
+            f"The runner could not be {verb}; the last lines were:\n"
+            + "\n".join(f"  {line}" for line in lines)
+            + f"\nFull log: {log}"
+        )
+    return finished
+
+
+def library_file(compiler: Compiler, name: str) -> Path:
+    """Where the compiler would find a system library of its platform."""
+    answer = _first_answer([compiler.cxx, f"-print-file-name={name}"]).strip()
+    for candidate in (Path(answer), Path("/lib") / name, Path("/lib64") / name):
+        # Without a find the compiler repeats the bare name. A cross compiler must not take the
+        # host's libraries for its own.
+        if candidate.is_absolute() and candidate.is_file():
+            if compiler.cross and candidate.parent in (Path("/lib"), Path("/lib64")):
+                continue
+            return candidate.resolve()
+    raise BuildError(
+        f"The library {name} that the runner needs was not found by {compiler.cxx}. "
+        "Install the compiler with its C and C++ libraries, for example with: "
+        f"apt-get install {'g++-aarch64-linux-gnu' if compiler.cross else 'g++'}"
+    )
