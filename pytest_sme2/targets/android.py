@@ -324,8 +324,7 @@ class AndroidTarget:
     def _failed(self, request: RunRequest) -> str:
         artifact = request.artifact
         return (
-            f"{artifact.model} ({artifact.variant}) failed on {self.serial} "
-            f"with SME2 {request.arm}"
+            f"{artifact.model} ({artifact.variant}) failed on {self.serial} with SME2 {request.arm}"
         )
 
     def _explain(self, runner: Runner, request: RunRequest, code: int, said: str) -> str:

@@ -65,9 +65,7 @@ def _read_64(data: bytes, machine: int) -> Elf:
     if not tables:
         return Elf(machine, interpreter, ())
     strings = _file_offset(segments, tables[0])
-    needed = tuple(
-        _string(data, strings + value) for tag, value in entries if tag == _DT_NEEDED
-    )
+    needed = tuple(_string(data, strings + value) for tag, value in entries if tag == _DT_NEEDED)
     return Elf(machine, interpreter, needed)
 
 

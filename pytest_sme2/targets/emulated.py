@@ -29,9 +29,7 @@ class EmulatedTarget:
     name = "emulated"
     platform = LINUX_AARCH64
 
-    def __init__(
-        self, qemu: Qemu, *, switch: str = "cpu", options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, qemu: Qemu, *, switch: str = "cpu", options: Sequence[str] = ()) -> None:
         """``options`` are further ones of QEMU, such as those that log what it executes."""
         if switch not in SWITCHES:
             raise UsageError(

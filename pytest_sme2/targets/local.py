@@ -56,9 +56,7 @@ class LocalTarget:
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         check_request(self.name, self.platform, self.capabilities(), runner, request)
         check_cpus(request.cpus)
-        return run_here(
-            self.name, runner, request, folder, emulated=False, cpus=request.cpus
-        )
+        return run_here(self.name, runner, request, folder, emulated=False, cpus=request.cpus)
 
     def fingerprint(self) -> Fingerprint:
         facts = _mac_facts() if self._platform == MACOS_ARM64 else _linux_facts()

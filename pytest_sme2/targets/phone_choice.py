@@ -120,8 +120,7 @@ def _unusable(server: AdbServer, serial: str, state: str | None, said: str) -> T
             )
         names = "; ".join(map(str, list_attached(server))) or "none"
         return ConnectionLostError(
-            f"No device has the serial {serial!r}. Attached: {names}. "
-            "Check the cable and --serial."
+            f"No device has the serial {serial!r}. Attached: {names}. Check the cable and --serial."
         )
     key = "no permissions" if state.startswith("no permissions") else state
     advice = _ADVICE.get(key, "Restart the phone and plug it in again.")

@@ -117,9 +117,7 @@ def pick_cores(choice: str | Sequence[int], frequencies: dict[int, int]) -> tupl
 class PhonePower:
     """The settings, heat and cores of one phone."""
 
-    def __init__(
-        self, device: AdbDevice, *, progress: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, device: AdbDevice, *, progress: Callable[[str], None] | None = None) -> None:
         self.device = device
         self.progress = progress
         self.fixed_performance = False
@@ -187,9 +185,7 @@ class PhonePower:
         self.device.check(f"mv {NOTE}.new {NOTE}")
 
     def _check_applied(self, mode: str) -> None:
-        wanted = {
-            command[3]: command[4] for command in POWER_COMMANDS[mode] if command[:3] == _SET
-        }
+        wanted = {command[3]: command[4] for command in POWER_COMMANDS[mode] if command[:3] == _SET}
         if _STAY_ON in POWER_COMMANDS[mode]:
             # svc writes this one last, and which bits it sets differs between Android versions.
             del wanted["stay_on_while_plugged_in"]
@@ -247,7 +243,9 @@ class PhonePower:
         )
         battery, power, governors = (*done.text.split("==\n"), "", "", "")[:3]
         fields = dict(re.findall(r"^\s*([\w ]+): (\S+)\s*$", battery, re.MULTILINE))
-        plugs = [name for name in ("AC", "USB", "Wireless") if fields.get(f"{name} powered") == "true"]
+        plugs = [
+            name for name in ("AC", "USB", "Wireless") if fields.get(f"{name} powered") == "true"
+        ]
         facts = {
             "battery_percent": fields.get("level", ""),
             "charging": ", ".join(plugs) or "no",

@@ -31,9 +31,7 @@ _BIG_BYTES = 8 << 20
 class PhoneStorage:
     """Puts files on one phone and takes them away again."""
 
-    def __init__(
-        self, device: AdbDevice, *, progress: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, device: AdbDevice, *, progress: Callable[[str], None] | None = None) -> None:
         self.device = device
         self.progress = progress
         self.pushed_bytes = 0
