@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -19,6 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -149,6 +151,7 @@ class Supervisor:
                 stderr=log,
                 start_new_session=True,
             )
+        _wait_for_listener(phone.port, self.devices[name])
         return {"serial": f"127.0.0.1:{phone.port}"}
 
     def kill_adbd(self, descriptors: list[int], name: str) -> dict[str, Any]:
@@ -207,6 +210,20 @@ class Supervisor:
         "signal": signal,
         "log": log,
     }
+
+
+def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
+    # Looked up, not connected to: adbd would take that for a host.
+    deadline = time.monotonic() + 10
+    while True:
+        rows = "".join(
+            Path(table).read_text(encoding="ascii") for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        )
+        if re.search(rf":{port:04X} \S+:0000 0A ", rows):
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise OSError(f"adbd does not listen on port {port}")
+        time.sleep(0.01)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> dict[str, Any]:

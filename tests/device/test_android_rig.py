@@ -11,32 +11,32 @@ import sys
 import time
 from pathlib import Path
 
-import adbutils
 import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.targets.adb import AdbDevice, AdbServer, ShellResult
 
 
-def shell(lab: FakeLab, phone: FakePhone, command: str) -> adbutils.ShellReturn:
-    client = adbutils.AdbClient(lab.host, lab.port)
-    client.connect(phone.serial, timeout=10)
-    return client.device(serial=phone.serial).shell2(command, v2=True, timeout=10)
+def shell(lab: FakeLab, phone: FakePhone, command: str) -> ShellResult:
+    server = AdbServer(lab.host, lab.port)
+    server.connect(phone.serial)
+    return AdbDevice(server, phone.serial).shell(command, timeout=10)
 
 
 def test_a_shell_gives_output_errors_and_exit_code_apart(lab: FakeLab, phone: FakePhone) -> None:
     done = shell(lab, phone, "echo out; echo err >&2; exit 3")
-    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 3)
+    assert done == ShellResult(3, b"out\n", b"err\n")
 
 
 def test_settings_stick_to_one_phone(lab: FakeLab, phone: FakePhone) -> None:
     other = lab.add()
     before = other.setting("low_power")
-    assert shell(lab, phone, "settings get global low_power").stdout == f"{before}\n"
+    assert shell(lab, phone, "settings get global low_power").text == f"{before}\n"
     shell(lab, phone, "settings put global low_power 0")
     assert phone.setting("low_power") == "0"
     assert other.setting("low_power") == before == "1"
-    assert shell(lab, phone, "settings get global no_such_thing").stdout == "null\n"
+    assert shell(lab, phone, "settings get global no_such_thing").text == "null\n"
 
 
 def test_stayon_writes_the_same_setting_as_on_android(lab: FakeLab, phone: FakePhone) -> None:
@@ -45,11 +45,11 @@ def test_stayon_writes_the_same_setting_as_on_android(lab: FakeLab, phone: FakeP
 
 
 def test_the_phone_has_no_c_library(lab: FakeLab, phone: FakePhone) -> None:
-    assert shell(lab, phone, "ls /lib /lib64 /usr").returncode != 0
+    assert shell(lab, phone, "ls /lib /lib64 /usr").code != 0
 
 
 def test_the_devices_network_is_loopback_alone(lab: FakeLab, phone: FakePhone) -> None:
-    addresses = shell(lab, phone, "ip -o link").stdout
+    addresses = shell(lab, phone, "ip -o link").text
     assert [line.split(":")[1].strip() for line in addresses.splitlines()] == ["lo"]
     with socket.socket() as outside, pytest.raises(ConnectionRefusedError):
         outside.connect(("127.0.0.1", phone.phone.port))
@@ -82,9 +82,8 @@ def test_adbd_killed_and_started_again_is_the_same_phone(lab: FakeLab, phone: Fa
     shell(lab, phone, "settings put global low_power 7")
     phone.kill_adbd()
     phone.start_adbd()
-    client = adbutils.AdbClient(lab.host, lab.port)
-    client.disconnect(phone.serial)
-    assert shell(lab, phone, "settings get global low_power").stdout == "7\n"
+    AdbServer(lab.host, lab.port).disconnect(phone.serial)
+    assert shell(lab, phone, "settings get global low_power").text == "7\n"
 
 
 def test_the_server_comes_back_on_the_same_port(lab: FakeLab) -> None:
@@ -94,7 +93,7 @@ def test_the_server_comes_back_on_the_same_port(lab: FakeLab) -> None:
         client.connect((lab.host, port))
     lab.start_server()
     assert lab.port == port
-    assert adbutils.AdbClient(lab.host, port).server_version() >= 41
+    assert int(AdbServer(lab.host, port).ask("host:version"), 16) >= 41
 
 
 def test_nothing_is_left_when_the_test_is_killed(tmp_path: Path) -> None:
