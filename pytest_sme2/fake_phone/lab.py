@@ -160,6 +160,11 @@ class FakeLab:
         self.phones.append(device)
         return device
 
+    def add_stubborn(self, port: int = 15599) -> str:
+        """The serial of a phone that never allows debugging."""
+        self.ask("add stubborn", port=port)
+        return f"127.0.0.1:{port}"
+
     def start_server(self) -> None:
         """Start the adb server; a second start takes the same port as the first."""
         with socket.socket() as listener:

@@ -20,6 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,12 @@ class Supervisor:
         self.phones[made.name] = made
         return self.start_adbd(descriptors, made.name)
 
+    def add_stubborn(self, descriptors: list[int], port: int) -> dict[str, Any]:
+        """Not an adbd: it asks every host to prove itself and never believes it."""
+        listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=_never_authorize, args=(listener,), daemon=True).start()
+        return {}
+
     def start_adbd(self, descriptors: list[int], name: str) -> dict[str, Any]:
         phone = self.phones[name]
         root = self.folder / name
@@ -201,6 +208,7 @@ class Supervisor:
         "start server": start_server,
         "kill server": kill_server,
         "add phone": add_phone,
+        "add stubborn": add_stubborn,
         "start adbd": start_adbd,
         "kill adbd": kill_adbd,
         "read": read,
@@ -210,6 +218,32 @@ class Supervisor:
         "signal": signal,
         "log": log,
     }
+
+
+def _never_authorize(listener: socket.socket) -> None:
+    token = b"pytest-sme2 token..."
+    magic = int.from_bytes(b"AUTH", "little")
+    header = struct.pack(
+        "<6I", magic, 1, 0, len(token), sum(token) & 0xFFFFFFFF, magic ^ 0xFFFFFFFF
+    )
+    signature, public_key = 2, 3
+    while True:
+        host, _ = listener.accept()
+        with contextlib.suppress(OSError, struct.error), host:
+            kind = signature
+            # Every signature is wrong; the key that follows them waits for a tap that never comes.
+            while True:
+                if kind != public_key:
+                    host.sendall(header + token)
+                _, kind, _, length, _, _ = struct.unpack("<6I", _exactly(host, 24))
+                _exactly(host, length)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (chunk := connection.recv(size - len(data))):
+        data += chunk
+    return data
 
 
 def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
