@@ -153,12 +153,17 @@ class Capabilities:
 class Columns:
     """The profiling events of an ETDump as columns: row i of every array is the same event.
 
-    Rows stand in file order. ``names[name[i]]`` is the event's name. Times are in nanoseconds
-    as the runtime's clock gave them, so only differences mean anything.
+    Rows stand in file order. The runtime writes an event when it ends, so an event stands before
+    the one that encloses it. Times are nanoseconds of the runtime's clock, so only differences
+    mean anything; ``end - start`` is the duration and never negative. XNNPACK's events are in the
+    same unit, with starts that add up durations of whole microseconds: they may reach past the
+    end of the DELEGATE_CALL they belong to, so ask ``parent`` and not the times.
     """
 
     names: tuple[str, ...]
+    """The distinct names; ``names[name[i]]`` is row i's."""
     name: NDArray[np.int32]
+    """A delegated event goes by its delegate's identifier, as in ExecuTorch's Inspector."""
     block: NDArray[np.int32]
     """Index of the RunData the event stands in."""
     run: NDArray[np.int32]
@@ -166,17 +171,21 @@ class Columns:
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
     instruction: NDArray[np.int32]
+    """Which instruction of the chain; tells one operator's events from another's."""
     chain: NDArray[np.int32]
+    """-1 for the events of the method as a whole, whose instruction means nothing."""
     delegate_id: NDArray[np.int32]
     """The delegate's integer identifier, -1 where it has none."""
     delegate_name: NDArray[np.int32]
     """Index into ``names`` of the delegate's string identifier, -1 where it has none."""
     depth: NDArray[np.int32]
-    """How many events of the same block enclose this one in time (0: outermost)."""
+    """How many events of the same block enclose this one (0: outermost)."""
     parent: NDArray[np.int64]
-    """Row of the innermost enclosing event, -1 for an outermost one."""
+    """Row of the innermost enclosing event, -1 for an outermost one. See ``nesting``."""
     block_names: tuple[str, ...]
+    """Per block: ``Default`` for load and init, ``Execute`` for an inference."""
     runs: int
+    """How many inferences there are."""
     allocation_block: NDArray[np.int32]
     allocation_allocator: NDArray[np.int32]
     allocation_bytes: NDArray[np.uint64]
