@@ -45,6 +45,7 @@ _RESULT_MARK = "==pytest-sme2-result=="
 _LONGEST_LOG = 1 << 20
 # What the phone's own limit comes after ours: it is there for a cable that was pulled.
 _PHONE_GRACE_SECONDS = 30
+_RESTORE_ATTEMPTS = 3
 _PROPERTIES = (
     "ro.product.manufacturer",
     "ro.product.model",
@@ -76,13 +77,15 @@ class AndroidTarget:
         xnnpack_log: bool = False,
         cool_celsius: float = 45.0,
         cool_seconds: float = 300.0,
+        patience_seconds: float = 15.0,
         lease: Lease | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         """``launcher`` goes before the runner's command on the phone, per arm.
 
         Only fake phones have one (an emulator). ``emulated`` says that times are never latency;
-        left out, it is so where there is a launcher. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
+        left out, it is so where there is a launcher. ``patience_seconds`` is how long a phone may
+        take to be there again after its connection was lost. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
         """
         self.device = device
         self.power_mode = power_mode
@@ -93,6 +96,7 @@ class AndroidTarget:
         self.xnnpack_log = xnnpack_log
         self.cool_celsius = cool_celsius
         self.cool_seconds = cool_seconds
+        self.patience_seconds = patience_seconds
         self.lease = lease
         self.progress = progress
         self.storage = PhoneStorage(device, progress=progress)
@@ -116,17 +120,21 @@ class AndroidTarget:
 
     def prepare(self) -> None:
         """Connect, clear up after a run that broke off, and set the phone up for measuring."""
-        make_ready(self.device.server, self.serial)
+        make_ready(self.device.server, self.serial, seconds=self.patience_seconds)
         self._read_facts()
         if self.power.restore() and self.progress is not None:
             self.progress(f"{self.serial}: put back settings that a broken-off run had changed")
         self.storage.tidy()
         # From here on the settings differ: however this process ends, they are put back.
         atexit.register(self._restore_quietly)
-        self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
-        if self.cpus:
-            self.cores = pick_cores(self.cpus, self.power.frequencies())
-        self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
+        try:
+            self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
+            if self.cpus:
+                self.cores = pick_cores(self.cpus, self.power.frequencies())
+            self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
+        except BaseException:
+            self._restore_quietly()
+            raise
 
     def recover(self) -> None:
         """After a lost connection: find the phone again and set it up again."""
@@ -378,16 +386,23 @@ class AndroidTarget:
     def restore(self) -> None:
         """Put the phone back as it was found, and let go of it."""
         try:
-            make_ready(self.device.server, self.serial)
-            self.power.restore()
-            self.storage.tidy()
+            for _ in range(_RESTORE_ATTEMPTS - 1):
+                with contextlib.suppress(ConnectionLostError):
+                    return self._restore()
+            self._restore()
         finally:
-            atexit.unregister(self._restore_quietly)
             if self.lease is not None:
                 self.lease.release()
 
+    def _restore(self) -> None:
+        self.device.server.ensure_running()
+        make_ready(self.device.server, self.serial, seconds=self.patience_seconds)
+        self.power.restore()
+        self.storage.tidy()
+        atexit.unregister(self._restore_quietly)
+
     def _restore_quietly(self) -> None:
-        # The process is ending: an error has nowhere to go, and the note is still on the phone.
+        # Nobody can be told of an error here, and the note is still on the phone.
         with contextlib.suppress(TargetError):
             self.power.restore()
 

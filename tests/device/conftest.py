@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import program_files
 
 from pytest_sme2.emulator import find_qemu
 from pytest_sme2.errors import TargetError
@@ -19,16 +17,8 @@ from pytest_sme2.runners import Sme2Runner, wheel_runner
 from pytest_sme2.settings import cache_folder
 from pytest_sme2.targets.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.android import AndroidTarget
-
-MakeTarget = Callable[..., AndroidTarget]
-
-
-def start_lab(**options: Any) -> FakeLab:
-    try:
-        return FakeLab(**options)
-    except TargetError as error:
-        pytest.skip(f"no fake phone here: {error}")
-
+from tests.device.phones import MakeTarget, make_artifact, start_lab
+from tests.programs import program_files
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[FakeLab]:
@@ -106,15 +96,3 @@ def artifact(tmp_path: Path) -> Artifact:
 @pytest.fixture(scope="session")
 def toy() -> Artifact:
     return make_artifact(program_files(cache_folder())["toy_fp32"])
-
-
-def make_artifact(path: Path, model: str = "toy") -> Artifact:
-    return Artifact(
-        model=model,
-        variant="fp32",
-        folder=path.parent,
-        pte=path,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        inputs=(),
-        outputs=(),
-    )

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import start_lab
 
 from pytest_sme2.errors import ConnectionLostError, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.targets.adb import INSTALL_ADB, AdbServer
 from pytest_sme2.targets.phone_choice import choose_serials, list_attached, make_ready
+from tests.device.phones import start_lab
 
 
 @pytest.fixture
