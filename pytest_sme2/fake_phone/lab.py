@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,15 @@ class FakePhone:
 
     def files(self, path: str = "data/local/tmp") -> list[str]:
         return list(self.lab.ask("files", name=self.phone.name, path=path)["files"])
+
+    def fill(self, path: str) -> None:
+        """Fill the phone's storage with one file. Only for phones whose storage has a limit."""
+        if self.phone.storage_bytes is None:
+            raise TargetError("This fake phone's storage has no limit. Give it storage_bytes.")
+        self.lab.ask("fill", name=self.phone.name, path=path)
+
+    def remove(self, path: str) -> None:
+        self.lab.ask("remove", name=self.phone.name, path=path)
 
     def setting(self, name: str) -> str | None:
         """A global setting as the phone has it now; None where it has none."""
@@ -110,6 +120,7 @@ class FakeLab:
         self.phones: list[FakePhone] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
         self._control.settimeout(60)
         # One empty folder serves all labs as mount point: each sees only its own mount on it.
         folder = (cache or cache_folder()) / "fake-phone" / "mount"
@@ -182,11 +193,13 @@ class FakeLab:
 
     def ask(self, verb: str, *, descriptors: list[int] | None = None, **rest: Any) -> Any:
         message = json.dumps({"do": verb, **rest}).encode()
-        try:
-            socket.send_fds(self._control, [message], descriptors or [])
-        except OSError as error:
-            raise TargetError(f"The fake phone's sandbox is gone: {error}.") from error
-        return self._receive()
+        # A test may well strike from another thread than it measures in.
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [message], descriptors or [])
+            except OSError as error:
+                raise TargetError(f"The fake phone's sandbox is gone: {error}.") from error
+            return self._receive()
 
     def _receive(self) -> Any:
         try:

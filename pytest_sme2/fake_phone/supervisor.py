@@ -182,6 +182,19 @@ class Supervisor:
         found = sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))
         return {"files": found}
 
+    def fill(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+        """Write a file until the phone's storage is full."""
+        size = 0
+        with (self.folder / name / path).open("wb", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                while True:
+                    size += file.write(bytes(1 << 20))
+        return {"size": size}
+
+    def remove(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+        (self.folder / name / path).unlink(missing_ok=True)
+        return {}
+
     def processes(self, descriptors: list[int], name: str) -> dict[str, Any]:
         """Command lines of what runs in the phone's root, adbd itself left out."""
         root = self.folder / name
@@ -214,6 +227,8 @@ class Supervisor:
         "read": read,
         "write": write,
         "files": files,
+        "fill": fill,
+        "remove": remove,
         "processes": processes,
         "signal": signal,
         "log": log,

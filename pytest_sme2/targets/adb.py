@@ -131,11 +131,18 @@ class _RefusedError(Exception):
 
 
 class AdbServer:
-    """An adb server, local or elsewhere."""
+    """An adb server, local or elsewhere.
 
-    def __init__(self, host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> None:
+    ``ours_to_start`` says that it may be started from here when it does not run: so it is with
+    this machine's usual one, and not with one that somebody else looks after.
+    """
+
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = DEFAULT_PORT, *, ours_to_start: bool = False
+    ) -> None:
         self.host = host
         self.port = port
+        self.ours_to_start = ours_to_start
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -164,13 +171,13 @@ class AdbServer:
             return connection.block()
 
     def ensure_running(self, *, find: Callable[[], Path | None] = find_adb) -> None:
-        """Start the server where it is this machine's and does not run."""
+        """Start the server where it is ours to start and does not run."""
         try:
             self.ask("host:version")
             return
         except (ConnectionLostError, DeviceTimeoutError) as error:
-            if self.host not in ("127.0.0.1", "localhost", "::1"):
-                raise TargetError(
+            if not self.ours_to_start:
+                raise ConnectionLostError(
                     f"No adb server answers at {self}. Start one there with: "
                     f"adb -a -P {self.port} nodaemon server"
                 ) from error

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import math
 import re
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ _RESULT_MARK = "==pytest-sme2-result=="
 _LONGEST_LOG = 1 << 20
 # What the phone's own limit comes after ours: it is there for a cable that was pulled.
 _PHONE_GRACE_SECONDS = 30
-_RESTORE_ATTEMPTS = 3
+_ATTEMPTS = 3
 _PROPERTIES = (
     "ro.product.manufacturer",
     "ro.product.model",
@@ -120,6 +121,10 @@ class AndroidTarget:
 
     def prepare(self) -> None:
         """Connect, clear up after a run that broke off, and set the phone up for measuring."""
+        self._insist(self._prepare)
+
+    def _prepare(self) -> None:
+        self.device.server.ensure_running()
         make_ready(self.device.server, self.serial, seconds=self.patience_seconds)
         self._read_facts()
         if self.power.restore() and self.progress is not None:
@@ -138,8 +143,18 @@ class AndroidTarget:
 
     def recover(self) -> None:
         """After a lost connection: find the phone again and set it up again."""
-        self.device.server.ensure_running()
+        self.storage.forget()
         self.prepare()
+
+    def _insist(self, action: Callable[[], None]) -> None:
+        """Do what may be done again from its start, through a few lost connections."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return action()
+            except ConnectionLostError:
+                # An adb server needs a moment to notice that a device is gone.
+                time.sleep(0.2)
+        return action()
 
     def _read_facts(self) -> None:
         features = self.device.server.ask(f"host-serial:{self.serial}:features")
@@ -386,10 +401,7 @@ class AndroidTarget:
     def restore(self) -> None:
         """Put the phone back as it was found, and let go of it."""
         try:
-            for _ in range(_RESTORE_ATTEMPTS - 1):
-                with contextlib.suppress(ConnectionLostError):
-                    return self._restore()
-            self._restore()
+            self._insist(self._restore)
         finally:
             if self.lease is not None:
                 self.lease.release()

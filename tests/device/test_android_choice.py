@@ -153,18 +153,17 @@ def free_port() -> int:
 
 def test_no_adb_anywhere_is_one_line_on_how_to_get_it() -> None:
     with pytest.raises(TargetError) as caught:
-        AdbServer("127.0.0.1", free_port()).ensure_running(find=lambda: None)
+        AdbServer("127.0.0.1", free_port(), ours_to_start=True).ensure_running(find=lambda: None)
     assert str(caught.value) == INSTALL_ADB
     assert "\n" not in INSTALL_ADB
 
 
-def test_a_server_elsewhere_is_never_started_from_here() -> None:
+def test_somebody_elses_server_is_never_started_from_here() -> None:
     def never() -> Path:
         raise AssertionError("looked for adb")
 
-    # An address of the loopback network that is not this machine's usual one.
-    with pytest.raises(TargetError, match="No adb server answers at 127.9.9.9:1.*Start one there"):
-        AdbServer("127.9.9.9", 1).ensure_running(find=never)
+    with pytest.raises(TargetError, match="No adb server answers at 127.0.0.1:1.*Start one there"):
+        AdbServer("127.0.0.1", 1).ensure_running(find=never)
 
 
 def test_the_server_is_started_where_it_is_ours(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_the_server_is_started_where_it_is_ours(tmp_path: Path) -> None:
     adb.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n', encoding="utf-8")
     adb.chmod(0o755)
     with pytest.raises(ConnectionLostError):
-        AdbServer("127.0.0.1", port).ensure_running(find=lambda: adb)
+        AdbServer("127.0.0.1", port, ours_to_start=True).ensure_running(find=lambda: adb)
     assert (tmp_path / "arguments").read_text(encoding="utf-8") == f"-P {port} start-server\n"
 
 
