@@ -114,7 +114,9 @@ def main() -> int:
         return 0
     gain, overhead, same = compare(arguments.runs, arguments.seconds)
     print(f"three devices: {gain:.2f} times one (at least {LEAST_GAIN})")
-    print(f"a run costs {overhead:.1%} over its {arguments.seconds:g} s (at most {MOST_OVERHEAD:.0%})")
+    print(
+        f"a run costs {overhead:.1%} over its {arguments.seconds:g} s (at most {MOST_OVERHEAD:.0%})"
+    )
     print(f"results equal: {'yes' if same else 'NO'}")
     return 0 if gain >= LEAST_GAIN and overhead <= MOST_OVERHEAD and same else 1
 

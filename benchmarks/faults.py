@@ -80,7 +80,7 @@ def measure(target: AndroidTarget, session: Session) -> None:
         target.restore()
 
 
-# --- faults: each strikes once and is healed by the end of its block --------------------------------
+# --- faults: each strikes once and is healed by the end of its block ----------------------------
 
 
 @contextlib.contextmanager
@@ -176,7 +176,7 @@ def interrupted(session: Session, moment: float) -> str:
     process.stdout.readline()
     time.sleep(moment * 1.2)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     if process.returncode == 130:
         return "interrupted"
     return "result" if process.returncode == 0 else f"exit {process.returncode}: {err[-300:]}"
@@ -198,7 +198,7 @@ def run_session(arguments: list[str]) -> int:
     return 0
 
 
-# --- judging ----------------------------------------------------------------------------------------
+# --- judging --------------------------------------------------------------------------------------
 
 
 def settings(phone: FakePhone) -> dict[str, str | None]:

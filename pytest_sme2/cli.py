@@ -16,7 +16,10 @@ from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
 
 # name -> one line for the overview. The module is pytest_sme2.commands.<name with underscores>.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "device-bundle": "make the self-contained runner for phones, which needs no NDK",
+    "clean": "remove what was left on a phone, and put its settings back",
+}
 
 EXIT_CODES = (
     "exit codes: 0 fine; 1 a regression or a failed check; 2 wrong usage; "

@@ -98,7 +98,7 @@ def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
     launcher = {}
     if phone.lab.emulator is not None:
         cpu = CPUS[Arm.ON if phone.phone.sme2 else Arm.OFF]
-        launcher = {arm: (EMULATOR_ON_PHONE, "-cpu", cpu) for arm in Arm}
+        launcher = dict.fromkeys(Arm, (EMULATOR_ON_PHONE, "-cpu", cpu))
     return AndroidTarget(
         AdbDevice(server, phone.serial), **{"launcher": launcher, "emulated": True, **options}
     )

@@ -73,8 +73,8 @@ def build_root(root: Path, phone: Phone, tools: Mapping[str, str]) -> None:
     for folder in ("system/bin", "vendor/bin", "data/local", STATE, "proc", "dev", "sys", "adbd"):
         (root / folder).mkdir(parents=True)
     (root / "bin").symlink_to("system/bin")
-    for place, program in tools.items():
-        shutil.copy2(program, root / place)
+    for place, tool in tools.items():
+        shutil.copy2(tool, root / place)
         (root / place).chmod(0o755)
     _install_busybox(root / "system/bin")
     for program in _PROGRAMS.iterdir():

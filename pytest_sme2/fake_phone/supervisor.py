@@ -185,10 +185,10 @@ class Supervisor:
     def fill(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
         """Write a file until the phone's storage is full."""
         size = 0
-        with (self.folder / name / path).open("wb", buffering=0) as file:
-            with contextlib.suppress(OSError):
-                while True:
-                    size += file.write(bytes(1 << 20))
+        file = (self.folder / name / path).open("wb", buffering=0)
+        with file, contextlib.suppress(OSError):
+            while True:
+                size += file.write(bytes(1 << 20))
         return {"size": size}
 
     def remove(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:

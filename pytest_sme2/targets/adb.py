@@ -57,7 +57,7 @@ class ShellResult:
 
 
 def find_adb(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """adb on PATH, in the Android SDK, or as adbutils brings it."""
+    """Adb on PATH, in the Android SDK, or as adbutils brings it."""
     found = shutil.which("adb", path=environment.get("PATH"))
     if found is not None:
         return Path(found)

@@ -36,7 +36,7 @@ from pytest_sme2.targets.base import (
     check_request,
     describe_failure,
 )
-from pytest_sme2.targets.elf import ABI_MACHINES, read_elf
+from pytest_sme2.targets.elf import ABI_MACHINES, is_elf, read_elf, unmet_needs
 from pytest_sme2.targets.leases import Lease
 from pytest_sme2.targets.phone_choice import make_ready
 from pytest_sme2.targets.phone_power import PhonePower, pick_cores
@@ -86,7 +86,8 @@ class AndroidTarget:
 
         Only fake phones have one (an emulator). ``emulated`` says that times are never latency;
         left out, it is so where there is a launcher. ``patience_seconds`` is how long a phone may
-        take to be there again after its connection was lost. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
+        take to be there again after its connection was lost. ``xnnpack_log`` appends XNNPACK's
+        lines of logcat to a run's log.
         """
         self.device = device
         self.power_mode = power_mode
@@ -115,7 +116,7 @@ class AndroidTarget:
     @property
     def soc(self) -> str:
         """The SoC's name as the phone gives it."""
-        known = self.properties
+        known = self._known()
         named = f"{known.get('ro.soc.manufacturer', '')} {known.get('ro.soc.model', '')}".strip()
         return named or known.get("ro.board.platform", "") or "an unknown SoC"
 
@@ -163,7 +164,8 @@ class AndroidTarget:
         command = "; ".join(quote(["getprop", name]) for name in _PROPERTIES)
         done = self.device.shell(f"{command}; echo ==; grep -m1 '^Features' /proc/cpuinfo")
         values, _, cpu = done.text.partition("==\n")
-        self.properties = dict(zip(_PROPERTIES, values.splitlines(), strict=False))
+        lines = [*values.splitlines(), *[""] * len(_PROPERTIES)]
+        self.properties = dict(zip(_PROPERTIES, lines, strict=False))
         self.features = tuple(cpu.partition(":")[2].split())
         abis = self.properties.get("ro.product.cpu.abilist", "")
         if "arm64-v8a" not in abis.split(","):
@@ -172,9 +174,13 @@ class AndroidTarget:
                 "A 64-bit Arm phone is needed."
             )
 
-    def capabilities(self) -> Capabilities:
+    def _known(self) -> dict[str, str]:
         if not self.properties:
             self._read_facts()
+        return self.properties
+
+    def capabilities(self) -> Capabilities:
+        self._known()
         reasons = []
         if self.emulated:
             reasons.append("a fake phone's times say nothing about a phone.")
@@ -184,14 +190,12 @@ class AndroidTarget:
         return Capabilities(timing=not self.emulated, sme2=sme2, reason=" ".join(reasons))
 
     def fingerprint(self) -> Fingerprint:
-        if not self.properties:
-            self._read_facts()
+        known = self._known()
         facts = {
-            "model": f"{self.properties['ro.product.manufacturer']} "
-            f"{self.properties['ro.product.model']}",
+            "model": f"{known['ro.product.manufacturer']} {known['ro.product.model']}",
             "soc": self.soc,
-            "build": self.properties["ro.build.fingerprint"],
-            "android": self.properties["ro.build.version.release"],
+            "build": known["ro.build.fingerprint"],
+            "android": known["ro.build.version.release"],
             "power_mode": self.power_mode,
             "fixed_performance": "on" if self.power.fixed_performance else "off",
             "cpus": ",".join(map(str, self.cores)) or "any",
@@ -380,22 +384,18 @@ class AndroidTarget:
         if runner.folder in self._checked:
             return
         files = {path.name: path for path in runner.files(request.arm)}
-        for path in files.values():
-            if path.read_bytes()[:4] != b"\x7fELF":
-                continue
+        for path in filter(is_elf, files.values()):
             elf = read_elf(path)
             if elf.machine != ABI_MACHINES["arm64-v8a"]:
                 raise TargetError(
                     f"{path.name} of the runner is for {elf.machine_name}, "
                     f"the phone {self.serial} is arm64-v8a. Build it for arm64."
                 )
-            # Android's own libraries are on the phone; a Linux program must bring all of its.
-            absent = [name for name in elf.needed if name not in files]
-            if "libc.so.6" in elf.needed and absent:
-                raise TargetError(
-                    f"{path.name} of the runner needs {', '.join(absent)}, which no phone has and "
-                    "the bundle does not bring. Make it again with: sme2 device-bundle OUT"
-                )
+        for name, absent in unmet_needs(files).items():
+            raise TargetError(
+                f"{name} of the runner needs {', '.join(absent)}, which no phone has and the "
+                "bundle does not bring. Make it again with: sme2 device-bundle OUT"
+            )
         self._checked.add(runner.folder)
 
     def restore(self) -> None:

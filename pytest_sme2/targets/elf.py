@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,27 @@ def read_elf(path: Path) -> Elf:
         return _read_64(data, machine)
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         raise BuildError(f"{path} is a damaged program ({error}). Build it again.") from error
+
+
+def unmet_needs(files: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
+    """Programs and libraries of a Linux bundle whose own libraries are not all in it.
+
+    Android's programs are left out: what they need is on every phone.
+    """
+    unmet = {}
+    for name, path in files.items():
+        if not is_elf(path):
+            continue
+        needed = read_elf(path).needed
+        absent = tuple(library for library in needed if library not in files)
+        if "libc.so.6" in needed and absent:
+            unmet[name] = absent
+    return unmet
+
+
+def is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def _read_64(data: bytes, machine: int) -> Elf:

@@ -20,7 +20,7 @@ from pytest_sme2.settings import cache_folder
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to use one device, until it is released or the process ends."""
+    """The right to use one device, until it is released, dropped, or the process ends."""
 
     serial: str
     lock: FileLock

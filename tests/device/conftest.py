@@ -20,6 +20,7 @@ from pytest_sme2.targets.android import AndroidTarget
 from tests.device.phones import MakeTarget, make_artifact, start_lab
 from tests.programs import program_files
 
+
 @pytest.fixture(scope="module")
 def lab() -> Iterator[FakeLab]:
     """A lab of one's own; phones are added by the tests. Programs run on it as they are."""

@@ -47,7 +47,9 @@ def leftovers(phone: FakePhone) -> list[str]:
     """What of a run is still on the phone: a note, run folders, half-pushed files, processes."""
     files = phone.files()
     found = [name for name in files if name == Path(NOTE).name]
-    found += [name for name in files if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))]
+    found += [
+        name for name in files if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
+    ]
     # busybox has a timeout that lingers for a second after its program.
     running = phone.processes().values()
     found += [" ".join(words) for words in running if words[0] != "timeout"]

@@ -35,7 +35,7 @@ def test_the_only_one_attached_is_meant(fresh_lab: FakeLab, fresh_server: AdbSer
 
 
 def test_none_attached_says_what_to_do(fresh_server: AdbServer) -> None:
-    with pytest.raises(TargetError, match="No device is attached.*USB debugging.*--serial"):
+    with pytest.raises(TargetError, match=r"No device is attached.*USB debugging.*--serial"):
         choose_serials(fresh_server, environment={})
 
 
@@ -162,7 +162,7 @@ def test_somebody_elses_server_is_never_started_from_here() -> None:
     def never() -> Path:
         raise AssertionError("looked for adb")
 
-    with pytest.raises(TargetError, match="No adb server answers at 127.0.0.1:1.*Start one there"):
+    with pytest.raises(TargetError, match=r"No adb server answers at 127.0.0.1:1.*Start one there"):
         AdbServer("127.0.0.1", 1).ensure_running(find=never)
 
 
@@ -181,6 +181,5 @@ def test_an_unauthorized_phone_is_named_so_by_a_real_server(
     fresh_lab: FakeLab, fresh_server: AdbServer
 ) -> None:
     serial = fresh_lab.add_stubborn()
-    with pytest.raises(TargetError, match="unauthorized.*Allow USB debugging"):
+    with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
         make_ready(fresh_server, serial, seconds=5)
-

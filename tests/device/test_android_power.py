@@ -81,11 +81,15 @@ def test_settings_are_put_back_when_the_test_fails(
 ) -> None:
     before = settings_of(phone)
     target = make_target(phone, power_mode="boost")
-    with pytest.raises(ZeroDivisionError):
+
+    def fail() -> None:
         try:
             raise ZeroDivisionError
         finally:
             target.restore()
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert settings_of(phone) == before
 
 
@@ -249,7 +253,7 @@ def test_a_warm_phone_is_waited_for(
 
 def test_a_phone_that_stays_warm_is_an_error(lab: FakeLab, make_target: MakeTarget) -> None:
     warm = lab.add(temperature_millidegrees=71_500)
-    with pytest.raises(TargetError, match="still too warm to measure after 0.2 s"):
+    with pytest.raises(TargetError, match=r"still too warm to measure after 0.2 s"):
         make_target(warm, cool_seconds=0.2)
 
 

@@ -67,22 +67,22 @@ def test_the_phone_answers_as_the_emulator_here_does(
     request = RunRequest(toy, Arm.ON, warmup=0, runs=1)
     there = make_target(sme2_lab.add()).run(bundle, request, tmp_path / "there")
     here = EmulatedTarget(find_qemu()).run(bundle, request, tmp_path / "here")
-    assert [output.sha256 for output in there.outputs] == [
-        output.sha256 for output in here.outputs
-    ]
+    assert [output.sha256 for output in there.outputs] == [output.sha256 for output in here.outputs]
 
 
 def test_a_phone_without_sme2_runs_the_off_arm_and_names_its_soc(
     sme2_lab: FakeLab, make_target: MakeTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
 ) -> None:
-    phone = sme2_lab.add(sme2=False, properties={"ro.soc.model": "Old 8", "ro.soc.manufacturer": "X"})
+    phone = sme2_lab.add(
+        sme2=False, properties={"ro.soc.model": "Old 8", "ro.soc.manufacturer": "X"}
+    )
     target = make_target(phone)
     capabilities = target.capabilities()
     assert not capabilities.sme2
     assert "X Old 8" in capabilities.reason
     off = target.run(bundle, RunRequest(toy, Arm.OFF, warmup=0, runs=1), tmp_path)
     assert off.sme2_effective is False
-    with pytest.raises(TargetError, match="cannot run with SME2 on.*X Old 8"):
+    with pytest.raises(TargetError, match=r"cannot run with SME2 on.*X Old 8"):
         target.run(bundle, RunRequest(toy, Arm.ON), tmp_path)
 
 
@@ -146,7 +146,7 @@ def test_what_is_pushed_is_checked(
         push(self, b"other content", remote)
 
     monkeypatch.setattr(AdbDevice, "push", damage)
-    with pytest.raises(TargetError, match="'anything.pte' arrived damaged"):
+    with pytest.raises(TargetError, match=r"'anything.pte' arrived damaged"):
         target.put([artifact.pte])
     assert not [name for name in phone.files() if name.endswith(".pte")]
 
@@ -267,7 +267,7 @@ def test_a_throttled_run_says_so_and_the_next_waits(
     assert not target.run(runner, request, tmp_path).throttled
     phone.write("data/system/fake/thermal_status", "2\n")
     assert target.run(runner, request, tmp_path).throttled
-    with pytest.raises(TargetError, match="still too warm.*thermal status 2"):
+    with pytest.raises(TargetError, match=r"still too warm.*thermal status 2"):
         target.run(runner, request, tmp_path)
     phone.write("data/system/fake/thermal_status", "0\n")
     assert not target.run(runner, request, tmp_path).throttled
@@ -311,7 +311,7 @@ def test_another_platforms_runner_is_refused(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     runner = dataclasses.replace(make_runner(0), platform="macos-arm64")
-    with pytest.raises(TargetError, match="for macos-arm64.*sme2 device-bundle"):
+    with pytest.raises(TargetError, match=r"for macos-arm64.*sme2 device-bundle"):
         make_target(phone).run(runner, RunRequest(artifact, Arm.ON), tmp_path)
 
 
