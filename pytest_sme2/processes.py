@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -55,22 +55,21 @@ def run_process(
 ) -> Finished:
     """Run a program to its end, or until the time is up; its whole process group ends with it.
 
-    Raises OSError where the program cannot be started at all. ``cpus`` pins it to these cores as
-    soon as it is started (Linux).
+    Raises OSError where the program cannot be started at all. ``cpus`` pins it to these cores
+    (Linux).
     """
-    process = subprocess.Popen(
-        list(arguments),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if stdout is None else stdout,
-        stderr=subprocess.PIPE,
-        env=dict(whitelisted_environment() if environment is None else environment),
-        cwd=folder,
-        start_new_session=True,
-    )
+    with _pinned(cpus):
+        process = subprocess.Popen(
+            list(arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if stdout is None else stdout,
+            stderr=subprocess.PIPE,
+            env=dict(whitelisted_environment() if environment is None else environment),
+            cwd=folder,
+            start_new_session=True,
+        )
     timed_out = False
     try:
-        if cpus:
-            _pin(process.pid, cpus)
         # communicate() wakes as soon as the pipes close; wait(timeout) would poll.
         try:
             out, err = process.communicate(timeout=timeout_seconds)
@@ -92,10 +91,18 @@ def run_process(
     )
 
 
-def _pin(process: int, cpus: Sequence[int]) -> None:
-    # A process that is already over needs no cores.
-    with contextlib.suppress(ProcessLookupError):
-        os.sched_setaffinity(process, cpus)
+@contextlib.contextmanager
+def _pinned(cpus: Sequence[int]) -> Iterator[None]:
+    """Pin this thread for a moment: a child inherits it from its first instruction on."""
+    if not cpus:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def end_group(leader: int) -> None:

@@ -9,7 +9,6 @@ import abc
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from filelock import FileLock
 from pytest_sme2.errors import BuildError, RunError
 from pytest_sme2.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.results import Arm, Output, Run, RunRequest
-from pytest_sme2.sdk import Progress, executorch_sdk, executorch_version
+from pytest_sme2.sdk import Progress, executorch_sdk, executorch_version, working_folder
 from pytest_sme2.settings import cache_folder
 from pytest_sme2.toolchain import (
     RUNNER_SOURCES,
@@ -143,7 +142,9 @@ class Sme2Runner(Runner):
 
     def files(self, arm: Arm) -> tuple[Path, ...]:
         return tuple(
-            path for path in sorted(self.folder.iterdir()) if path.name != _RECORD and path.is_file()
+            path
+            for path in sorted(self.folder.iterdir())
+            if path.name != _RECORD and path.is_file()
         )
 
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
@@ -258,29 +259,33 @@ def wheel_runner(
     if (folder / _RECORD).is_file():
         return runner
     sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if (folder / _RECORD).is_file():
-            return runner
-        if progress is not None:
-            progress(f"Building the runner for {platform} against ExecuTorch {version}")
-        # In the cache, so that the finished folder can be moved into place in one step.
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".build-") as temporary:
-            staged = Path(temporary) / "runner"
-            build = build_runner(
-                sdk,
-                Path(temporary) / "build",
-                log=folder.parent / "logs" / f"{name}.log",
-                compiler=compiler,
-            )
-            _assemble(build, sdk, staged, platform, compiler)
-            record = {"platform": platform, "executorch": version, "compiler": compiler.version}
-            (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-            if folder.exists():
-                # Without its record it is not whole, and the lock says that nobody is at it.
-                shutil.rmtree(folder)
-            staged.rename(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not (folder / _RECORD).is_file():
+                if progress is not None:
+                    progress(f"Building the runner for {platform} against ExecuTorch {version}")
+                _build_into(folder, sdk, platform, version, compiler)
+    except OSError as error:
+        raise BuildError(
+            f"The runner cannot be kept in {folder}: {error}. "
+            "Make room there, or choose another cache with SME2_CACHE_DIR."
+        ) from error
     return runner
+
+
+def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: Compiler) -> None:
+    log = folder.parent / "logs" / f"{folder.name}.log"
+    with working_folder(folder) as temporary:
+        staged = temporary / "runner"
+        build = build_runner(sdk, temporary / "build", log=log, compiler=compiler)
+        _assemble(build, sdk, staged, platform, compiler)
+        record = {"platform": platform, "executorch": version, "compiler": compiler.version}
+        (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            # Without its record it is not whole, and the lock says that nobody is at it.
+            shutil.rmtree(folder)
+        staged.rename(folder)
 
 
 def _runner_key(platform: str, version: str, compiler: Compiler) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import shutil
 import stat
 import sys
-import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
@@ -36,6 +36,12 @@ WHEEL_TAGS = {
 # What of the wheel a C++ program needs; the rest is Python.
 _SDK_FOLDERS = ("include", "lib", "share")
 _DOWNLOAD_SECONDS = 900.0
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_PIP_ENVIRONMENT = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"),
+    *_PROXIES,
+    *(name.upper() for name in _PROXIES),
+)
 
 
 def installed_version() -> str | None:
@@ -85,13 +91,32 @@ def executorch_sdk(
     folder = (cache or cache_folder()) / "sdk" / f"executorch-{version}-{platform}"
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if not folder.is_dir():
-            if progress is not None:
-                progress(f"Downloading ExecuTorch {version} for {platform}")
-            _download(platform, version, folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.is_dir():
+                if progress is not None:
+                    progress(f"Downloading ExecuTorch {version} for {platform}")
+                _download(platform, version, folder)
+    except OSError as error:
+        raise BuildError(
+            f"ExecuTorch's SDK cannot be kept in {folder}: {error}. "
+            "Make room there, or choose another cache with SME2_CACHE_DIR."
+        ) from error
     return folder
+
+
+@contextlib.contextmanager
+def working_folder(final: Path) -> Iterator[Path]:
+    """An empty folder beside ``final`` to prepare it in; gone afterwards. Hold ``final``'s lock."""
+    folder = final.with_name(f".{final.name}.part")
+    # What a killed process has left.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _installed_folder() -> Path | None:
@@ -104,9 +129,9 @@ def _installed_folder() -> Path | None:
 
 
 def _download(platform: str, version: str, folder: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".download-") as temporary:
-        wheel = _download_wheel(platform, version, Path(temporary))
-        unpacked = Path(temporary) / "unpacked"
+    with working_folder(folder) as temporary:
+        wheel = _download_wheel(platform, version, temporary)
+        unpacked = temporary / "unpacked"
         try:
             unpack_sdk(wheel, unpacked)
         except zipfile.BadZipFile as error:
@@ -127,12 +152,7 @@ def _download_wheel(platform: str, version: str, folder: Path) -> Path:
         wanted,
     ]
     # pip's own settings decide where it downloads from.
-    environment = whitelisted_environment(
-        ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
-        + tuple(f"{name}_{end}" for name in ("http", "https", "no", "all") for end in ("proxy",))
-        + tuple(f"{name}_PROXY" for name in ("HTTP", "HTTPS", "NO", "ALL")),
-        prefixes=("PIP_",),
-    )
+    environment = whitelisted_environment(_PIP_ENVIRONMENT, prefixes=("PIP_",))
     finished = run_process(arguments, timeout_seconds=_DOWNLOAD_SECONDS, environment=environment)
     if "No module named pip" in finished.stderr:
         raise BuildError(

@@ -20,7 +20,7 @@ from pytest_sme2.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
 from pytest_sme2.processes import Finished, run_process, whitelisted_environment
 
 RUNNER_SOURCES = Path(__file__).parent / "runner"
-CROSS_PREFIX = "aarch64-linux-gnu-"
+CROSS_COMPILER = "aarch64-linux-gnu-g++"
 # Older ones write $ORIGIN wrongly into the binary's search path.
 LEAST_CMAKE = Version("3.28")
 
@@ -33,7 +33,6 @@ class Compiler:
     """A C++ compiler and what it builds for."""
 
     cxx: str
-    c: str
     version: str
     """The first line of its ``--version``."""
     cross: bool
@@ -52,7 +51,8 @@ def find_cmake() -> str:
         seen.append(f"{candidate} is {version or 'unknown'}")
     raise BuildError(
         f"Building the runner needs CMake {LEAST_CMAKE} or newer; "
-        f"{'; '.join(seen) or 'none was found'}. Install it with: pip install 'cmake>={LEAST_CMAKE}'"
+        f"{'; '.join(seen) or 'none was found'}. "
+        f"Install it with: pip install 'cmake>={LEAST_CMAKE}'"
     )
 
 
@@ -93,10 +93,10 @@ def find_compiler(platform: str) -> Compiler:
     """The compiler that builds for ``platform`` here, or an error that says what to install."""
     host = host_platform()
     if platform == host:
-        cxx, c, remedy = _native_compiler(host)
+        cxx, remedy = _native_compiler(host)
         cross = False
     elif platform == LINUX_AARCH64 and host.startswith("linux-"):
-        cxx, c = shutil.which(f"{CROSS_PREFIX}g++"), shutil.which(f"{CROSS_PREFIX}gcc")
+        cxx = shutil.which(CROSS_COMPILER)
         remedy = "apt-get install g++-aarch64-linux-gnu"
         cross = True
     else:
@@ -104,21 +104,21 @@ def find_compiler(platform: str) -> Compiler:
             f"A runner for {platform} cannot be built from a wheel on this machine ({host})."
         )
     version = _first_answer([cxx, "--version"]).partition("\n")[0] if cxx else ""
-    if not cxx or not c or not version:
+    if not cxx or not version:
         raise BuildError(
             f"Building the runner for {platform} needs a C++17 compiler, and none that works "
             f"was found. Install one, for example with: {remedy}"
         )
-    return Compiler(cxx=cxx, c=c, version=version, cross=cross)
+    return Compiler(cxx=cxx, version=version, cross=cross)
 
 
-def _native_compiler(host: str) -> tuple[str | None, str | None, str]:
-    chosen = os.environ.get("CXX"), os.environ.get("CC")
+def _native_compiler(host: str) -> tuple[str | None, str]:
     remedy = "xcode-select --install" if host == MACOS_ARM64 else "apt-get install g++"
-    for cxx, c in (chosen, ("c++", "cc"), ("g++", "gcc"), ("clang++", "clang")):
-        if cxx and c and shutil.which(cxx) and shutil.which(c):
-            return shutil.which(cxx), shutil.which(c), remedy
-    return None, None, remedy
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found, remedy
+    return None, remedy
 
 
 def build_runner(
@@ -141,7 +141,7 @@ def build_runner(
         "CMAKE_MAKE_PROGRAM": find_ninja(),
     }
     if compiler is not None:
-        variables |= {"CMAKE_C_COMPILER": compiler.c, "CMAKE_CXX_COMPILER": compiler.cxx}
+        variables["CMAKE_CXX_COMPILER"] = compiler.cxx
         if compiler.cross:
             variables |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64"}
     variables |= options or {}
@@ -161,9 +161,7 @@ def build_runner(
 def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
     environment = whitelisted_environment(("SDKROOT", "DEVELOPER_DIR"))
     try:
-        finished = run_process(
-            arguments, timeout_seconds=_BUILD_SECONDS, environment=environment
-        )
+        finished = run_process(arguments, timeout_seconds=_BUILD_SECONDS, environment=environment)
     except OSError as error:
         raise BuildError(f"The runner could not be {verb}: {error}.") from error
     said = finished.stdout + finished.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-NAMES = ("toy_fp32", "toy_fp16", "kinds", "channels_last")
+NAMES = ("toy_fp32", "toy_fp16", "kinds", "channels_last", "large")
 
 
 def program_files(cache: Path) -> dict[str, Path]:
@@ -62,6 +62,12 @@ def export_all(folder: Path) -> None:
         def forward(self, image: torch.Tensor) -> torch.Tensor:
             return image + image
 
+    class Chain(torch.nn.Module):
+        """Small as a file, and in need of memory when it runs."""
+
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            return torch.sigmoid(values + values) * values
+
     def write(name: str, model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], xnnpack: bool):
         program = to_edge_transform_and_lower(
             torch.export.export(model.eval(), inputs),
@@ -84,6 +90,7 @@ def export_all(folder: Path) -> None:
     write("kinds", Kinds(), kinds, xnnpack=False)
     channels_last = torch.rand(1, 3, 4, 5).to(memory_format=torch.channels_last)
     write("channels_last", Doubled(), (channels_last,), xnnpack=False)
+    write("large", Chain(), (torch.rand(1, 2_000_000),), xnnpack=True)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ Which flags a runner takes is the runner's business; how a device is reached, ea
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +21,8 @@ RESULT_NAME = "runner.json"
 LOG_NAME = "runner.log"
 ETDUMP_NAME = "run.etdump"
 OUTPUTS_NAME = "outputs"
+
+_TAIL_BYTES = 4096
 
 _SIGNALS: Mapping[int, str] = {
     signal.SIGSEGV: "it crashed on an invalid memory access (SIGSEGV)",
@@ -98,13 +102,16 @@ def run_here(
 ) -> Run:
     """Run one process of the runner on this machine, behind ``launcher`` if there is one."""
     folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     result, log = folder / RESULT_NAME, folder / LOG_NAME
     etdump = folder / ETDUMP_NAME if runner.traces(request) else None
     outputs = folder / OUTPUTS_NAME if request.keep_outputs else None
-    # What an earlier run left must not pass for this one's.
-    for stale in (result, folder / ETDUMP_NAME):
-        stale.unlink(missing_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # What an earlier run left must not pass for this one's.
+        for stale in (result, folder / ETDUMP_NAME):
+            stale.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"The run's folder {folder} cannot be used: {error}.") from error
     artifact = request.artifact
     command = runner.command(
         request,
@@ -148,11 +155,15 @@ def run_logged(
     timeout_seconds: float,
     cpus: Sequence[int] = (),
 ) -> Finished:
-    """Run a program; its command, output and end stand in ``log``, whatever happens."""
+    """Run a program; its command, output and end stand in ``log``, whatever happens.
+
+    Of its standard output the answer has the end only: the whole is in the log.
+    """
     try:
-        with log.open("wb") as file:
+        with log.open("w+b") as file:
             file.write(_one_line(arguments) + b"\n")
             file.flush()
+            start = file.tell()
             finished = run_process(
                 arguments,
                 timeout_seconds=timeout_seconds,
@@ -161,6 +172,10 @@ def run_logged(
                 stdout=file,
                 cpus=cpus,
             )
+            # The child wrote behind our back.
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start, end - _TAIL_BYTES))
+            finished = replace(finished, stdout=file.read().decode(errors="replace"))
             ending = "time limit" if finished.timed_out else f"exit {finished.returncode}"
             file.write(finished.stderr.encode(errors="replace") + f"[{ending}]\n".encode())
     except OSError as error:
@@ -181,7 +196,9 @@ def describe_failure(finished: Finished, runner: Runner, request: RunRequest) ->
         )
     if finished.returncode == 0:
         return None
-    last = next((line for line in reversed(finished.stderr.splitlines()) if line.strip()), "")
+    # Most say it on stderr; QEMU says on stdout that it cannot load a program.
+    lines = [*finished.stdout.splitlines(), *finished.stderr.splitlines()]
+    last = next((line for line in reversed(lines) if line.strip()), "")
     if finished.returncode < 0:
         number = -finished.returncode
         text = _SIGNALS.get(number, f"it was ended by signal {number}")
@@ -189,5 +206,5 @@ def describe_failure(finished: Finished, runner: Runner, request: RunRequest) ->
     told = runner.explain(finished.returncode, finished.stderr)
     if told is not None:
         return f"{told}."
-    said = f"; its last words: {last}" if last else ""
+    said = f"; its last words: {last}" if last else "."
     return f"it ended with exit code {finished.returncode}{said}"

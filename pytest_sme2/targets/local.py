@@ -77,7 +77,8 @@ def cpu_has_sme2(platform_name: str) -> bool:
 def _hwcap2(auxiliary_vector: bytes) -> int:
     """The CPU features of an auxiliary vector: pairs of 64-bit numbers, a kind and a value."""
     whole = len(auxiliary_vector) // 16 * 16
-    return dict(struct.iter_unpack("=QQ", auxiliary_vector[:whole])).get(_AT_HWCAP2, 0)
+    pairs: dict[int, int] = dict(struct.iter_unpack("=QQ", auxiliary_vector[:whole]))
+    return pairs.get(_AT_HWCAP2, 0)
 
 
 def check_cpus(cpus: Sequence[int]) -> None:
@@ -109,7 +110,9 @@ def cpu_name(cpuinfo: str) -> str:
     if not names:
         implementers = re.findall(r"^CPU implementer\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
         parts = re.findall(r"^CPU part\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
-        names = [f"{implementer}:{part}" for implementer, part in zip(implementers, parts)]
+        names = [
+            f"{implementer}:{part}" for implementer, part in zip(implementers, parts, strict=False)
+        ]
     counts = sorted(Counter(names).items())
     return ", ".join(f"{count}x {name}" for name, count in counts) or "unknown"
 

@@ -1,99 +1,91 @@
-"""Fixtures of the device tests: real adb servers and adbd devices in a sandbox."""
+"""Real runners and real targets, provisioned through the product's own cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pytest_sme2.emulator import find_qemu
-from pytest_sme2.errors import TargetError
-from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
+from pytest_sme2.emulator import Qemu, find_qemu
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners import Sme2Runner, wheel_runner
 from pytest_sme2.settings import cache_folder
-from pytest_sme2.targets.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.android import AndroidTarget
-from tests.device.phones import MakeTarget, make_artifact, start_lab
-from tests.programs import program_files
+from pytest_sme2.targets import EmulatedTarget, LocalTarget, Target
+from pytest_sme2.toolchain import find_compiler
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from programs import program_files
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[FakeLab]:
-    """A lab of one's own; phones are added by the tests. Programs run on it as they are."""
-    with start_lab() as made:
-        yield made
+@pytest.fixture(scope="session")
+def programs() -> dict[str, Path]:
+    """Exported programs by name."""
+    return program_files(cache_folder())
 
 
-@pytest.fixture(scope="module")
-def sme2_lab() -> Iterator[FakeLab]:
-    """A lab whose phones have an emulated CPU with SME2."""
+@pytest.fixture(scope="session")
+def qemu() -> Qemu:
     try:
-        emulator = find_qemu().path
-    except TargetError as error:
+        return find_qemu()
+    except Sme2Error as error:
         pytest.skip(str(error))
-    with start_lab(emulator=emulator) as made:
-        yield made
-
-
-@pytest.fixture
-def phone(lab: FakeLab) -> FakePhone:
-    """A phone nobody has touched."""
-    return lab.add()
-
-
-@pytest.fixture
-def server(lab: FakeLab) -> AdbServer:
-    return AdbServer(lab.host, lab.port)
-
-
-@pytest.fixture
-def device(server: AdbServer, phone: FakePhone) -> AdbDevice:
-    """The untouched phone, connected."""
-    server.connect(phone.serial)
-    return AdbDevice(server, phone.serial)
-
-
-@pytest.fixture
-def make_target() -> Iterator[MakeTarget]:
-    """Targets that are put back when the test ends, if it has not done so itself."""
-    made: list[AndroidTarget] = []
-
-    def make(phone: FakePhone, *, prepare: bool = True, **options: Any) -> AndroidTarget:
-        target = fake_target(phone, **options)
-        made.append(target)
-        if prepare:
-            target.prepare()
-        return target
-
-    yield make
-    for target in made:
-        target._restore_quietly()
 
 
 @pytest.fixture(scope="session")
-def bundle() -> Sme2Runner:
-    """The self-contained runner, as it goes to a phone."""
-    return wheel_runner("linux-aarch64")
-
-
-@pytest.fixture
-def make_runner(tmp_path: Path) -> Callable[[float], Sme2Runner]:
-    """Runners that only sleep."""
-    return lambda seconds: make_sleep_runner(tmp_path / f"sleep-{seconds:g}", seconds)
-
-
-@pytest.fixture
-def artifact(tmp_path: Path) -> Artifact:
-    """Something that can be pushed and that the sleeping runner does not read."""
-    path = tmp_path / "anything.pte"
-    path.write_bytes(b"not a program")
-    return make_artifact(path)
+def local_runner() -> Sme2Runner:
+    return wheel_runner(host_platform())
 
 
 @pytest.fixture(scope="session")
-def toy() -> Artifact:
-    return make_artifact(program_files(cache_folder())["toy_fp32"])
+def emulated_runner(qemu: Qemu) -> Sme2Runner:
+    return wheel_runner(LINUX_AARCH64)
+
+
+@pytest.fixture(params=["local", "emulated"])
+def place(request: pytest.FixtureRequest) -> tuple[Target, Sme2Runner]:
+    """A target and its runner, once for this machine and once emulated."""
+    if request.param == "local":
+        return LocalTarget(), request.getfixturevalue("local_runner")
+    target = EmulatedTarget(request.getfixturevalue("qemu"))
+    return target, request.getfixturevalue("emulated_runner")
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Sme2Runner]:
+    """By platform: a runner that fails on demand, see stand_in.cpp."""
+
+    @functools.lru_cache
+    def compiled(platform: str) -> Sme2Runner:
+        folder = tmp_path_factory.mktemp(f"stand-in-{platform}")
+        source = Path(__file__).parents[1] / "stand_in.cpp"
+        # Static where that is possible: an emulator then needs no libraries for it.
+        static = ["-static"] if platform.startswith("linux-") else []
+        command = [find_compiler(platform).cxx, "-std=c++17", *static, source]
+        subprocess.run([*command, "-o", folder / "sme2_runner"], check=True, timeout=120)
+        return Sme2Runner("wheel", platform, "1.5.1", folder)
+
+    return compiled
+
+
+def artifact(pte: Path, inputs: tuple[Path, ...] = ()) -> Artifact:
+    return Artifact(
+        model="toy",
+        variant="fp32",
+        folder=pte.parent,
+        pte=pte,
+        sha256="",
+        inputs=(),
+        outputs=(),
+        input_files=inputs,
+    )
+
+
+@pytest.fixture
+def make_artifact():
+    return artifact

@@ -16,7 +16,7 @@ from pytest_sme2.results import Artifact
 from pytest_sme2.targets.adb import AdbServer
 from pytest_sme2.targets.leases import DevicePool
 from pytest_sme2.targets.phones import lease_phone, open_pool, open_server
-from tests.device.phones import MakeTarget, settings_of, start_lab
+from tests.device.android.phones import MakeTarget, settings_of, start_lab
 
 
 def test_three_devices_work_at_once_and_agree() -> None:

@@ -14,7 +14,7 @@ from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners import Sme2Runner
-from tests.device.phones import MakeTarget
+from tests.device.android.phones import MakeTarget
 
 
 @pytest.mark.parametrize("name", ["folder", "bundle.tar", "bundle.tar.gz", "bundle.tgz"])

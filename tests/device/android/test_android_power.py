@@ -14,7 +14,7 @@ import pytest
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.targets.phone_power import NOTE
-from tests.device.phones import MakeTarget, leftovers, settings_of
+from tests.device.android.phones import MakeTarget, leftovers, settings_of
 
 NOTE_FILE = NOTE.lstrip("/")
 

@@ -19,7 +19,7 @@ from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners import Sme2Runner
 from pytest_sme2.targets.adb import AdbDevice
 from pytest_sme2.targets.retry import redo_when_lost
-from tests.device.phones import MakeTarget, leftovers, start_lab
+from tests.device.android.phones import MakeTarget, leftovers, start_lab
 
 # What each fault may lead to; a result where the retries got through.
 OUTCOMES = {

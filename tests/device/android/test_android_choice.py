@@ -13,7 +13,7 @@ from pytest_sme2.errors import ConnectionLostError, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.targets.adb import INSTALL_ADB, AdbServer
 from pytest_sme2.targets.phone_choice import choose_serials, list_attached, make_ready
-from tests.device.phones import start_lab
+from tests.device.android.phones import start_lab
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from pytest_sme2.runners import Sme2Runner
 from pytest_sme2.targets.adb import AdbDevice
 from pytest_sme2.targets.android import AndroidTarget
 from pytest_sme2.targets.emulated import EmulatedTarget
-from tests.device.phones import MakeTarget, leftovers, make_artifact
+from tests.device.android.phones import MakeTarget, leftovers, make_artifact
 
 HOSTILE = "a b'c\"d;$(touch pwned)`id`&|<script>\n.."
 MakeRunner = Callable[[float], Sme2Runner]
