@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
-import math
-import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -24,28 +22,23 @@ from pytest_sme2.errors import (
     TargetError,
 )
 from pytest_sme2.platforms import ANDROID_ARM64, LINUX_AARCH64
-from pytest_sme2.processes import Finished
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners import ProcessFiles, Runner
-from pytest_sme2.targets.adb import AdbDevice, ShellResult, quote
+from pytest_sme2.targets.adb import AdbDevice, quote
 from pytest_sme2.targets.base import (
     ETDUMP_NAME,
     LOG_NAME,
     OUTPUTS_NAME,
     RESULT_NAME,
     check_request,
-    describe_failure,
 )
 from pytest_sme2.targets.elf import ABI_MACHINES, is_elf, read_elf, unmet_needs
 from pytest_sme2.targets.leases import Lease
 from pytest_sme2.targets.phone_choice import make_ready
 from pytest_sme2.targets.phone_power import PhonePower, pick_cores
-from pytest_sme2.targets.phone_storage import RUN_MARK, RUNS, PhoneStorage
+from pytest_sme2.targets.phone_run import Answer, PhoneRun, explain, parse_answer, phone_command
+from pytest_sme2.targets.phone_storage import RUNS, PhoneStorage
 
-_RESULT_MARK = "==pytest-sme2-result=="
-_LONGEST_LOG = 1 << 20
-# What the phone's own limit comes after ours: it is there for a cable that was pulled.
-_PHONE_GRACE_SECONDS = 30
 _ATTEMPTS = 3
 _PROPERTIES = (
     "ro.product.manufacturer",
@@ -222,28 +215,41 @@ class AndroidTarget:
         if self._hot:
             self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
         folder.mkdir(parents=True, exist_ok=True)
-        name = uuid.uuid4().hex
-        place = f"{RUNS}/{name}"
-        files = self._put(runner, request, place)
-        home = self.storage.put({path.name: path for path in runner.files(request.arm)})
-        command = self._command(runner, request, files)
-        keep = files.etdump is not None or files.outputs is not None
-        script = self._script(home, place, name, command, keep=keep)
+        log = folder / LOG_NAME
+        # What an earlier run left must not pass for this one's.
+        for stale in (folder / RESULT_NAME, folder / ETDUMP_NAME, log):
+            stale.unlink(missing_ok=True)
+        process = self._plan(runner, request)
+        script = process.script(xnnpack_log=self.xnnpack_log)
         try:
             done = self.device.shell(script, timeout=request.timeout_seconds)
         except DeviceTimeoutError as error:
-            self._end(name, place)
+            said = self._end(process)
+            log.write_bytes(process.header() + said + b"[time limit]\n")
             raise RunError(
                 f"{self._failed(request)}: it did not finish within {request.timeout_seconds:g} s "
-                "and was ended; allow it more time if the model is that slow."
+                "and was ended; allow it more time if the model is that slow. "
+                f"Its log is {log}"
             ) from error
         except ConnectionLostError:
             raise
         except BaseException:
             # Ctrl-C among others: nothing of ours goes on heating the phone.
-            self._end(name, place)
+            self._end(process)
             raise
-        return self._collect(runner, request, folder, files, place, done)
+        return self._collect(runner, request, folder, process, parse_answer(self.serial, done))
+
+    def _plan(self, runner: Runner, request: RunRequest) -> PhoneRun:
+        name = uuid.uuid4().hex
+        place = f"{RUNS}/{name}"
+        files = self._put(runner, request, place)
+        home = self.storage.put({path.name: path for path in runner.files(request.arm)})
+        command = phone_command(
+            [*self.launcher.get(request.arm, ()), *runner.command(request, files)],
+            cores=request.cpus or self.cores,
+            timeout_seconds=request.timeout_seconds,
+        )
+        return PhoneRun(name=name, place=place, home=home, command=command, files=files)
 
     def _put(self, runner: Runner, request: RunRequest, place: str) -> ProcessFiles:
         artifact = request.artifact
@@ -257,80 +263,40 @@ class AndroidTarget:
             outputs=f"{place}/{OUTPUTS_NAME}" if request.keep_outputs else None,
         )
 
-    def _command(self, runner: Runner, request: RunRequest, files: ProcessFiles) -> list[str]:
-        command = [*self.launcher.get(request.arm, ()), *runner.command(request, files)]
-        cores = request.cpus or self.cores
-        if cores:
-            # Hexadecimal without a prefix is what every Android's taskset takes.
-            command = ["taskset", f"{sum(1 << core for core in cores):x}", *command]
-        limit = math.ceil(request.timeout_seconds) + _PHONE_GRACE_SECONDS
-        return ["timeout", "-s", "KILL", str(limit), *command]
-
-    def _script(
-        self, home: str, place: str, name: str, command: Sequence[str], *, keep: bool
-    ) -> str:
-        """All of a run in one command, as every command costs a round trip."""
-        log, result = f"{place}/log", f"{place}/{RESULT_NAME}"
-        lines = [f"mkdir -p {place} && cd {home} || exit 1"]
-        if self.xnnpack_log:
-            lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
-        lines += [
-            f"{RUN_MARK}={name} {quote(command)} > {log} 2>&1 < /dev/null",
-            'echo "code $?"',
-            "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'",
-        ]
-        if self.xnnpack_log:
-            lines.append(f'logcat -d -v raw -T "$start" -s XNNPACK >> {log} 2>&1')
-        lines += [
-            f"echo; echo {_RESULT_MARK}",
-            f"cat {result} 2>/dev/null",
-            f"tail -c {_LONGEST_LOG} {log} >&2",
-        ]
-        if not keep:
-            lines.append(f"rm -rf {place}")
-        return "\n".join([*lines, "exit 0"])
-
-    def _end(self, name: str, place: str) -> None:
+    def _end(self, process: PhoneRun) -> bytes:
+        """End a run on the phone; what it had said comes back."""
         # Where the connection is gone as well, the next connect ends it.
+        said = b""
         with contextlib.suppress(TargetError):
-            self.storage.kill_run(name)
-            self.device.shell(["rm", "-rf", place])
+            self.storage.kill_run(process.name)
+            said = self.device.shell(process.tail()).stdout
+            self._remove(process)
+        return said
+
+    def _remove(self, process: PhoneRun) -> None:
+        self.device.shell(["rm", "-rf", process.place])
 
     def _collect(
-        self,
-        runner: Runner,
-        request: RunRequest,
-        folder: Path,
-        files: ProcessFiles,
-        place: str,
-        done: ShellResult,
+        self, runner: Runner, request: RunRequest, folder: Path, process: PhoneRun, answer: Answer
     ) -> Run:
-        log = folder / LOG_NAME
-        log.write_bytes(done.stderr)
-        head, _, document = done.stdout.partition(f"{_RESULT_MARK}\n".encode())
-        code = re.search(rb"^code (\d+)$", head, re.MULTILINE)
-        if code is None:
-            raise TargetError(
-                f"{self.serial} could not start the run: {done.error_text[-300:] or 'no message'}. "
-                "Is its storage full? Try: sme2 clean --device android"
-            )
-        status = re.search(rb"Thermal Status: (\d+)", head)
-        self._hot = status is not None and status[1] != b"0"
-        if int(code[1]) != 0:
-            self.device.shell(["rm", "-rf", place])
-            problem = self._explain(runner, request, int(code[1]), done.error_text)
+        log, result = folder / LOG_NAME, folder / RESULT_NAME
+        log.write_bytes(process.header() + answer.log + f"[exit {answer.code}]\n".encode())
+        throttled = self._hot = bool(answer.thermal_status)
+        if answer.code != 0:
+            self._remove(process)
+            problem = explain(runner, request, answer.code, answer.log.decode(errors="replace"))
             raise RunError(f"{self._failed(request)}: {problem} Its log is {log}")
-        result = folder / RESULT_NAME
-        result.write_bytes(document)
+        if answer.document:
+            result.write_bytes(answer.document)
         etdump = outputs = None
-        if files.etdump is not None:
+        if process.files.etdump is not None and answer.has_etdump:
             etdump = folder / ETDUMP_NAME
-            self.device.pull(files.etdump, etdump)
-        if files.outputs is not None:
+            self.device.pull(process.files.etdump, etdump)
+        if process.files.outputs is not None:
             outputs = folder / OUTPUTS_NAME
-            self._pull_outputs(files.outputs, outputs)
-        if files.etdump is not None or files.outputs is not None:
-            self.device.shell(["rm", "-rf", place])
+            self._pull_outputs(process.files.outputs, outputs)
+        if process.keeps_files:
+            self._remove(process)
         run = runner.read_result(
             request,
             target=self.name,
@@ -340,7 +306,7 @@ class AndroidTarget:
             outputs=outputs,
             log=log,
         )
-        return dataclasses.replace(run, throttled=self._hot)
+        return dataclasses.replace(run, throttled=throttled)
 
     def _pull_outputs(self, remote: str, local: Path) -> None:
         local.mkdir(exist_ok=True)
@@ -353,25 +319,6 @@ class AndroidTarget:
         return (
             f"{artifact.model} ({artifact.variant}) failed on {self.serial} with SME2 {request.arm}"
         )
-
-    def _explain(self, runner: Runner, request: RunRequest, code: int, said: str) -> str:
-        """One sentence about a process that did not end well, the phone's own ways included."""
-        missing = re.search(
-            r'loading shared libraries: (\S+?):|library "([^"]+)" (?:not found|needed)', said
-        )
-        if missing:
-            return (
-                f"it needs the library {missing[1] or missing[2]}, which the phone does not have. "
-                "Put it beside the runner, or use the self-contained bundle."
-            )
-        if code == 126 or re.search(r"not executable|[Ee]xec format|syntax error", said):
-            return f"it is not a program for this phone ({_last(said)})."
-        if code == 127:
-            return f"it or its loader was not found on the phone ({_last(said)})."
-        # A shell tells of a signal by adding 128; Python by making it negative.
-        returncode = 128 - code if code > 128 else code
-        finished = Finished((), returncode, stdout="", stderr=said, timed_out=False)
-        return describe_failure(finished, runner, request) or "it failed."
 
     def _check_runner(self, runner: Runner, request: RunRequest) -> None:
         """Find out on this side what the phone would say less clearly."""
@@ -417,8 +364,3 @@ class AndroidTarget:
         # Nobody can be told of an error here, and the note is still on the phone.
         with contextlib.suppress(TargetError):
             self.power.restore()
-
-
-def _last(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
