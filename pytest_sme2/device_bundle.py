@@ -21,7 +21,7 @@ from pytest_sme2.platforms import LINUX_AARCH64
 from pytest_sme2.results import Arm
 from pytest_sme2.runners import LOADER, PROGRAM, Sme2Runner
 from pytest_sme2.settings import cache_folder
-from pytest_sme2.targets.elf import unmet_needs
+from pytest_sme2.targets.abi import unmet_needs
 
 # The record that a runner's folder has anyway; a bundle's also lists its files.
 RECORD = "runner.json"

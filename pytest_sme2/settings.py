@@ -1,4 +1,4 @@
-"""What the user chose, checked. Pure: strings in, values or a UsageError that lists the choices out."""
+"""What the user chose, checked. Pure: strings in; values, or a UsageError with the choices, out."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ class Settings:
     weights: Path | None = None
     qemu: Path | None = None
     """The emulator to use; None means the one on PATH or in the cache."""
+    serials: tuple[str, ...] = ()
+    """The phones to use; empty means ANDROID_SERIAL, else the only one attached."""
+    adb_server: str | None = None
+    """HOST:PORT of the adb server; None means this machine's usual one."""
+    power_mode: str = "keep"
+    fixed_performance: bool = False
+    cpus: str | tuple[int, ...] = ()
+    """The phone's cores to run on: ``big``, ``little`` or their numbers; empty: the system's."""
+    device_bundle: Path | None = None
+    """The self-contained runner for phones; None means it is made on the fly."""
+    fake_phone: bool = False
+    """Whether ``android`` means a fake phone in a sandbox on this machine."""
 
 
 def one_of(value: str, choices: Iterable[str], what: str) -> str:

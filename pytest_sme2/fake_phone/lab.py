@@ -10,10 +10,12 @@ emulator scanning are off: the server never takes a real phone from the user's o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest_sme2
-from pytest_sme2.emulator import CPUS
+from pytest_sme2.emulator import CPUS, find_qemu
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.parts import Parts, find_parts, shared_libraries
 from pytest_sme2.fake_phone.root import STATE, Phone
@@ -89,19 +91,39 @@ class FakePhone:
         self.lab.ask("start adbd", name=self.phone.name)
 
 
-def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
-    """A fake phone as a target. Where the lab has an emulator, all runs are behind it.
-
-    The same emulated CPU serves both arms: what switches SME2 off is the runner, as on a phone.
+def fake_options(phone: FakePhone) -> dict[str, Any]:
+    """How AndroidTarget must treat a fake phone. Where the lab has an emulator, all runs are
+    behind it, and the same emulated CPU serves both arms: what switches SME2 off is the runner,
+    as on a phone.
     """
-    server = AdbServer(phone.lab.host, phone.lab.port)
-    launcher = {}
+    options: dict[str, Any] = {"emulated": True}
     if phone.lab.emulator is not None:
         cpu = CPUS[Arm.ON if phone.phone.sme2 else Arm.OFF]
-        launcher = dict.fromkeys(Arm, (EMULATOR_ON_PHONE, "-cpu", cpu))
-    return AndroidTarget(
-        AdbDevice(server, phone.serial), **{"launcher": launcher, "emulated": True, **options}
-    )
+        options["launcher"] = dict.fromkeys(Arm, (EMULATOR_ON_PHONE, "-cpu", cpu))
+    return options
+
+
+def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
+    """A fake phone as a target."""
+    server = AdbServer(phone.lab.host, phone.lab.port)
+    return AndroidTarget(AdbDevice(server, phone.serial), **{**fake_options(phone), **options})
+
+
+def open_fake_phone(qemu: Path | None = None, **options: Any) -> AndroidTarget:
+    """A fake phone in a lab of its own, which ends with this process.
+
+    It has SME2 where there is an emulator. Without one it runs on this machine's own CPU, which
+    must then be a 64-bit Arm, and says that it has no SME2.
+    """
+    emulator: Path | None = None
+    try:
+        emulator = find_qemu(qemu).path
+    except TargetError:
+        if qemu is not None or platform.machine() != "aarch64":
+            raise
+    lab = FakeLab(emulator=emulator, progress=options.get("progress"))
+    atexit.register(lab.close)
+    return fake_target(lab.add(sme2=emulator is not None), **options)
 
 
 class FakeLab:

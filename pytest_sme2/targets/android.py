@@ -32,7 +32,7 @@ from pytest_sme2.targets.base import (
     RESULT_NAME,
     check_request,
 )
-from pytest_sme2.targets.elf import ABI_MACHINES, is_elf, read_elf, unmet_needs
+from pytest_sme2.targets.abi import ABI_MACHINES, is_elf, read_elf, unmet_needs
 from pytest_sme2.targets.leases import Lease
 from pytest_sme2.targets.phone_choice import make_ready
 from pytest_sme2.targets.phone_power import PhonePower, pick_cores

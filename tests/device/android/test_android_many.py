@@ -13,7 +13,10 @@ from pytest_sme2.cli import main
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact
+from pytest_sme2.settings import Settings
+from pytest_sme2.targets import choose_target
 from pytest_sme2.targets.adb import AdbServer
+from pytest_sme2.targets.android import AndroidTarget
 from pytest_sme2.targets.leases import DevicePool
 from pytest_sme2.targets.phones import lease_phone, open_pool, open_server
 from tests.device.android.phones import MakeTarget, settings_of, start_lab
@@ -114,3 +117,29 @@ def test_sme2_clean(
 def test_sme2_clean_of_something_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", "--device", "toaster"]) == 2
     assert "'toaster' is not a device that can be cleaned" in capsys.readouterr().err
+
+
+def test_settings_choose_the_phone(lab: FakeLab, phone: FakePhone) -> None:
+    settings = Settings(
+        device="android", serials=(phone.serial,), adb_server=lab.address, power_mode="app"
+    )
+    target = choose_target(settings)
+    assert isinstance(target, AndroidTarget)
+    assert target.serial == phone.serial
+    assert target.power_mode == "app"
+    # It is this process's own: nobody else on this machine gets it.
+    pool = open_pool(open_server(lab.address), [phone.serial], run="another")
+    with pytest.raises(TargetError, match="All devices are in use"):
+        pool.lease(timeout=0.1)
+    target.restore()
+
+
+def test_settings_choose_a_fake_phone(sme2_lab: FakeLab) -> None:
+    target = choose_target(Settings(device="android", fake_phone=True, qemu=sme2_lab.emulator))
+    target.prepare()
+    try:
+        assert target.capabilities().sme2
+        assert not target.capabilities().timing
+        assert dict(target.fingerprint().facts)["model"] == "pytest-sme2 Fake Phone"
+    finally:
+        target.restore()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.targets.elf import AARCH64, is_elf, read_elf, unmet_needs
+from pytest_sme2.targets.abi import AARCH64, is_elf, read_elf, unmet_needs
 
 
 def make_elf(machine: int = AARCH64, needed: tuple[str, ...] = (), interpreter: str = "") -> bytes:
