@@ -24,6 +24,7 @@ from pytest_sme2.errors import (
 from pytest_sme2.platforms import ANDROID_ARM64, LINUX_AARCH64
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners import ProcessFiles, Runner
+from pytest_sme2.targets.abi import ABI_MACHINES, is_elf, read_elf, unmet_needs
 from pytest_sme2.targets.adb import AdbDevice, quote
 from pytest_sme2.targets.base import (
     ETDUMP_NAME,
@@ -32,7 +33,6 @@ from pytest_sme2.targets.base import (
     RESULT_NAME,
     check_request,
 )
-from pytest_sme2.targets.abi import ABI_MACHINES, is_elf, read_elf, unmet_needs
 from pytest_sme2.targets.leases import Lease
 from pytest_sme2.targets.phone_choice import make_ready
 from pytest_sme2.targets.phone_power import PhonePower, pick_cores
