@@ -19,6 +19,7 @@ from pytest_sme2.errors import Sme2Error
 COMMANDS: dict[str, str] = {
     "device-bundle": "make the self-contained runner for phones, which needs no NDK",
     "clean": "remove what was left on a phone, and put its settings back",
+    "selfcheck": "Measure a program against itself: is this machine quiet enough to gate on?",
 }
 
 EXIT_CODES = (

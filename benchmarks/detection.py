@@ -1,0 +1,394 @@
+"""How often the gate cries wolf, and how often it misses: measured on this machine.
+
+    python benchmarks/detection.py collect --minutes 30          # as often as you like; it resumes
+    python benchmarks/detection.py collect --minutes 10 --busy   # beside one busy neighbour
+    python benchmarks/detection.py report
+
+Every verdict is a real measurement by pytest_sme2.measure with its own processes, appended with
+its raw samples as one line of JSON. The report decides anew from the raw samples, and lets other
+rules decide on the same ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import scipy.stats
+from detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
+from programs import layers_artifact
+
+from pytest_sme2 import stats
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.measure import Plan, RunArm, measure_pairs
+from pytest_sme2.results import Arm, Measurement, Outcome, Run, RunRequest
+from pytest_sme2.runners import wheel_runner
+from pytest_sme2.settings import Settings, parse_device
+from pytest_sme2.targets import choose_target
+
+SCHEMA = 1
+BASE_LAYERS = 100
+EXTRA_LAYERS = (0, 3, 5)
+"""Layers the candidate has more than the reference: per cent of real extra work."""
+WEIGHTS = {0: 3, 3: 1, 5: 1}
+"""Of five verdicts, three are A/A: rare false alarms need the most trials."""
+CONDITIONS = ("idle", "busy")
+
+RULES = f"""\
+Rules, set before any sample was taken
+  programs   {BASE_LAYERS} equal convolution layers; the candidate has 0, 3 or 5 layers more
+  plan       looks after {", ".join(map(str, stats.LOOKS))} pairs of fresh processes, tolerated \
+slowdown {stats.TOLERATED_SLOWDOWN:.0%}, one-sided error {stats.FALSE_ALARM_RATE:.0%} in all
+  A/A        at least 300 verdicts on an idle machine: REGRESSED <= 1 %, INCONCLUSIVE <= 5 %
+  +3 %       caught (REGRESSED) >= 80 %
+  +5 %       caught (REGRESSED) >= 95 %
+  busy       one neighbour that keeps a core and its caches busy; reported apart, not judged
+"""
+
+NEIGHBOUR = "block = bytearray(range(256)) * 32768\nwhile True: block.reverse()"
+
+
+# --- collecting -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Recorder:
+    """Starts processes for measure_pairs and keeps every sample of those that count."""
+
+    start: Callable[[int, int, int], Run]
+    layers: Mapping[str, int]
+    processes: list[dict[str, Any]] = field(default_factory=list)
+    calls: int = 0
+
+    def __call__(self, arm: str, *, warmup: int, runs: int) -> Run:
+        run = self.start(self.layers[arm], warmup, runs)
+        self.calls += 1
+        if self.calls > 2:  # the pilot's two processes do not count
+            pair = (self.calls - 3) // 2
+            self.processes.append(
+                {"pair": pair, "arm": arm, "wall_ns": run.wall_ns, "cpu_ns": run.cpu_ns}
+            )
+        return run
+
+
+def record(recorder: RunArm, processes: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
+    """One verdict and its raw samples."""
+    measurement: Measurement = measure_pairs(recorder, "A", "B", plan)
+    decision = measurement.decision
+    return {
+        "schema": SCHEMA,
+        "seed": plan.seed,
+        "outcome": str(decision.outcome if decision else Outcome.INCONCLUSIVE),
+        "stopped": measurement.stopped_because,
+        "seconds": round(measurement.seconds, 3),
+        "noise_floor": measurement.noise_floor,
+        "warmup": measurement.warmup,
+        "runs": measurement.runs,
+        "kept": [pair.index for pair in measurement.pairs],
+        "dropped": {entry.pair.index: entry.reason for entry in measurement.dropped},
+        "processes": processes,
+    }
+
+
+def next_extra(records: Sequence[Mapping[str, Any]], condition: str) -> int:
+    """The kind of comparison that lags most behind its weight."""
+    done = Counter(entry["extra"] for entry in records if entry["condition"] == condition)
+    return min(EXTRA_LAYERS, key=lambda extra: done[extra] / WEIGHTS[extra])
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """All whole lines; a last one that was cut off by a kill is left out."""
+    records: list[dict[str, Any]] = []
+    if not path.exists():
+        return records
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            print(f"{path}:{number}: cut off, left out", file=sys.stderr)
+            continue
+        if entry.get("schema") != SCHEMA:
+            raise SystemExit(f"{path}:{number}: another schema; collect into a new file")
+        records.append(entry)
+    return records
+
+
+def append_record(path: Path, entry: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cut_off = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
+    with path.open("a") as file:
+        # A line that a kill cut off stays a line of its own.
+        file.write(("\n" if cut_off else "") + json.dumps(entry, separators=(",", ":")) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def neighbour(busy: bool) -> Iterator[None]:
+    if not busy:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def target_starter(device: str) -> Iterator[Callable[[int, int, int], Run]]:
+    """A function that starts one process with so many extra layers, warm-up runs and runs."""
+    target = choose_target(Settings(device=parse_device(device)))
+    capabilities = target.capabilities()
+    if not capabilities.timing:
+        raise SystemExit(f"{target.name} cannot vouch for times: {capabilities.reason}")
+    runner = wheel_runner(target.platform)
+    artifacts = {extra: layers_artifact(BASE_LAYERS + extra) for extra in EXTRA_LAYERS}
+    arm = Arm.ON if capabilities.sme2 else Arm.OFF
+    with tempfile.TemporaryDirectory() as folder:
+
+        def start(extra: int, warmup: int, runs: int) -> Run:
+            request = RunRequest(artifacts[extra], arm, warmup=warmup, runs=runs)
+            return target.run(runner, request, Path(folder))
+
+        try:
+            target.prepare()
+            target.put([artifact.pte for artifact in artifacts.values()])
+            yield start
+        finally:
+            target.restore()
+
+
+def collect(arguments: argparse.Namespace) -> int:
+    print(RULES)
+    condition = "busy" if arguments.busy else "idle"
+    records = read_records(arguments.samples)
+    longest = 0.0
+    with target_starter(arguments.device) as start, neighbour(arguments.busy):
+        deadline = time.monotonic() + 60 * arguments.minutes
+        while time.monotonic() + longest < deadline:
+            begun = time.monotonic()
+            extra = next_extra(records, condition)
+            recorder = Recorder(start, {"A": 0, "B": extra})
+            plan = Plan(seed=len(records), budget_seconds=arguments.budget)
+            entry: dict[str, Any] = {"condition": condition, "extra": extra, "layers": BASE_LAYERS}
+            entry |= {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+            entry |= {"load": os.getloadavg()[0]}
+            entry |= record(recorder, recorder.processes, plan)
+            append_record(arguments.samples, entry)
+            records.append(entry)
+            longest = max(longest, time.monotonic() - begun)
+            print(
+                f"{len(records):5d}  {condition}  +{extra} %  {entry['outcome']:12}  "
+                f"{len(entry['kept'])} pairs, {len(entry['dropped'])} dropped, "
+                f"{entry['seconds']:.1f} s",
+                flush=True,
+            )
+    return 0
+
+
+# --- reporting ------------------------------------------------------------------------------------
+
+
+def trial_of(entry: Mapping[str, Any]) -> Trial:
+    """The kept pairs, in the order in which they were measured."""
+    by_pair: dict[tuple[int, str], list[int]] = {
+        (process["pair"], process["arm"]): process["wall_ns"] for process in entry["processes"]
+    }
+    return Trial(
+        tuple(by_pair[pair, "A"] for pair in entry["kept"]),
+        tuple(by_pair[pair, "B"] for pair in entry["kept"]),
+    )
+
+
+@dataclass(frozen=True)
+class Rate:
+    """So many of so many."""
+
+    count: int
+    trials: int
+
+    @property
+    def share(self) -> float:
+        return self.count / self.trials if self.trials else float("nan")
+
+    def __str__(self) -> str:
+        if not self.trials:
+            return "no trials"
+        interval = scipy.stats.binomtest(self.count, self.trials).proportion_ci(0.95, "exact")
+        return (
+            f"{self.count}/{self.trials} = {self.share:.1%} "
+            f"[{interval.low:.1%}, {interval.high:.1%}]"
+        )
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All verdicts of one condition and one amount of extra work."""
+
+    condition: str
+    extra: int
+    entries: tuple[Mapping[str, Any], ...]
+    trials: tuple[Trial, ...]
+    outcomes: tuple[Outcome, ...]
+
+    def rate(self, outcome: Outcome) -> Rate:
+        return Rate(self.outcomes.count(outcome), len(self.outcomes))
+
+    def alarms(self) -> dict[str, Rate]:
+        """By rule, how often it said slower."""
+        rates = {"pytest-sme2": self.rate(Outcome.REGRESSED)}
+        for name, rule in ALL_PAIRS_RULES.items():
+            rates[name] = Rate(sum(map(rule, self.trials)), len(self.trials))
+        single = [pair for trial in self.trials for pair in trial.pairs()]
+        for name, rule in ONE_PAIR_RULES.items():
+            rates[name] = Rate(sum(map(rule, single)), len(single))
+        return rates
+
+
+def make_scenario(records: Sequence[Mapping[str, Any]], condition: str, extra: int) -> Scenario:
+    entries = tuple(
+        entry for entry in records if (entry["condition"], entry["extra"]) == (condition, extra)
+    )
+    trials = tuple(trial_of(entry) for entry in entries)
+    outcomes = tuple(stats.decide_ratio(log_ratios(trial)).outcome for trial in trials)
+    return Scenario(condition, extra, entries, trials, outcomes)
+
+
+def judgements(scenarios: Mapping[int, Scenario]) -> list[tuple[str, bool]]:
+    """The pre-set rules and whether the idle machine's verdicts meet them."""
+    same = scenarios[0]
+    return [
+        (f"A/A verdicts: {len(same.outcomes)} (at least 300)", len(same.outcomes) >= 300),
+        (
+            f"A/A REGRESSED: {same.rate(Outcome.REGRESSED)} (at most 1 %)",
+            same.rate(Outcome.REGRESSED).share <= 0.01,
+        ),
+        (
+            f"A/A INCONCLUSIVE: {same.rate(Outcome.INCONCLUSIVE)} (at most 5 %)",
+            same.rate(Outcome.INCONCLUSIVE).share <= 0.05,
+        ),
+        (
+            f"+5 % caught: {scenarios[5].rate(Outcome.REGRESSED)} (at least 95 %)",
+            scenarios[5].rate(Outcome.REGRESSED).share >= 0.95,
+        ),
+        (
+            f"+3 % caught: {scenarios[3].rate(Outcome.REGRESSED)} (at least 80 %)",
+            scenarios[3].rate(Outcome.REGRESSED).share >= 0.80,
+        ),
+    ]
+
+
+def print_scenarios(scenarios: Mapping[int, Scenario]) -> None:
+    for scenario in scenarios.values():
+        if not scenario.entries:
+            continue
+        ratios = [ratio for trial in scenario.trials for ratio in log_ratios(trial)]
+        floors = [entry["noise_floor"] for entry in scenario.entries if entry["noise_floor"]]
+        changed = sum(
+            str(outcome) != entry["outcome"]
+            for outcome, entry in zip(scenario.outcomes, scenario.entries, strict=True)
+        )
+        pairs = [len(trial.reference) for trial in scenario.trials]
+        counted = Counter(map(str, scenario.outcomes))
+        print(f"\n{scenario.condition}, +{scenario.extra} % extra work by construction")
+        print(f"  verdicts            {dict(counted)}")
+        print(f"  measured extra      {statistics.median(ratios):+.2%} (median of all pairs)")
+        print(
+            f"  pairs, seconds      {statistics.fmean(pairs):.1f}, "
+            f"{statistics.fmean(entry['seconds'] for entry in scenario.entries):.1f} a verdict"
+        )
+        if floors:
+            print(f"  noise of a process  {statistics.median(floors):.2%}")
+        print(f"  pairs dropped       {sum(len(entry['dropped']) for entry in scenario.entries)}")
+        if changed:
+            print(f"  {changed} verdicts differ from those given when the samples were taken")
+
+
+def print_rules_table(scenarios: Mapping[int, Scenario]) -> None:
+    names = {extra: "A/A alarms" if not extra else f"+{extra} % caught" for extra in scenarios}
+    alarms = {extra: scenario.alarms() for extra, scenario in scenarios.items()}
+    print(f"\n  {'rule':40}" + "".join(f"{name:34}" for name in names.values()))
+    for rule in alarms[0]:
+        print(f"  {rule:40}" + "".join(f"{alarms[extra][rule]!s:34}" for extra in names))
+
+
+def report(arguments: argparse.Namespace) -> int:
+    records = read_records(arguments.samples)
+    by_condition = {
+        condition: {extra: make_scenario(records, condition, extra) for extra in EXTRA_LAYERS}
+        for condition in CONDITIONS
+    }
+    judged = judgements(by_condition["idle"])
+    if arguments.json:
+        document = {
+            "alarms": {
+                condition: {
+                    str(extra): {
+                        rule: {"count": rate.count, "trials": rate.trials}
+                        for rule, rate in scenario.alarms().items()
+                    }
+                    for extra, scenario in scenarios.items()
+                }
+                for condition, scenarios in by_condition.items()
+            },
+            "rules": [{"rule": text, "met": met} for text, met in judged],
+        }
+        print(json.dumps(document, indent=2))
+    else:
+        print(RULES)
+        for scenarios in by_condition.values():
+            if any(scenario.entries for scenario in scenarios.values()):
+                print_scenarios(scenarios)
+                print_rules_table(scenarios)
+        print()
+        for text, met in judged:
+            print(f"{'met    ' if met else 'NOT MET'}  {text}")
+    return 0 if all(met for _, met in judged) else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    collecting = commands.add_parser("collect", help="measure and append raw samples")
+    collecting.add_argument("--minutes", type=float, required=True, help="how long to go on")
+    collecting.add_argument("--busy", action="store_true", help="beside one busy neighbour")
+    collecting.add_argument("--device", default="linux", help="as for sme2; default linux")
+    collecting.add_argument("--budget", type=float, default=60.0, help="seconds a verdict")
+    collecting.set_defaults(run=collect)
+    reporting = commands.add_parser("report", help="decide from the samples, and let peers decide")
+    reporting.add_argument("--json", action="store_true", help="for machines")
+    reporting.set_defaults(run=report)
+    for command in (collecting, reporting):
+        command.add_argument(
+            "--samples",
+            type=Path,
+            default=Path("sme2-out/detection.jsonl"),
+            help="raw samples, one verdict a line; default %(default)s",
+        )
+    arguments = parser.parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except Sme2Error as error:
+        print(f"detection: {error}", file=sys.stderr)
+        return error.exit_code
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
