@@ -206,6 +206,8 @@ class PairSample:
     candidate_ns: float
     interference: float | None
     """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
+    throttled: bool = False
+    """Whether the device slowed itself down against heat in one of the two."""
 
 
 @dataclass(frozen=True)
