@@ -206,6 +206,12 @@ class FakeLab:
             listener.listen(64)
             self.port = listener.getsockname()[1]
             self.ask("start server", descriptors=[listener.fileno()])
+        try:
+            AdbServer(self.host, self.port).ask("host:version", timeout=30)
+        except TargetError as error:
+            lines = self.log().strip().splitlines()
+            said = lines[-1] if lines else "it said nothing"
+            raise TargetError(f"The fake phone's adb server did not start: {said}") from error
 
     def kill_server(self) -> None:
         self.ask("kill server")
