@@ -20,6 +20,10 @@ COMMANDS: dict[str, str] = {
     "device-bundle": "make the self-contained runner for phones, which needs no NDK",
     "clean": "remove what was left on a phone, and put its settings back",
     "selfcheck": "Measure a program against itself: is this machine quiet enough to gate on?",
+    "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
+    "kernels": "show which kernels a model runs on, with SME2 on and off",
+    "models": "list the models that were found, and what is wrong with those that were not",
+    "export": "turn a model into an ExecuTorch program for XNNPACK",
 }
 
 EXIT_CODES = (

@@ -63,6 +63,10 @@ class EtdumpError(Sme2Error):
     """An ETDump file is truncated, corrupt, or not an ETDump at all."""
 
 
+class ElfError(Sme2Error):
+    """A program or library is no ELF file, or a damaged one."""
+
+
 class EvidenceError(Sme2Error):
     """The runs do not show what they were asked to show."""
 

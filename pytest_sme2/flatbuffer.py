@@ -18,57 +18,81 @@ from pytest_sme2.errors import EtdumpError
 Positions = NDArray[np.int64]
 
 # Odd, and of no structure that names could share: the first 64 bits of the fractional parts of
-# pi and of the golden ratio.
+# the golden ratio and of pi.
 _MIX_WORDS: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_SEED: Final = 0x243F6A8885A308D3
 
 
 class Tables:
-    """The same kind of table at many positions: where each keeps its fields."""
+    """The same kind of table at many positions: where each keeps its fields.
+
+    A table's layout (its vtable) is shared by all that leave out the same fields, so a file has a
+    handful of them: they are looked at once each.
+    """
 
     def __init__(self, buffer: Buffer, at: Positions, what: str) -> None:
         self.at = at
         self._buffer = buffer
         self._what = what
         buffer.require(at, 4, 4, what)
-        self._vtable = vtable = at - buffer.int32(at)
-        buffer.require(vtable, 4, 2, f"the layout of {what}", blame=at)
-        self._vtable_size = buffer.half(vtable)
-        self._size = buffer.half(vtable + 2)
-        buffer.require(vtable, self._vtable_size, 2, f"the layout of {what}", blame=at)
-        buffer.require(at, self._size, 4, what)
-        wrong = (self._vtable_size < 4) | (self._size < 4)
-        buffer.refuse(wrong, at, f"{what} has a layout that is too small to be one")
+        position = at - buffer.int32(at)
+        self._layout, example = group_equal(position)
+        self._layouts = layouts = position[example]
+        del position
+        self._require_layouts(2, 4)
+        self._layout_sizes = buffer.half(layouts)
+        self._sizes = buffer.half(layouts + 2)
+        self._require_layouts(2, self._layout_sizes)
+        self._refuse((self._layout_sizes < 4) | (self._sizes < 4), "has no room for itself")
+        buffer.require(at, self._sizes[self._layout], 4, what)
 
     def field(self, slot: int, size: int) -> Positions:
         """Where each table holds field ``slot`` of ``size`` bytes; 0 where it leaves it out."""
         entry = 4 + 2 * slot
-        present = self._vtable_size >= entry + 2
-        # A table without the entry reads its layout's first half instead: in bounds, and masked.
-        offset = self._buffer.half(self._vtable + np.where(present, entry, 0))
-        offset[~present] = 0
-        wrong = (offset != 0) & ((offset < 4) | (offset + size > self._size))
-        self._buffer.refuse(wrong, self.at, f"a field of {self._what} lies outside of it")
-        wrong = (offset & (min(size, 4) - 1)) != 0
-        self._buffer.refuse(wrong, self.at, f"a field of {self._what} is not aligned")
-        return np.where(offset != 0, self.at + offset, 0)
+        present = self._layout_sizes >= entry + 2
+        # A layout without the entry is read at its start instead: in bounds, and masked.
+        offsets = self._buffer.half(self._layouts + np.where(present, entry, 0))
+        offsets[~present] = 0
+        kept = offsets != 0
+        self._refuse(kept & ((offsets < 4) | (offsets + size > self._sizes)), "has a field outside")
+        self._refuse(kept & ((offsets & (min(size, 4) - 1)) != 0), "has a field out of line")
+        at = self.at + offsets[self._layout]
+        if not kept.all():
+            at[~kept[self._layout]] = 0
+        return at
+
+    def _require_layouts(self, alignment: int, size: int | NDArray[np.int32]) -> None:
+        outside = (self._layouts < 0) | (self._layouts > self._buffer.size - size)
+        self._refuse(outside, f"has a layout past the file's {self._buffer.size} bytes")
+        self._refuse((self._layouts & (alignment - 1)) != 0, "has a layout that is not aligned")
+
+    def _refuse(self, wrong: NDArray[np.bool_], problem: str) -> None:
+        """Fail where a layout is wrong, naming the first table that has it."""
+        if wrong.any():
+            row = int((self._layout == wrong.argmax()).argmax())
+            raise self._buffer.error(f"{self._what} {problem}", int(self.at[row]))
 
     def int32(self, slot: int, default: int) -> NDArray[np.int32]:
         at = self.field(slot, 4)
-        # Offset 0 is the file's first word: readable, and replaced.
-        return np.where(at != 0, self._buffer.int32(at), np.int32(default))
+        # Position 0 is the file's first word: readable, and replaced.
+        value = self._buffer.int32(at)
+        value[at == 0] = default
+        return value
 
     def uint64(self, slot: int) -> NDArray[np.uint64]:
         at = self.field(slot, 8)
-        value = self._buffer.word(at).astype(np.uint64)
-        value |= self._buffer.word(np.where(at != 0, at + 4, 0)).astype(np.uint64) << np.uint64(32)
+        value = self._buffer.word(at + 4)
+        value <<= 32
+        value |= self._buffer.word(at)
         value[at == 0] = 0
-        return value
+        return value.view(np.uint64)
 
     def reference(self, slot: int) -> Positions:
         """Where each table's field ``slot`` points to; 0 where it leaves it out."""
         at = self.field(slot, 4)
-        return np.where(at != 0, at + self._buffer.word(at), 0)
+        target = at + self._buffer.word(at)
+        target[at == 0] = 0
+        return target
 
 
 class Buffer:
@@ -100,13 +124,11 @@ class Buffer:
         size: int | NDArray[np.int32] | NDArray[np.int64],
         alignment: int,
         what: str,
-        blame: Positions | None = None,
     ) -> None:
         """Fail unless ``size`` bytes from each position lie in the file, aligned."""
-        culprit = at if blame is None else blame
         outside = (at < 0) | (at > self.size - size)
-        self.refuse(outside, culprit, f"{what} reaches past the file's {self.size} bytes")
-        self.refuse((at & (alignment - 1)) != 0, culprit, f"{what} is not aligned")
+        self.refuse(outside, at, f"{what} reaches past the file's {self.size} bytes")
+        self.refuse((at & (alignment - 1)) != 0, at, f"{what} is not aligned")
 
     def half(self, at: Positions) -> NDArray[np.int32]:
         halves: NDArray[np.uint16] = self._halves[at >> 1]
@@ -122,12 +144,11 @@ class Buffer:
 
     def vector(self, at: Positions, what: str) -> tuple[Positions, Positions]:
         """The first element's position and the length of each vector of tables; 0, 0 for none."""
-        present = at != 0
         self.require(at, 4, 4, what)
-        length = np.where(present, self.word(at), 0)
-        first = np.where(present, at + 4, 0)
-        self.require(first, length * 4, 4, what, blame=at)
-        return first, length
+        length = self.word(at)
+        length[at == 0] = 0
+        self.require(at, 4 + 4 * length, 4, what)
+        return at + 4, length
 
     def elements(self, first: Positions, length: Positions) -> Positions:
         """The tables that the vectors hold, one vector after another.
@@ -167,9 +188,10 @@ class Buffer:
         group, example = self._equal_strings(position, length)
         if shared is not None:
             group = group[shared]
-        # Number the groups by first use, so that equal dumps give equal columns.
-        first_use = np.full(example.size, rows.size, dtype=np.int64)
-        np.minimum.at(first_use, group, np.arange(rows.size))
+        # Number the groups by first use, so that equal dumps give equal columns. Of the writes to
+        # one element the last one stays: from the end backwards, that is the first use.
+        first_use = np.empty(example.size, dtype=np.intp)
+        first_use[group[::-1]] = np.arange(rows.size)[::-1]
         order = np.argsort(first_use)
         example = example[order]
         number = np.empty(example.size, dtype=np.int32)
@@ -196,12 +218,14 @@ class Buffer:
         group = np.empty(position.size, dtype=np.intp)
         examples: list[NDArray[np.intp]] = []
         count = 0
-        by_length = np.argsort(length, kind="stable")
-        sizes, firsts = np.unique(length[by_length], return_index=True)
-        bounds = [*firsts.tolist(), position.size]
-        # The lengths that differ are few: a thousand of them need half a megabyte of names.
-        for size, low, high in zip(sizes.tolist(), bounds, bounds[1:], strict=False):
-            members = by_length[low:high]
+        by_size, size_example = group_equal(length)
+        sizes = length[size_example].tolist()
+        # The smallest type sorts in linear time: few lengths differ, as a thousand of them take
+        # half a megabyte of names.
+        order = np.argsort(by_size.astype(np.min_scalar_type(len(sizes))), kind="stable")
+        bounds = np.searchsorted(by_size[order], np.arange(len(sizes) + 1)).tolist()
+        for size, low, high in zip(sizes, bounds, bounds[1:], strict=False):
+            members = order[low:high]
             member_group, example = _equal_rows(self._padded(position[members] + 4, size))
             group[members] = member_group + count
             examples.append(members[example])
@@ -226,16 +250,38 @@ def _strictly_monotonic(values: Positions) -> bool:
 def _equal_rows(rows: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Group equal rows: a group number for each, and one example of each group.
 
-    Sorting 64-bit digests is several times faster than sorting rows. They are checked, and rows
-    that differ under one digest are sorted after all.
+    Digests of 64 bits are many times faster to group than rows. They are checked, and rows that
+    differ under one digest are sorted after all.
     """
     digest = np.full(rows.shape[0], _MIX_SEED, dtype=np.uint64)
     for column in rows.T:
         digest ^= column
         digest *= _MIX_WORDS
         digest ^= digest >> np.uint64(29)
-    _, example, group = np.unique(digest, return_index=True, return_inverse=True)
+    group, example = group_equal(digest)
     if not np.array_equal(rows, rows[example[group]]):
         whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * 8)))[:, 0]
         _, example, group = np.unique(whole, return_index=True, return_inverse=True)
     return group, example
+
+
+def group_equal(
+    values: NDArray[np.int64] | NDArray[np.uint64],
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Group equal values: a group number for each, and one example of each group.
+
+    Values are taken out one by one while they are few, as they nearly always are; then sorted.
+    """
+    group = np.zeros(values.size, dtype=np.intp)
+    left = np.flatnonzero(values != values[0]) if values.size else np.zeros(0, dtype=np.intp)
+    examples = [0] if values.size else []
+    while left.size and len(examples) < 16:
+        differs = values[left] != values[left[0]]
+        group[left[~differs]] = len(examples)
+        examples.append(int(left[0]))
+        left = left[differs]
+    if left.size == 0:
+        return group, np.array(examples, dtype=np.intp)
+    _, example, rest = np.unique(values[left], return_index=True, return_inverse=True)
+    group[left] = rest + len(examples)
+    return group, np.concatenate([np.array(examples, dtype=np.intp), left[example]])

@@ -505,11 +505,15 @@ class KernelFamily(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel that ran: its symbol and how often it was seen."""
+    """One kernel or operator, and how often it was seen."""
 
     name: str
+    """The kernel's symbol; ``library.so+0x1234`` where the library hides it."""
     family: KernelFamily
     count: int
+    """Translated blocks, runs or log lines, as the census's source has them."""
+    named: bool = True
+    """False where the name is only a place, and the family was read off the instructions."""
 
 
 @dataclass(frozen=True)
@@ -520,6 +524,13 @@ class KernelCensus:
     source: str
     """``emulator`` (translated blocks of the running process) or ``xnnpack-log``."""
     kernels: tuple[Kernel, ...]
+    """What ran. Empty for ``xnnpack-log``: it names the operators that ran, not their kernels."""
+    operators: tuple[Kernel, ...] = ()
+    """The operators that ran, from XNNPACK's log."""
+    candidates: tuple[Kernel, ...] = ()
+    """The kernels XNNPACK made ready, from its log: they may have run, or not."""
+    blocks: int = 0
+    """All blocks the emulator translated, kernels or not; 0 means that nothing was observed."""
 
     def of(self, family: KernelFamily) -> tuple[Kernel, ...]:
         return tuple(kernel for kernel in self.kernels if kernel.family is family)

@@ -196,6 +196,9 @@ def describe_failure(finished: Finished, runner: Runner, request: RunRequest) ->
         )
     if finished.returncode == 0:
         return None
+    told = runner.explain(finished.returncode, finished.stderr)
+    if told is not None:
+        return f"{told}."
     # Most say it on stderr; QEMU says on stdout that it cannot load a program.
     lines = [*finished.stdout.splitlines(), *finished.stderr.splitlines()]
     last = next((line for line in reversed(lines) if line.strip()), "")
@@ -203,8 +206,5 @@ def describe_failure(finished: Finished, runner: Runner, request: RunRequest) ->
         number = -finished.returncode
         text = _SIGNALS.get(number, f"it was ended by signal {number}")
         return f"{text}." if not last else f"{text}; its last words: {last}"
-    told = runner.explain(finished.returncode, finished.stderr)
-    if told is not None:
-        return f"{told}."
     said = f"; its last words: {last}" if last else "."
     return f"it ended with exit code {finished.returncode}{said}"

@@ -39,6 +39,10 @@ class EmulatedTarget:
         self._switch = switch
         self._options = tuple(options)
 
+    def with_options(self, *options: str) -> EmulatedTarget:
+        """The same target, with these options of QEMU on top."""
+        return EmulatedTarget(self.qemu, switch=self._switch, options=(*self._options, *options))
+
     def capabilities(self) -> Capabilities:
         return Capabilities(
             timing=False,

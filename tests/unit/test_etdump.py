@@ -322,3 +322,10 @@ def test_mutated_dumps_are_refused_or_read() -> None:
     outcomes = [read(mutate(random, dumps)) for _ in range(2_000)]
     # Neither a reader that refuses all nor one that checks nothing would do.
     assert 200 < sum(outcome is None for outcome in outcomes) < 1_500
+
+
+@pytest.mark.usefixtures("traced_memory")
+def test_names_of_all_lengths_among_many_short_ones() -> None:
+    """A pass over all names for each length would be ten million steps here."""
+    names = ["x" * size for size in range(500)] + ["y"] * 20_000
+    assert read(build_etdump([Block([Profiling(name, 0, 0) for name in names])])) is None

@@ -1,0 +1,201 @@
+"""Times the ETDump reader against ExecuTorch's Inspector, and its growth with the file's size.
+
+``python -m benchmarks.etdump`` needs the export extra: it exports a small program and traces it.
+Each side runs in a process of its own and imports before its clock starts. One line of JSON, then
+a table; the exit code is 1 where a promise is not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+LEAST_SPEEDUP = 100.0
+GREATEST_PEAK_MB = 100.0
+# Caches and the operating system have their say; a quadratic reader would show 100 here.
+GREATEST_GROWTH = 2.0
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+def by_name(path: Path) -> dict[str, float]:
+    """Our side: read, and sum the durations of what encloses nothing, by name."""
+    import numpy as np
+
+    from pytest_sme2.etdump import read_etdump
+
+    columns = read_etdump(path)
+    leaf = np.ones(columns.name.size, dtype=bool)
+    leaf[columns.parent[columns.parent >= 0]] = False
+    leaf &= columns.run >= 0
+    sums = np.bincount(
+        columns.name[leaf],
+        weights=(columns.end - columns.start)[leaf],
+        minlength=len(columns.names),
+    )
+    return dict(zip(columns.names, sums.tolist(), strict=True))
+
+
+def frame(path: Path) -> Any:
+    """Inspector's side: its DataFrame."""
+    from executorch.devtools import Inspector
+
+    return Inspector(etdump_path=str(path)).to_dataframe()
+
+
+SIDES: dict[str, Callable[[Path], Any]] = {"reader": by_name, "inspector": frame}
+
+
+def measure(side: str, path: Path, warm: Path, repeats: int) -> dict[str, float]:
+    """In a child: the quickest of ``repeats``, and how far memory rose above the imports."""
+    call = SIDES[side]
+    call(warm)
+    imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    cpu_seconds = []
+    for _ in range(repeats):
+        started, cpu_started = time.perf_counter(), time.process_time()
+        call(path)
+        seconds.append(time.perf_counter() - started)
+        cpu_seconds.append(time.process_time() - cpu_started)
+    risen = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - imported
+    result = {
+        "seconds": min(seconds),
+        "cpu_seconds": min(cpu_seconds),
+        "rss_mb": risen * _RSS_UNIT / 1e6,
+    }
+    if side == "reader":
+        tracemalloc.start()
+        call(path)
+        result["peak_mb"] = tracemalloc.get_traced_memory()[1] / 1e6
+        tracemalloc.stop()
+    return result
+
+
+def in_child(side: str, path: Path, warm: Path, repeats: int) -> dict[str, float]:
+    options = ["--dump", str(path), "--warm", str(warm), "--repeats", str(repeats)]
+    answer: dict[str, float] = json.loads(child(side, *options).splitlines()[-1])
+    return answer
+
+
+def child(side: str, *options: str) -> str:
+    """The output of this command in a process of its own.
+
+    This one stays small: a child's peak memory is counted from what its parent had.
+    """
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.etdump", "--child", side]
+    process = subprocess.run(
+        [*command, *options], check=True, stdout=subprocess.PIPE, text=True, timeout=3600
+    )
+    return process.stdout
+
+
+def write_dump(path: Path, runs: int) -> Path:
+    child("trace", "--dump", str(path), "--runs", str(runs))
+    return path
+
+
+def trace(path: Path, runs: int) -> None:
+    """In a child: the ETDump of so many inferences, by ExecuTorch's Python runtime."""
+    from tests import etdump_programs
+
+    program = path.with_name("toy.pte")
+    if not program.exists():
+        program.write_bytes(etdump_programs.export("toy", "fp32"))
+    path.write_bytes(etdump_programs.trace(program.read_bytes(), ["forward"] * runs))
+
+
+def compare(runs: int, largest_mb: float, repeats: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        warm = write_dump(folder / "warm.etdump", 2)
+        path = write_dump(folder / "runs.etdump", runs)
+        size_mb = path.stat().st_size / 1e6
+        reader = in_child("reader", path, warm, repeats)
+        inspector = in_child("inspector", path, warm, 1)
+        counts = [round(runs * largest_mb / size_mb * part) for part in (0.01, 0.1, 0.3, 1.0)]
+        growth = []
+        for count in counts:
+            larger = write_dump(folder / "larger.etdump", count)
+            megabytes = larger.stat().st_size / 1e6
+            growth.append({"mb": megabytes, **in_child("reader", larger, warm, repeats)})
+    # The smallest is all fixed cost and says nothing about growth. The reader is one thread, so
+    # its CPU time is its time, whatever else the machine does.
+    rates = [row["cpu_seconds"] / row["mb"] for row in growth[1:]]
+    return {
+        "runs": runs,
+        "mb": size_mb,
+        "reader": reader,
+        "inspector": inspector,
+        "speedup": inspector["seconds"] / reader["seconds"],
+        "growth": growth,
+        "growth_ratio": max(rates) / min(rates),
+    }
+
+
+def failures(result: dict[str, Any]) -> list[str]:
+    found = []
+    if result["speedup"] < LEAST_SPEEDUP:
+        found.append(f"speedup {result['speedup']:.0f} is below {LEAST_SPEEDUP:.0f}")
+    peak = max(result["reader"]["peak_mb"], result["reader"]["rss_mb"])
+    if peak > GREATEST_PEAK_MB:
+        found.append(f"peak {peak:.0f} MB is above {GREATEST_PEAK_MB:.0f}")
+    if result["growth_ratio"] > GREATEST_GROWTH:
+        found.append(f"time a megabyte differs by {result['growth_ratio']:.1f} times")
+    return found
+
+
+def table(result: dict[str, Any]) -> str:
+    reader, inspector = result["reader"], result["inspector"]
+    lines = [
+        f"{result['runs']} runs, {result['mb']:.1f} MB      seconds    peak MB",
+        f"Inspector DataFrame     {inspector['seconds']:10.3f} {inspector['rss_mb']:10.1f}",
+        f"read_etdump and sums    {reader['seconds']:10.4f} {reader['peak_mb']:10.1f}",
+        f"ratio                   {result['speedup']:9.0f}x",
+        "",
+        "        MB    seconds        CPU  ms/MB    peak MB",
+    ]
+    for row in result["growth"]:
+        rate = 1e3 * row["cpu_seconds"] / row["mb"]
+        lines.append(
+            f"{row['mb']:10.1f} {row['seconds']:10.4f} {row['cpu_seconds']:10.4f} {rate:6.2f} "
+            f"{row['peak_mb']:10.1f}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=10_000, help="of 12 events each")
+    parser.add_argument("--largest-mb", type=float, default=100.0, help="where growth ends")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--child", choices=[*SIDES, "trace"], help=argparse.SUPPRESS)
+    parser.add_argument("--dump", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--warm", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.child == "trace":
+        trace(options.dump, options.runs)
+        return 0
+    if options.child:
+        print(json.dumps(measure(options.child, options.dump, options.warm, options.repeats)))
+        return 0
+    result = compare(options.runs, options.largest_mb, options.repeats)
+    result["failures"] = failures(result)
+    print(json.dumps(result))
+    print(table(result))
+    for failure in result["failures"]:
+        print(f"NOT KEPT: {failure}")
+    return 1 if result["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""``sme2 models``: what discovery finds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pytest_sme2.registry import (
+    EXECUTORCH_PREFIX,
+    ModelEntry,
+    Registry,
+    discover,
+    executorch_models,
+)
+
+EXAMPLE = "sme2 models --models-folder models --json"
+DEFAULT_FOLDER = Path("models")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_folder_argument(parser)
+    parser.add_argument(
+        "--executorch", action="store_true", help="list ExecuTorch's own example models as well"
+    )
+    parser.add_argument("--json", action="store_true", help="for machines")
+
+
+def add_folder_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--models-folder",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        help="a folder that holds one folder a model; may be repeated (default: models, if there)",
+    )
+
+
+def registry_of(arguments: argparse.Namespace) -> Registry:
+    folders = arguments.models_folder
+    if folders is None:
+        folders = [DEFAULT_FOLDER] if DEFAULT_FOLDER.is_dir() else []
+    return discover(folders)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 where a model is broken."""
+    registry = registry_of(arguments)
+    entries = list(registry.entries)
+    if arguments.executorch:
+        entries += [registry.get(EXECUTORCH_PREFIX + name) for name in sorted(executorch_models())]
+    if arguments.json:
+        print(json.dumps(_as_json(entries, registry), indent=2))
+    else:
+        _print_table(entries)
+        _print_problems(registry)
+    return 1 if registry.problems else 0
+
+
+def _as_json(entries: list[ModelEntry], registry: Registry) -> dict[str, object]:
+    return {
+        "models": [
+            {
+                "name": entry.name,
+                "variants": [str(variant) for variant in entry.variants],
+                "kind": entry.kind,
+                "source": entry.source,
+            }
+            for entry in entries
+        ],
+        "problems": [
+            {
+                "name": problem.name,
+                "source": problem.source,
+                "message": problem.message,
+                "traceback": problem.traceback,
+            }
+            for problem in registry.problems
+        ],
+    }
+
+
+def _print_table(entries: list[ModelEntry]) -> None:
+    if not entries:
+        print("No model was found. Name a folder with --models-folder; see docs/models.md.")
+        return
+    rows = [("MODEL", "VARIANTS", "SOURCE")]
+    rows += [(entry.name, ",".join(map(str, entry.variants)), entry.source) for entry in entries]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, variants, source in rows:
+        print(f"{name:<{widths[0]}}  {variants:<{widths[1]}}  {source}")
+
+
+def _print_problems(registry: Registry) -> None:
+    for problem in registry.problems:
+        print(f"\nbroken: {problem}")
+        for line in problem.traceback.splitlines():
+            print(f"    {line}")

@@ -1,0 +1,158 @@
+"""The functions of a 64-bit ELF file: symbol tables, unwind table, segments. Reads, never runs.
+
+Only what resolving an address needs lives here; what the names mean is the business of
+``kernels.py``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_sme2.errors import ElfError
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_PROGRAM = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+
+_LOAD = 1
+_EH_FRAME = 0x6474E550
+_SYMTAB, _DYNSYM = 2, 11
+_FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+
+# .eh_frame_hdr as every linker writes it: version 1, pointer pc-relative, count plain, table of
+# 32-bit values relative to the header. Another encoding is legal; nobody has been seen using one.
+_EH_FRAME_HEADER = b"\x01\x1b\x03\x3b"
+
+
+@dataclass(frozen=True, order=True)
+class Function:
+    """One function's place in the file's own address space."""
+
+    address: int
+    size: int
+    name: str
+    """Empty where only the unwind table knows of it."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One loaded part of the file."""
+
+    offset: int
+    address: int
+    file_size: int
+
+
+@dataclass(frozen=True)
+class ElfFile:
+    """What an address in a mapped file can be resolved with."""
+
+    path: Path
+    segments: tuple[Segment, ...]
+    symbols: tuple[Function, ...]
+    """Defined functions with a size, by address."""
+    unnamed: tuple[Function, ...]
+    """Functions of the unwind table that start at no symbol, by address."""
+
+    def address_of(self, offset: int) -> int | None:
+        """The file's own address of a byte that stands at ``offset`` in the file."""
+        for segment in self.segments:
+            if segment.offset <= offset < segment.offset + segment.file_size:
+                return offset - segment.offset + segment.address
+        return None
+
+    def function_at(self, address: int) -> Function | None:
+        """The function that holds ``address``: a named one if there is one."""
+        return _enclosing(self.symbols, address) or _enclosing(self.unnamed, address)
+
+
+def read_elf(path: Path) -> ElfFile:
+    """Read a little-endian ELF64 file; an ElfError says what is wrong with any other."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ElfError(f"{path} cannot be read: {error.strerror}.") from error
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ElfError(f"{path} is not a little-endian 64-bit ELF file.")
+    try:
+        segments, headers = _segments(data)
+        symbols = tuple(sorted(set(_symbols(data))))
+        starts = {symbol.address for symbol in symbols}
+        unnamed = tuple(
+            function
+            for header in headers
+            for function in _unwind_functions(data, header)
+            if function.address not in starts
+        )
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
+        raise ElfError(
+            f"{path} is a truncated or damaged ELF file ({error}). Build or fetch it again."
+        ) from error
+    return ElfFile(path, segments, symbols, tuple(sorted(unnamed)))
+
+
+def _enclosing(functions: tuple[Function, ...], address: int) -> Function | None:
+    index = bisect.bisect_right(functions, address, key=lambda function: function.address) - 1
+    if index < 0:
+        return None
+    function = functions[index]
+    return function if address < function.address + function.size else None
+
+
+def _segments(data: bytes) -> tuple[tuple[Segment, ...], list[Segment]]:
+    fields = _HEADER.unpack_from(data)
+    start, entry_size, count = fields[5], fields[9], fields[10]
+    loads, unwind = [], []
+    for index in range(count):
+        kind, _, offset, address, _, file_size, _, _ = _PROGRAM.unpack_from(
+            data, start + index * entry_size
+        )
+        if kind == _LOAD:
+            loads.append(Segment(offset, address, file_size))
+        elif kind == _EH_FRAME:
+            unwind.append(Segment(offset, address, file_size))
+    return tuple(loads), unwind
+
+
+def _symbols(data: bytes) -> Iterator[Function]:
+    fields = _HEADER.unpack_from(data)
+    start, entry_size, count = fields[6], fields[11], fields[12]
+    if start == 0:
+        return
+    sections = [_SECTION.unpack_from(data, start + index * entry_size) for index in range(count)]
+    for section in sections:
+        _, kind, _, _, offset, size, link, _, _, symbol_size = section
+        if kind not in (_SYMTAB, _DYNSYM):
+            continue
+        if symbol_size < _SYMBOL.size:
+            raise struct.error(f"symbols of {symbol_size} bytes")
+        names = sections[link][4]
+        for position in range(offset, offset + size, symbol_size):
+            name, info, _, section_index, address, length = _SYMBOL.unpack_from(data, position)
+            if info & 0xF in _FUNCTION_TYPES and section_index != 0 and length:
+                end = data.index(b"\0", names + name)
+                yield Function(address, length, data[names + name : end].decode())
+
+
+def _unwind_functions(data: bytes, header: Segment) -> Iterator[Function]:
+    """The functions the unwind table lists: how stripped, hidden functions still have bounds."""
+    if data[header.offset : header.offset + 4] != _EH_FRAME_HEADER:
+        return
+    (count,) = struct.unpack_from("<I", data, header.offset + 8)
+    if 12 + 8 * count > header.file_size:
+        raise struct.error("an unwind table longer than its segment")
+    shift = header.offset - header.address
+    for start, entry in struct.iter_unpack(
+        "<ii", data[header.offset + 12 : header.offset + 12 + 8 * count]
+    ):
+        address = header.address + start
+        frame = header.address + entry + shift
+        _, _, location, size = struct.unpack_from("<IIiI", data, frame)
+        # Where the two disagree the entry is encoded otherwise, and its size means nothing.
+        if frame - shift + 8 + location == address:
+            yield Function(address, size, "")

@@ -1,0 +1,41 @@
+"""Random weights that behave: for models whose trained weights are not at hand. Used by models.
+
+Speed does not depend on weights, but numbers do: in a deep network with random weights and the
+batch statistics of no data at all, the signal dies out layer by layer until fp16 and int8 hold
+nothing but zeros, and comparing outputs means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any:
+    """Give every batch norm the statistics of one forward pass over ``inputs``; returns network.
+
+    Only for random weights: trained ones bring their own statistics.
+    """
+    import torch
+
+    def measure(layer: Any, arguments: tuple[Any, ...]) -> None:
+        values = arguments[0].transpose(0, 1).flatten(1)
+        # One value a channel has no variance to speak of.
+        if layer.track_running_stats and values.shape[1] > 1:
+            layer.running_mean.copy_(values.mean(1))
+            layer.running_var.copy_(values.var(1))
+
+    kind = torch.nn.modules.batchnorm._BatchNorm
+    hooks = [
+        layer.register_forward_pre_hook(measure)
+        for layer in network.modules()
+        if isinstance(layer, kind)
+    ]
+    was_training = network.training
+    try:
+        with torch.no_grad():
+            network.eval()(*inputs, **keyword_inputs)
+    finally:
+        network.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    return network

@@ -1,0 +1,95 @@
+"""What the tests of this folder run on, provisioned through the product's own cache."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.emulator import find_qemu
+from pytest_sme2.errors import BuildError, TargetError
+from pytest_sme2.export import export_model
+from pytest_sme2.platforms import LINUX_AARCH64, host_platform
+from pytest_sme2.registry import discover
+from pytest_sme2.results import Arm, Artifact
+from pytest_sme2.runners import Runner, executorch_sdk, wheel_runner
+from pytest_sme2.settings import parse_variant
+from pytest_sme2.source_build import Built, SourceBuild, build, check, find_tools
+from pytest_sme2.targets.emulated import EmulatedTarget
+
+MODELS = Path(__file__).parents[2] / "models"
+STOCK_RUNNER = Path(__file__).parent / "stock_runner"
+
+# As a user with a cross compiler would write it.
+CROSS_TOOLCHAIN = """\
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+"""
+
+
+def emulator(switch: str = "cpu") -> EmulatedTarget:
+    """The emulated target; a test without an emulator is skipped with the reason."""
+    try:
+        return EmulatedTarget(find_qemu(), switch=switch)
+    except TargetError as error:
+        pytest.skip(str(error))
+
+
+@functools.cache
+def _runner() -> Runner | str:
+    try:
+        return wheel_runner(LINUX_AARCH64)
+    except BuildError as error:
+        return str(error)
+
+
+def runner() -> Runner:
+    found = _runner()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@functools.cache
+def artifact(variant: str) -> Artifact:
+    return export_model(discover([MODELS]).get("toy_cnn"), parse_variant(variant))
+
+
+def stock_request(folder: Path, variant: str = "timing") -> SourceBuild:
+    """A source build of the stand-in, in a tree that looks like ExecuTorch's to the build."""
+    tree = folder / "executorch"
+    shutil.copytree(STOCK_RUNNER, tree)
+    (tree / "backends/xnnpack").mkdir(parents=True)
+    (tree / "backends/xnnpack/CMakeLists.txt").touch()
+    toolchain = folder / "aarch64.cmake"
+    toolchain.write_text(CROSS_TOOLCHAIN if host_platform() != LINUX_AARCH64 else "")
+    return SourceBuild(
+        tree,
+        "linux",
+        variant=variant,
+        python=Path(sys.executable),
+        out=folder / "out",
+        options=(
+            ("CMAKE_TOOLCHAIN_FILE", str(toolchain)),
+            ("CMAKE_PREFIX_PATH", str(executorch_sdk(LINUX_AARCH64))),
+        ),
+    )
+
+
+def build_stock_pair(request: SourceBuild) -> dict[Arm, Path]:
+    """Build it and lay the libraries beside it, as they lie beside a runner for a device."""
+    tools = find_tools()
+    problems = check(request, tools)
+    if problems:
+        pytest.fail("\n".join(problems))
+    built: tuple[Built, ...] = build(request, tools)
+    libraries = [path for path in runner().files(Arm.ON) if ".so" in path.name]
+    for side in built:
+        for library in libraries:
+            shutil.copy2(library, side.binary.parent)
+    return {side.arm: side.binary for side in built}

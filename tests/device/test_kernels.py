@@ -1,0 +1,141 @@
+"""The kernels a real program really runs, in a real emulator."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2 import cli
+from pytest_sme2.emulator import Qemu
+from pytest_sme2.errors import RunError
+from pytest_sme2.kernels import census_from_qemu_log
+from pytest_sme2.platforms import LINUX_AARCH64, host_platform
+from pytest_sme2.results import Arm, KernelCensus, KernelFamily, Run, RunRequest
+from pytest_sme2.runners import Runner
+from pytest_sme2.targets.census import collect_census
+from pytest_sme2.targets.emulated import EmulatedTarget
+from tests.device import provision
+
+VARIANTS = ("fp32", "fp16", "int8")
+
+
+def census(variant: str, arm: Arm, folder: Path, switch: str = "cpu") -> KernelCensus:
+    request = RunRequest(provision.artifact(variant), arm)
+    return collect_census(provision.emulator(switch), provision.runner(), request, folder)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_runners_switch_selects_what_a_cpu_without_sme2_does(
+    tmp_path: Path, variant: str
+) -> None:
+    without = census(variant, Arm.OFF, tmp_path / "cpu", switch="cpu")
+    hidden = census(variant, Arm.OFF, tmp_path / "runner", switch="runner")
+    assert {kernel.name: kernel.family for kernel in hidden.kernels} == {
+        kernel.name: kernel.family for kernel in without.kernels
+    }
+    assert without.of(KernelFamily.NEON)
+    assert not without.of(KernelFamily.SME)
+    assert not without.of(KernelFamily.SME2)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_sme2_kernels_run_when_it_is_on(tmp_path: Path, variant: str) -> None:
+    found = census(variant, Arm.ON, tmp_path)
+    assert found.blocks > 1000
+    matrix = [kernel.name for kernel in found.of(KernelFamily.SME2)]
+    assert any("matmul" in name for name in matrix), matrix
+    assert list(tmp_path.glob("*.log")), "the run's own log is kept"
+
+
+def test_a_census_of_a_hostile_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "50%d; 'quo\"ted' <script>"
+    assert census("int8", Arm.ON, folder).of(KernelFamily.SME2)
+
+
+def test_a_device_without_xnnpacks_log_says_what_to_build(tmp_path: Path) -> None:
+    emulated = provision.emulator()
+
+    class Device:
+        """Not an emulator to those who ask."""
+
+        name, platform = "linux", emulated.platform
+
+        def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+            return emulated.run(runner, request, folder)
+
+    request = RunRequest(provision.artifact("int8"), Arm.OFF)
+    with pytest.raises(RunError, match="sme2 build --variant xnnlog"):
+        collect_census(Device(), provision.runner(), request, tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("", "wrote no log of what it translated"), ('touch "$6"', "holds no translated block")],
+)
+def test_an_emulator_that_does_not_log_is_an_error(tmp_path: Path, line: str, message: str) -> None:
+    real = provision.emulator().qemu
+    mute = tmp_path / "qemu"
+    # launcher: qemu -cpu CPU -d ITEMS -D LOG program ...
+    mute.write_text(f'#!/bin/sh\n{line}\ncpu="$2"\nshift 6\nexec {real.path} -cpu "$cpu" "$@"\n')
+    mute.chmod(0o755)
+    target = EmulatedTarget(Qemu(mute, real.version))
+    request = RunRequest(provision.artifact("int8"), Arm.OFF)
+    with pytest.raises(RunError, match=message):
+        collect_census(target, provision.runner(), request, tmp_path / "run")
+
+
+def test_the_command_shows_both_arms(capsys: pytest.CaptureFixture[str]) -> None:
+    provision.emulator()
+    provision.runner()
+    words = ["kernels", "toy_cnn", "--variant", "int8", "--models", str(provision.MODELS)]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    rows = [line.split() for line in printed.splitlines()]
+    assert "toy_cnn (int8) on emulated: kernels that ran" in printed
+    sme2 = [row for row in rows if len(row) == 4 and row[1] == "sme2"]
+    assert sme2
+    assert all(int(row[2]) > 0 and row[3] == "-" for row in sme2)
+
+
+def test_the_command_takes_a_program_and_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
+    provision.emulator()
+    provision.runner()
+    assert cli.main(["kernels", str(provision.artifact("int8").pte), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["on"]["source"] == "emulator"
+    assert any("_sme2_" in kernel["name"] for kernel in document["on"]["kernels"])
+    assert {kernel["family"] for kernel in document["off"]["kernels"]} <= {"neon", "other"}
+
+
+def test_the_command_refuses_half_a_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["kernels", "toy_cnn", "--runner-on", "x"]) == 2
+    assert "go together" in capsys.readouterr().err
+    assert cli.main(["kernels", "gone.pte"]) == 2
+    assert "There is no program" in capsys.readouterr().err
+
+
+def test_a_program_that_carries_its_kernels_itself(tmp_path: Path) -> None:
+    """As a stock runner does that is linked statically: no loader says where it is mapped."""
+    compiler = shutil.which("aarch64-linux-gnu-gcc") or shutil.which("gcc")
+    if compiler is None or (host_platform() != LINUX_AARCH64 and "aarch64" not in compiler):
+        pytest.skip("no compiler for aarch64")
+    source = tmp_path / "main.c"
+    source.write_text(
+        "__attribute__((noinline)) int xnn_f32_gemm_minmax_ukernel_6x8__neonfma(int x)"
+        "{ return x * 3; }\n"
+        "__attribute__((noinline)) int xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2(int x)"
+        "{ return x * 5; }\n"
+        "int main(int count, char** words) { return count > 9\n"
+        "  ? xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2(count)\n"
+        "  : xnn_f32_gemm_minmax_ukernel_6x8__neonfma(count) - 3; }\n"
+    )
+    program, log = tmp_path / "program", tmp_path / "log"
+    subprocess.run([compiler, "-O1", "-static", source, "-o", program], check=True)
+    launcher = provision.emulator().with_options("-d", "in_asm,strace", "-D", str(log))
+    subprocess.run([*launcher.launcher(Arm.OFF), program], check=True)
+    found = census_from_qemu_log(log, [program], Arm.OFF)
+    assert [kernel.name for kernel in found.kernels] == ["xnn_f32_gemm_minmax_ukernel_6x8__neonfma"]

@@ -1,0 +1,141 @@
+"""The stock pair: built by the product from a source tree, run by it, with SME2 in the emulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2 import cli, source_build
+from pytest_sme2.errors import RunError
+from pytest_sme2.etdump import read_etdump
+from pytest_sme2.platforms import LINUX_AARCH64
+from pytest_sme2.results import Arm, Artifact, KernelFamily, Run, RunRequest
+from pytest_sme2.runners import Runner
+from pytest_sme2.stock_runner import PairRunner, pair_runner
+from pytest_sme2.targets.census import collect_census
+from tests.device import provision
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> dict[Arm, Path]:
+    provision.emulator()
+    provision.runner()
+    return provision.build_stock_pair(
+        provision.stock_request(tmp_path_factory.mktemp("stock"), variant="xnnlog")
+    )
+
+
+@pytest.fixture(scope="module")
+def pair(binaries: dict[Arm, Path], tmp_path_factory: pytest.TempPathFactory) -> PairRunner:
+    cache = tmp_path_factory.mktemp("cache")
+    return pair_runner(binaries[Arm.ON], binaries[Arm.OFF], cache=cache)
+
+
+def request(arm: Arm, *, warmup: int = 1, runs: int = 2, model: Path | None = None) -> RunRequest:
+    artifact: Artifact = provision.artifact("int8")
+    if model is not None:
+        artifact = dataclasses.replace(artifact, pte=model, input_files=())
+    return RunRequest(artifact, arm, warmup=warmup, runs=runs)
+
+
+def test_the_source_build_tells_the_two_apart(binaries: dict[Arm, Path]) -> None:
+    on, off = (source_build.families_in(binaries[arm]) for arm in (Arm.ON, Arm.OFF))
+    assert on == {KernelFamily.NEON, KernelFamily.SME, KernelFamily.SME2}
+    assert off == {KernelFamily.NEON}
+
+
+def test_the_pair_runs_with_sme2_and_without(tmp_path: Path, pair: PairRunner) -> None:
+    assert pair.kind == "pair"
+    assert pair.platform == LINUX_AARCH64
+    names = {}
+    for arm in Arm:
+        # The CPU keeps its SME2 in both: only the build makes the difference.
+        run = provision.emulator("runner").run(pair, request(arm), tmp_path / str(arm))
+        assert len(run.wall_ns) == 2
+        assert len(run.warmup_wall_ns) == 1
+        assert all(value > 0 for value in (*run.wall_ns, *run.warmup_wall_ns))
+        assert run.load_ns is not None
+        assert run.load_ns > 0
+        assert run.sme2_effective is None
+        assert run.etdump is not None
+        names[arm] = " ".join(read_etdump(run.etdump).names)
+    assert "PQS8" in names[Arm.ON]
+    assert "PQS8" not in names[Arm.OFF]
+
+
+def test_its_census_is_the_wheel_runners(tmp_path: Path, pair: PairRunner) -> None:
+    target = provision.emulator()
+    found = {
+        runner.kind: {
+            kernel.name
+            for kernel in collect_census(
+                target, runner, request(Arm.ON), tmp_path / runner.kind
+            ).of(KernelFamily.SME2)
+        }
+        for runner in (pair, provision.runner())
+    }
+    assert found["pair"]
+    assert found["pair"] == found["wheel"]
+
+
+def test_an_xnnlog_build_tells_what_ran_on_any_device(tmp_path: Path, pair: PairRunner) -> None:
+    emulated = provision.emulator()
+
+    class Device:
+        """Not an emulator to those who ask."""
+
+        name, platform = "linux", emulated.platform
+
+        def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+            return emulated.run(runner, request, folder)
+
+    found = collect_census(Device(), pair, request(Arm.ON), tmp_path)  # type: ignore[arg-type]
+    assert found.source == "xnnpack-log"
+    assert found.kernels == ()
+    assert [operator.name for operator in found.operators] == ["Fully Connected (NC, PF32) GEMM"]
+
+
+def test_a_missing_model_is_one_clear_line(tmp_path: Path, pair: PairRunner) -> None:
+    with pytest.raises(RunError, match=r"SIGABRT.*FileDataLoader.*gone\.pte"):
+        provision.emulator().run(
+            pair, request(Arm.OFF, model=tmp_path / "gone.pte"), tmp_path / "run"
+        )
+    assert (tmp_path / "run" / "runner.log").read_text()
+
+
+def test_a_broken_model_is_one_clear_line(tmp_path: Path, pair: PairRunner) -> None:
+    broken = tmp_path / "broken.pte"
+    broken.write_bytes(b"not a program")
+    with pytest.raises(RunError, match=r"SIGABRT.*Loading of method forward failed"):
+        provision.emulator().run(pair, request(Arm.OFF, model=broken), tmp_path / "run")
+
+
+def test_the_stand_in_refuses_flags_as_the_stock_runner_does(pair: PairRunner) -> None:
+    finished = subprocess.run(
+        [
+            *provision.emulator().launcher(Arm.OFF),
+            *("./ld-linux-aarch64.so.1", "--library-path", "."),
+            *("./executor_runner-off", "--warmup=1"),
+        ],
+        cwd=pair.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 1
+    said = pair.explain(finished.returncode, finished.stderr)
+    assert said is not None
+    assert "does not know the flag --warmup" in said
+
+
+def test_the_commands_work_together(
+    tmp_path: Path, binaries: dict[Arm, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = shutil.copy(provision.artifact("int8").pte, tmp_path / "a model.pte")
+    words = ["--runner-on", str(binaries[Arm.ON]), "--runner-off", str(binaries[Arm.OFF])]
+    assert cli.main(["kernels", str(program), *words]) == 0
+    assert "_sme2_" in capsys.readouterr().out

@@ -1,0 +1,37 @@
+"""Batch norms of random networks: settled where that means something, left alone elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# torch warns while it is imported, which is none of our tests' business.
+SCRIPT = """
+import torch
+from pytest_sme2.random_weights import settle_batch_norms
+
+torch.manual_seed(0)
+network = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8),
+    torch.nn.AdaptiveAvgPool2d(1), torch.nn.BatchNorm2d(8),
+).train()
+image = 5 + 3 * torch.randn(1, 3, 16, 16)
+assert settle_batch_norms(network, image) is network
+assert network.training
+settled = network[1].eval()(network[0](image))
+assert settled.mean((0, 2, 3)).abs().max() < 1e-5
+assert (settled.std((0, 2, 3)) - 1).abs().max() < 1e-3
+# One value a channel: its statistics stay what they were.
+assert network[3].running_var.eq(1).all()
+assert network[3].running_mean.eq(0).all()
+assert not network[1]._forward_pre_hooks
+print("fine")
+"""
+
+
+def test_batch_norms_get_the_statistics_of_the_inputs() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "fine\n", done.stderr
