@@ -44,13 +44,20 @@ OUTAGE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
+class Work:
+    """What is measured, and where its files go."""
+
+    runner: Sme2Runner
+    artifact: Artifact
+    out: Path
+
+
+@dataclass(frozen=True)
 class Session:
     """What a trial works with."""
 
     phone: FakePhone
-    runner: Sme2Runner
-    artifact: Artifact
-    out: Path
+    work: Work
 
 
 @dataclass(frozen=True)
@@ -61,21 +68,21 @@ class Ending:
     problems: tuple[str, ...]
 
 
-def measure(target: AndroidTarget, session: Session) -> None:
+def measure(target: AndroidTarget, work: Work) -> None:
     """A traced pair, redone where the connection was lost; its summary is written last."""
 
     def pair() -> list[str]:
-        request = {arm: RunRequest(session.artifact, arm, runs=2, traced=True,
+        request = {arm: RunRequest(work.artifact, arm, runs=2, traced=True,
                                    timeout_seconds=TIMEOUT_SECONDS) for arm in Arm}  # fmt: skip
-        runs = [target.run(session.runner, request[arm], session.out / str(arm)) for arm in Arm]
+        runs = [target.run(work.runner, request[arm], work.out / str(arm)) for arm in Arm]
         return [str(run.etdump) for run in runs]
 
     try:
         target.prepare()
         etdumps = redo_when_lost(target, pair, patience_seconds=20)
-        partial = session.out / ".summary.partial"
+        partial = work.out / ".summary.partial"
         partial.write_text(json.dumps(etdumps), encoding="utf-8")
-        partial.replace(session.out / "summary.json")
+        partial.replace(work.out / "summary.json")
     finally:
         target.restore()
 
@@ -155,7 +162,7 @@ def trial(fault: str, session: Session, moment: float) -> Ending:
 def ending_of(session: Session) -> str:
     target = fake_target(session.phone, power_mode="boost", patience_seconds=5.0)
     try:
-        measure(target, session)
+        measure(target, session.work)
     except Sme2Error as error:
         return type(error).__name__
     return "result"
@@ -164,8 +171,8 @@ def ending_of(session: Session) -> str:
 def interrupted(session: Session, moment: float) -> str:
     """Ctrl-C in a process of its own."""
     lab = session.phone.lab
-    arguments = [lab.host, str(lab.port), session.phone.serial, str(session.runner.folder),
-                 str(session.artifact.pte), str(session.out)]  # fmt: skip
+    arguments = [lab.host, str(lab.port), session.phone.serial, str(session.work.runner.folder),
+                 str(session.work.artifact.pte), str(session.work.out)]  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.faults", "--session", *arguments],
         stdout=subprocess.PIPE,
@@ -189,10 +196,9 @@ def run_session(arguments: list[str]) -> int:
     target = AndroidTarget(
         AdbDevice(AdbServer(host, int(port)), serial), power_mode="boost", emulated=True
     )
-    session = Session(None, runner, make_artifact(Path(pte)), Path(out))  # type: ignore[arg-type]
     try:
         print("ready", flush=True)
-        measure(target, session)
+        measure(target, Work(runner, make_artifact(Path(pte)), Path(out)))
     except KeyboardInterrupt:
         return 130
     return 0
@@ -223,9 +229,9 @@ def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
     while (left := runners_left(phone)) and time.monotonic() < deadline:
         time.sleep(0.1)
     yield from (f"still running on the phone: {words}" for words in left)
-    here = [path.name for path in session.out.rglob("*") if "partial" in path.name]
+    here = [path.name for path in session.work.out.rglob("*") if "partial" in path.name]
     yield from (f"half written here: {name}" for name in here)
-    summary = session.out / "summary.json"
+    summary = session.work.out / "summary.json"
     if summary.exists():
         for name in json.loads(summary.read_text(encoding="utf-8")):
             arm = Path(name).parent.name
@@ -258,7 +264,7 @@ def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[
                 pte = out / "model.pte"
                 pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
                 phone = lab.add(storage_bytes=64 << 20)
-                session = Session(phone, runner, make_artifact(pte), out)
+                session = Session(phone, Work(runner, make_artifact(pte), out))
                 endings[fault].append(trial(fault, session, chance.random()))
     return endings
 

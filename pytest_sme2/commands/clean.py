@@ -7,6 +7,7 @@ import json
 
 from pytest_sme2.settings import one_of, parse_serials
 from pytest_sme2.targets.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.leases import DevicePool
 from pytest_sme2.targets.phone_choice import choose_serials
 from pytest_sme2.targets.phone_power import PhonePower
 from pytest_sme2.targets.phone_storage import PhoneStorage
@@ -39,7 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _clean(server: AdbServer, serial: str) -> dict[str, object]:
-    device = AdbDevice(server, serial)
-    restored = PhonePower(device).restore()
-    PhoneStorage(device).clean()
+    # Not under somebody who is measuring on it.
+    lease = DevicePool(str(server), [serial], run="clean").lease(timeout=1)
+    try:
+        device = AdbDevice(server, serial)
+        restored = PhonePower(device).restore()
+        PhoneStorage(device).clean()
+    finally:
+        lease.release()
     return {"serial": serial, "restored": restored}

@@ -80,7 +80,20 @@ class _Connection:
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
         self.deadline = time.monotonic() + timeout
-        self.socket = socket.create_connection((host, port), timeout=min(timeout, 5.0))
+        try:
+            self.socket = socket.create_connection((host, port), timeout=min(timeout, 5.0))
+        except TimeoutError as error:
+            # Not being reached is another thing than taking too long.
+            raise ConnectionError("no answer") from error
+        self._keep_alive()
+
+    def _keep_alive(self) -> None:
+        """Notice within half a minute that the other machine is gone, not after the deadline."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+            option = getattr(socket, name, None)
+            if option is not None:
+                self.socket.setsockopt(socket.IPPROTO_TCP, option, seconds)
 
     def __enter__(self) -> _Connection:
         return self
