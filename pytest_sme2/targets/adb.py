@@ -250,6 +250,18 @@ class AdbDevice:
                 ) from error
             yield connection
 
+    def features(self) -> tuple[str, ...]:
+        """What the device's adbd can do, such as ``shell_v2``."""
+        doing = f"asking for the features of {self.serial}"
+        with self.server.connection(10.0, doing) as connection:
+            try:
+                connection.request(f"host-serial:{self.serial}:features")
+            except _RefusedError as error:
+                raise ConnectionLostError(
+                    f"The device {self.serial} does not answer: {error}"
+                ) from error
+            return tuple(connection.block().split(","))
+
     def shell(self, command: str | Sequence[str], *, timeout: float = 30.0) -> ShellResult:
         """Run a command: an argument vector is quoted, a string is the shell's own language."""
         text = command if isinstance(command, str) else quote(command)

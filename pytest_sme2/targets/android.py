@@ -151,8 +151,7 @@ class AndroidTarget:
         return action()
 
     def _read_facts(self) -> None:
-        features = self.device.server.ask(f"host-serial:{self.serial}:features")
-        if "shell_v2" not in features.split(","):
+        if "shell_v2" not in self.device.features():
             raise TargetError(f"{self.serial} is too old: Android 7 or later is needed.")
         command = "; ".join(quote(["getprop", name]) for name in _PROPERTIES)
         done = self.device.shell(f"{command}; echo ==; grep -m1 '^Features' /proc/cpuinfo")
@@ -183,6 +182,7 @@ class AndroidTarget:
         return Capabilities(timing=not self.emulated, sme2=sme2, reason=" ".join(reasons))
 
     def fingerprint(self) -> Fingerprint:
+        """What the phone is and how it is set up; the latter is known once it is prepared."""
         known = self._known()
         facts = {
             "model": f"{known['ro.product.manufacturer']} {known['ro.product.model']}",

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.targets.adb import INSTALL_ADB, AdbServer
+from pytest_sme2.targets.adb import INSTALL_ADB, AdbDevice, AdbServer
 from pytest_sme2.targets.phone_choice import choose_serials, list_attached, make_ready
 from tests.device.android.phones import start_lab
 
@@ -183,3 +183,17 @@ def test_an_unauthorized_phone_is_named_so_by_a_real_server(
     serial = fresh_lab.add_stubborn()
     with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
         make_ready(fresh_server, serial, seconds=5)
+
+
+def test_a_device_that_went_away_is_a_lost_connection(
+    fresh_lab: FakeLab, fresh_server: AdbServer
+) -> None:
+    phone = fresh_lab.add()
+    make_ready(fresh_server, phone.serial)
+    device = AdbDevice(fresh_server, phone.serial)
+    assert "shell_v2" in device.features()
+    fresh_server.disconnect(phone.serial)
+    with pytest.raises(ConnectionLostError, match=r"does not answer: .*not found"):
+        device.features()
+    with pytest.raises(ConnectionLostError, match=r"does not answer while running true"):
+        device.shell("true")
