@@ -30,9 +30,7 @@ def made() -> list[str]:
 
 
 @pytest.fixture
-def project(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: list[str]
-) -> Path:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: list[str]) -> Path:
     """A repository with the model, the structure suite and a baseline of the original."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
     shutil.copytree(TOY, pytester.path / "models" / "toy_cnn")
@@ -86,7 +84,5 @@ def test_fp16_in_place_of_fp32_loses_coverage(project: Path, pytester: pytest.Py
     text = baseline.read_text("utf-8").replace('"variant": "fp32"', '"variant": "fp16"')
     (baseline.parent / "toy_cnn-fp16.json").write_text(text, "utf-8")
     result = run(pytester, "fp16")
-    result.stdout.fnmatch_lines(
-        ["*SME2 coverage*: REGRESSED*", "*Fully Connected (NC, F16) GEMM*"]
-    )
+    result.stdout.fnmatch_lines(["*SME2 coverage*: REGRESSED*", "*Fully Connected (NC, F16) GEMM*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
