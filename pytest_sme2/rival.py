@@ -110,4 +110,3 @@ class Rival:
                 plan,
                 progress=lambda progress: self.session.show_progress(self.case, progress),
             )
-

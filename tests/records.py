@@ -62,3 +62,14 @@ def write_case(
 
 def record(folder: Path) -> CaseRecord:
     return read_record(folder)
+
+
+HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>|`'\"\n../../e;vil"
+
+
+def toy_run(root: Path, *, emulated: bool = False) -> list[Path]:
+    """The toy model in three variants, from stored dumps; fp16 misses SME2 kernels."""
+    return [
+        write_case(root, "toy", variant, stored_dumps(f"toy_{variant}"), emulated=emulated)
+        for variant in ("fp16", "fp32", "int8")
+    ]

@@ -109,10 +109,7 @@ def _coverage(members: Sequence[_Member]) -> Iterator[_Found]:
     if short:
         parts = [_shortfall(member) for member in short]
         parts += _complete(full)
-        cost = max(
-            member.part([entry for entry, _ in member.profile.coverage.missed]) for member in short
-        )
-        yield "; ".join(parts), cost, _remedy(short)
+        yield "; ".join(parts), max(map(_missing, short)), _remedy(short)
     elif full:
         yield "; ".join(_complete(full)), 0.0, ""
     for member in asked:
@@ -123,6 +120,14 @@ def _coverage(members: Sequence[_Member]) -> Iterator[_Found]:
                 "which SME2 and NEON share"
             )
             yield text, member.part(unproven), "A kernel census can settle it: `sme2 kernels`."
+
+
+def _missing(member: _Member) -> float:
+    """What the shortfall costs; of the matrix operators alone where time means nothing."""
+    coverage = member.profile.coverage
+    if not member.timed:
+        return len(coverage.missed) / coverage.matrix_operators
+    return member.part([entry for entry, _ in coverage.missed])
 
 
 def _complete(full: Sequence[_Member]) -> Iterator[str]:
@@ -155,28 +160,31 @@ def _remedy(short: Sequence[_Member]) -> str:
 
 
 def _bottleneck(members: Sequence[_Member]) -> Iterator[_Found]:
-    """Where the time goes once the matrix work is fast; variants that agree share a sentence."""
-    said: dict[str, list[tuple[str, float | None, float]]] = {}
-    advice: dict[str, str] = {}
+    """Where the time goes once the matrix work is fast, by category."""
+    told: dict[Category, list[tuple[str, float, float]]] = {}
     for member in members:
         if not member.timed or len(member.measured.profiles) != len(Arm):
             continue
         found = compare(member.measured.profiles[Arm.OFF], member.measured.profiles[Arm.ON])
         after = found.largest_after
-        if after is None:
-            continue
-        if found.shifted:
-            text = f"with SME2 the bottleneck moves from {found.largest_before} to {after}"
-        else:
-            text = f"the bottleneck is {after}, with SME2 and without"
-        share = member.profile.share(member.profile.category_ns[after])
-        said.setdefault(text, []).append((member.label, found.amdahl, share))
-        advice[text] = _ADVICE[after]
-    for text, variants in said.items():
-        labels = ", ".join(f"{label} {percent(share)}" for label, _, share in variants)
-        limits = [amdahl for _, amdahl, _ in variants if amdahl is not None]
-        bound = f"; without it at most {times(max(limits))} as fast" if limits else ""
-        yield f"{text} ({labels}){bound}", max(share for _, _, share in variants), advice[text]
+        if after is not None:
+            share = member.profile.share(member.profile.category_ns[after])
+            moved = f", before {found.largest_before}" if found.shifted else ""
+            words = f"{member.label} {percent(share)}{moved}"
+            told.setdefault(after, []).append((words, share, found.amdahl or 0.0))
+    if not told:
+        return
+    listed = "; ".join(
+        f"{category} ({', '.join(words for words, _, _ in variants)})"
+        for category, variants in told.items()
+    )
+    share, limit, category = max(
+        (share, limit, category)
+        for category, variants in told.items()
+        for _, share, limit in variants
+    )
+    bound = f"Were it free, this would be {times(limit)} as fast, and no more. " if limit else ""
+    yield f"with SME2 most time goes to {listed}", share, bound + _ADVICE[category]
 
 
 def _layout(members: Sequence[_Member]) -> Iterator[_Found]:

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.cli import main
+from pytest_sme2.report.document import Entry, report_document
+from pytest_sme2.report.html import embedded_json, page
+from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.rundir import read_record
+from tests.etdump_builder import build_etdump
+from tests.gate_examples import baseline
+from tests.profiles import run_of
+from tests.records import HOSTILE, stored_dumps, toy_run, write_case
+
+
+def data_of(text: str) -> Any:
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def document(root: Path, **choices: Any) -> Any:
+    entries = [Entry(folder, read_record(folder)) for folder in toy_run(root, **choices)]
+    return report_document(entries)
+
+
+def test_the_page_is_whole_and_asks_nobody(tmp_path: Path) -> None:
+    text = page(document(tmp_path))
+    own = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+    assert "{{" not in own
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", own)
+    assert "@import" not in own
+    assert "url(" not in own
+
+
+def test_only_the_scripts_in_the_page_may_run(tmp_path: Path) -> None:
+    text = page(document(tmp_path))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    assert "default-src 'none'" in policy[1]
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy[1]))
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    hashes = {
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    }
+    assert hashes == allowed
+    assert len(allowed) == 2
+    assert "unsafe-eval" not in policy[1]
+    assert not re.search(r"script-src[^;]*unsafe", policy[1])
+
+
+def test_no_name_can_end_the_data() -> None:
+    text = embedded_json({"name": HOSTILE, "endless": float("inf"), "\u2028": "\u2029"})
+    assert "<" not in text
+    assert json.loads(text) == {"name": HOSTILE, "endless": None, "\u2028": "\u2029"}
+
+
+def test_the_title_is_escaped(tmp_path: Path) -> None:
+    text = page(document(tmp_path), title=HOSTILE)
+    assert "<title>&lt;img src=x" in text
+
+
+def test_an_emulated_case_holds_no_time_at_all(tmp_path: Path) -> None:
+    for case in document(tmp_path, emulated=True)["cases"]:
+        assert case["latency"] == {}
+        assert case["speedup"] is None
+        assert case["shift"] is None
+        assert case["history"] == []
+        for arm in case["arms"].values():
+            assert not {"time", "share", "times", "timeline", "end_to_end"} & set(arm)
+            assert len(arm["label"]) == len(arm["sme2"])
+
+
+def test_a_case_on_hardware_holds_both_arms(tmp_path: Path) -> None:
+    case = document(tmp_path)["cases"][0]
+    assert case["latency"]["off"]["median"] == pytest.approx(20)
+    low, high = case["latency"]["on"]["low"], case["latency"]["on"]["high"]
+    assert low <= case["latency"]["on"]["median"] <= high
+    on = case["arms"]["on"]
+    assert sum(on["share"]) + on["overhead"] / on["end_to_end"] == pytest.approx(1, abs=1e-3)
+    assert sorted(set(on["sme2"])) == [0, 1, 2]
+    ends = [start + length for _, start, length, _ in on["timeline"]]
+    assert ends == sorted(ends)
+    assert {row["family"] for row in case["kernels"]["rows"]} == {"sme2", "neon"}
+
+
+def test_the_baselines_sessions_are_the_history(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    (case,) = report_document([Entry(folder, read_record(folder), baseline())])["cases"]
+    assert [entry["epoch"] for entry in case["history"]] == [1, 1, 1, None]
+    assert case["history"][-1]["on"] == pytest.approx(10)
+    assert ["bytes of the program", 100_000, 100_000] in case["baseline"]["rows"]
+
+
+def test_fifty_models_stay_small(tmp_path: Path) -> None:
+    names = ("Convolution (NHWC, PF32) IGEMM", "Transpose (ND, X32)", "Add (ND)", "Clamp (NC)")
+    calls = [[(f"{names[number % 4]} #{number}", 5_000) for number in range(500)]]
+    dump = build_etdump([run_of(calls)])
+    folder = write_case(tmp_path, "large", "fp32", {Arm.ON: dump, Arm.OFF: dump})
+    entry = Entry(folder, read_record(folder))
+    made = report_document([entry])
+    text = page({**made, "cases": made["cases"] * 50})
+    assert len(text.encode()) < 10_000_000
+
+
+def test_the_command_writes_all_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    toy_run(tmp_path / "run")
+    toy_run(tmp_path / "other", emulated=True)
+    assert main(["report", "run", "--html", "r.html", "--markdown", "r.md", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["cases"] == ["toy-fp16", "toy-fp32", "toy-int8"]
+    assert all(Path(name).is_file() for name in told["files"])
+    assert len(data_of(Path("r.html").read_text())["cases"]) == 3
+    assert main(["report", "run", "other", "--html", "both.html", "--markdown", "both.md"]) == 0
+    assert "several devices" in Path("both.md").read_text()
+    assert len(data_of(Path("both.html").read_text())["cases"]) == 6
+    assert main(["report", "run", "other"]) == 2
+    assert main(["report", "run", "--html", "r.pdf"]) == 2
+    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert "metrics.json" in capsys.readouterr().err
+
+
+def test_checks_with_infinite_errors_can_be_shown(tmp_path: Path) -> None:
+    check = Check("outputs", Outcome.REGRESSED, "A NaN.", new=float("inf"), unit="share")
+    folder = write_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), checks=(check,))
+    text = page(report_document([Entry(folder, read_record(folder))]))
+    assert data_of(text)["cases"][0]["checks"][0]["new"] is None

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_sme2.report.markdown import (
+    case_report,
+    code,
+    combined_report,
+    pipeline_markdown,
+    prose,
+    run_report,
+    step_summary,
+    table,
+)
+from pytest_sme2.results import Check, Outcome
+from pytest_sme2.rundir import read_record
+from tests.golden import check_golden
+from tests.records import HOSTILE, stored_dumps, toy_run, write_case
+
+SECTIONS = (
+    "Metadata",
+    "Latency",
+    "Category breakdown",
+    "What was accelerated",
+    "Bottlenecks by category",
+    "Bottlenecks by operator",
+    "Portable and delegated",
+    "Kernel insights",
+    "Recommendations",
+)
+
+
+def test_a_case_reads_like_this(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    check = Check("latency (on)", Outcome.REGRESSED, "3.1 % slower than the baseline.")
+    check_golden("case.md", case_report(replace(read_record(folder), checks=(check,))))
+
+
+def test_an_emulated_run_reads_like_this(tmp_path: Path) -> None:
+    records = [read_record(folder) for folder in toy_run(tmp_path, emulated=True)]
+    text = run_report(records)
+    check_golden("run_emulated.md", text)
+    assert not re.search(r"[0-9] (ms|us)\b|of the time", text)
+    assert "Latency" not in text
+
+
+def test_a_pipeline_summary_reads_like_this(tmp_path: Path) -> None:
+    check_golden("pipeline_summary.md", pipeline_markdown(read_record(toy_run(tmp_path)[0])))
+
+
+def test_every_section_is_there(tmp_path: Path) -> None:
+    text = case_report(read_record(toy_run(tmp_path)[0]))
+    for section in SECTIONS:
+        assert f"## {section}\n" in text
+
+
+def test_the_ci_summary_is_short_and_names_what_failed(tmp_path: Path) -> None:
+    records = [read_record(folder) for folder in toy_run(tmp_path)]
+    bad = Check("speedup", Outcome.REGRESSED, "Only 1.1x, at least 1.5x were asked for.")
+    text = step_summary([replace(records[0], checks=(bad,)), *records[1:]])
+    assert "### What failed" in text
+    assert "`toy-fp16`: **REGRESSED** speedup: Only 1.1x" in text
+    assert len(text.splitlines()) < 40
+
+
+def test_devices_stand_side_by_side(tmp_path: Path) -> None:
+    mac = [read_record(folder) for folder in toy_run(tmp_path / "mac")]
+    phone = [read_record(folder) for folder in toy_run(tmp_path / "phone", emulated=True)][:1]
+    text = combined_report({"mac": mac, "phone": phone})
+    assert "| model and variant | `linux (mac)` | `emulated (phone)` |" in text
+    assert "| `toy fp16` | 2.00x \\[1.97, 2.03\\] | - |" in text
+    assert "| `toy fp32` | 3 of 3 | - |" in text
+    assert "## `toy-fp16 (phone)`" in text
+
+
+def test_hostile_names_stay_names(tmp_path: Path) -> None:
+    record = read_record(write_case(tmp_path, HOSTILE, "fp16", stored_dumps("toy_fp16")))
+    bad = Check(HOSTILE, Outcome.PASS, HOSTILE)
+    for text in (
+        run_report([replace(record, checks=(bad,))]),
+        step_summary([record]),
+        combined_report({HOSTILE: [record], "other": [record]}),
+    ):
+        # What is indented by four is code, as is what stands between backticks.
+        prose_lines = "\n".join(x for x in text.splitlines() if not x.startswith("    "))
+        outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", prose_lines)
+        assert "<script" not in outside
+        assert "<img" not in outside
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        assert all(line.endswith("|") for line in rows)
+
+
+def test_names_and_sentences_are_escaped() -> None:
+    assert code("a`b|c") == "`` a`b\\|c ``"
+    assert code("a\nb") == "`a\\nb`"
+    assert code("") == ""
+    assert prose("*x* [y](z) <b>&") == "\\*x\\* \\[y\\](z) &lt;b&gt;&amp;"
+
+
+def test_figures_are_aligned_to_the_right() -> None:
+    assert table(["a", "b", "c"], [["x", "1", "-"], ["2 y", "2.5 ms", ""]])[1] == (
+        "| --- | ---: | ---: |"
+    )
+    assert table(["a"], []) == []

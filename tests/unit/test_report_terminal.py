@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.report.insights import insights
+from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines, split_verdict
+from pytest_sme2.report.text import WIDTH
+from pytest_sme2.results import Arm, Check, Estimate, Outcome
+from pytest_sme2.rundir import CaseRecord, read_record
+from tests.golden import check_golden
+from tests.records import HOSTILE, stored_dumps, toy_run, write_case
+
+# Words that would speak of time; "times" as in "no times" is in the note that explains it.
+TIME_WORDS = (" ms", " us", "% of the time", "faster", "as fast", "bottleneck", "latency is")
+
+
+def records(root: Path, **choices: bool) -> list[CaseRecord]:
+    return [read_record(folder) for folder in toy_run(root, **choices)]
+
+
+def judged(record: CaseRecord, outcome: Outcome) -> CaseRecord:
+    return replace(record, checks=(Check("latency (on)", outcome, "Said."),))
+
+
+def flat(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
+def test_a_run_on_hardware_reads_like_this(tmp_path: Path) -> None:
+    found = records(tmp_path)
+    found[0] = judged(found[0], Outcome.REGRESSED)
+    found[1] = judged(found[1], Outcome.PASS)
+    check_golden("terminal.txt", "\n".join(run_lines(found)) + "\n")
+    check_golden("terminal_verbose.txt", "\n".join(run_lines(found, 1)) + "\n")
+
+
+def test_an_emulated_run_reads_like_this(tmp_path: Path) -> None:
+    check_golden(
+        "terminal_emulated.txt", "\n".join(run_lines(records(tmp_path, emulated=True))) + "\n"
+    )
+
+
+def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
+    text = flat(run_lines(records(tmp_path, emulated=True), 2))
+    assert not [word for word in TIME_WORDS if word in text]
+    assert "no time is shown" in text
+
+
+def test_variants_are_merged_into_one_sentence(tmp_path: Path) -> None:
+    text = flat(run_lines(records(tmp_path, emulated=True)))
+    assert "fp16: 1 of 3 matrix operators ran on NEON kernels; int8: 2 of 3 matrix" in text
+    assert "fp32 runs all 3 on SME2" in text
+
+
+def test_what_costs_most_comes_first(tmp_path: Path) -> None:
+    costs = [found.cost for found in insights(records(tmp_path))]
+    assert costs == sorted(costs, reverse=True)
+    assert len(costs) > 2
+
+
+def test_quiet_prints_the_table_alone_and_quieter_nothing(tmp_path: Path) -> None:
+    found = records(tmp_path)
+    table = run_lines(found, -1)
+    assert len(table) == 5
+    assert run_lines(found)[:5] == table
+    assert run_lines(found, -2) == []
+    assert run_lines([]) == []
+
+
+def test_many_models_stay_few_lines(tmp_path: Path) -> None:
+    folders = [
+        write_case(tmp_path, f"model{number}", "fp16", stored_dumps("toy_fp16"))
+        for number in range(9)
+    ]
+    lines = run_lines([read_record(folder) for folder in folders])
+    findings = [line for line in lines if line.startswith("- model")]
+    assert len(findings) == MOST_FINDINGS
+    assert any("more with -v" in line for line in lines)
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_no_line_is_wider_than_a_terminal(tmp_path: Path, emulated: bool) -> None:
+    folders = [
+        write_case(
+            tmp_path,
+            name,
+            "int8_dynamic@1024",
+            stored_dumps("mobile_fp16"),
+            emulated=emulated,
+            **(
+                {}
+                if emulated
+                else {
+                    "medians_ns": {Arm.ON: (12345e6,), Arm.OFF: (99999e6,)},
+                    "speedup": Estimate(12.34, 11.11, 13.57, 0.99, 10),
+                    "peak_bytes": {Arm.ON: 4_000_000_000},
+                }
+            ),
+        )
+        for name in ("m" * 200, "short")
+    ]
+    found = [judged(read_record(folder), Outcome.INCONCLUSIVE) for folder in folders]
+    text = "\n".join(run_lines(found, 1))
+    assert max(len(line) for line in text.splitlines()) <= WIDTH
+
+
+def test_a_hostile_name_stays_a_name(tmp_path: Path) -> None:
+    record = read_record(
+        write_case(tmp_path, HOSTILE + "\x1b[2J", "fp16", stored_dumps("toy_fp16"))
+    )
+    text = "\n".join(run_lines([record], 1))
+    assert "\x1b" not in text
+    assert "\n../../" not in text
+
+
+def test_a_verdict_at_the_end_of_a_row_is_found() -> None:
+    assert split_verdict("  fp16  2/3 REGRESSED") == ("  fp16  2/3 ", Outcome.REGRESSED)
+    assert split_verdict("a sentence about PASS.") == ("a sentence about PASS.", None)
+    assert split_verdict("") == ("", None)
