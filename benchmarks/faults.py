@@ -191,6 +191,8 @@ def interrupted(session: Session, moment: float) -> str:
 
 def run_session(arguments: list[str]) -> int:
     """The process that Ctrl-C is pressed in."""
+    # Whoever runs this in the background may have had Ctrl-C ignored; here it is the point.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     host, port, serial, folder, pte, out = arguments
     runner = Sme2Runner("sleep", AndroidTarget.platform, "none", Path(folder))
     target = AndroidTarget(

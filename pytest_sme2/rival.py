@@ -109,4 +109,5 @@ class Rival:
                 CANDIDATE,
                 plan,
                 progress=lambda progress: self.session.show_progress(self.case, progress),
+                redo=self.session.redo,
             )

@@ -145,7 +145,7 @@ class Session:
         """The target as it was chosen; nothing is changed on it yet."""
         from pytest_sme2.targets import choose_target
 
-        return choose_target(self.settings)
+        return choose_target(self.settings, run=self._identity)
 
     @functools.cached_property
     def target(self) -> Target:
@@ -235,6 +235,18 @@ class Session:
         request = RunRequest(artifact=self.artifact(case), arm=arm, threads=case.threads)
         return replace(request, **choices)  # type: ignore[arg-type]
 
+    def redo(self, measure: Callable[[], _Value]) -> _Value:
+        """``measure()``, again from the start where the connection to the device was lost."""
+        from pytest_sme2.targets.retry import Recoverable, redo_when_lost
+
+        if not isinstance(self.target, Recoverable):
+            return measure()
+        return redo_when_lost(self.target, measure, progress=self.say)
+
+    def run(self, request: RunRequest, folder: Path) -> Run:
+        """One process of the runner on the target."""
+        return self.redo(lambda: self.target.run(self.runner, request, folder))
+
     def traced(self, case: Case, arm: Arm) -> Run:
         """One process with the event tracer on; its outputs are kept."""
 
@@ -245,7 +257,7 @@ class Session:
             request = self.request(case, arm, traced=True, keep_outputs=True, **amount)
             self.say(f"{case.id}: traced run with SME2 {arm} on {self.target.name}")
             folder = experiment_folder(self.folder(case), self.target.name, arm)
-            return self.target.run(self.runner, request, folder)
+            return self.run(request, folder)
 
         return self._once(make, "traced", case, arm)
 
@@ -300,7 +312,7 @@ class Session:
             for arm in self.arms:
                 folder = self.folder(case) / f"untraced_sme2_{arm}"
                 request = self.request(case, arm, keep_outputs=True, **amount)
-                untraced[arm] = (self.target.run(self.runner, request, folder),)
+                untraced[arm] = (self.run(request, folder),)
             return Pair(
                 artifact=self.artifact(case),
                 target=self.target.name,

@@ -14,15 +14,15 @@ from pytest_sme2.targets.local import LocalTarget
 __all__ = ["EmulatedTarget", "LocalTarget", "Target", "choose_target"]
 
 
-def choose_target(settings: Settings) -> Target:
-    """The target the settings ask for.
+def choose_target(settings: Settings, *, run: str | None = None) -> Target:
+    """The target the settings ask for; ``run`` names a run whose workers share their phones.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
     without SME2, whose capabilities then say why.
     """
     device = parse_device(settings.device)
     if device == "android":
-        return _phone(settings)
+        return _phone(settings, run)
     if device == "emulated":
         return EmulatedTarget(find_qemu(settings.qemu))
     if device == "auto":
@@ -36,7 +36,7 @@ def choose_target(settings: Settings) -> Target:
     return local
 
 
-def _phone(settings: Settings) -> Target:
+def _phone(settings: Settings, run: str | None) -> Target:
     """A phone that is this process's own from here on, until it is restored."""
     options: dict[str, Any] = {
         "power_mode": settings.power_mode,
@@ -51,7 +51,7 @@ def _phone(settings: Settings) -> Target:
     from pytest_sme2.targets.phones import lease_phone, open_pool, open_server
 
     server = open_server(settings.adb_server)
-    return lease_phone(server, open_pool(server, settings.serials), **options)
+    return lease_phone(server, open_pool(server, settings.serials, run=run), **options)
 
 
 def _automatic(settings: Settings) -> Target:

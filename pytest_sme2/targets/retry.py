@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from pytest_sme2.errors import ConnectionLostError, TargetError
 
 Result = TypeVar("Result")
 
 
+@runtime_checkable
 class Recoverable(Protocol):
     """A target that can be found again after its connection was lost."""
 

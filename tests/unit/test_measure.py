@@ -4,13 +4,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from pretended_machine import Machine, make_run
 
 from pytest_sme2 import measure
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.measure import Plan, Progress, measure_pairs
 from pytest_sme2.results import Outcome
 from pytest_sme2.targets.retry import redo_when_lost
+from tests.unit.pretended_machine import Machine, make_run
 
 # --- outcomes and stopping ------------------------------------------------------------------------
 

@@ -105,7 +105,9 @@ def test_restoring_twice_or_without_preparing_is_fine(
 
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
+# A test run in the background may have had it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pytest_sme2.targets.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.android import AndroidTarget
 host, port, serial, ending = sys.argv[1:]
