@@ -17,7 +17,7 @@ html_theme_options = {
     "description": "Performance regressions of ExecuTorch models on Arm with SME2",
     "page_width": "1100px",
 }
-extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_tables"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_tables", "sample_report"]
 
 # Headings can be linked to, as in measuring.md#threads.
 myst_heading_anchors = 3

@@ -90,7 +90,7 @@ def make_project(folder: Path) -> Path:
 def make_source(folder: Path) -> Path:
     """The parts of the project's own source that the pages work with, and one small model."""
     folder.mkdir()
-    for name in ("models/toy_cnn", "tests/performance", "skills"):
+    for name in ("models/toy_cnn", "tests/performance", "skills", "docs/sample"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", folder)
