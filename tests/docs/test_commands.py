@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.metadata
+import itertools
 import re
 import shutil
 import subprocess
@@ -116,6 +117,15 @@ def python_problem(words: list[str]) -> str | None:
     return None
 
 
+def tox_problem(words: list[str]) -> str | None:
+    known = re.findall(r"^\[testenv:(.+)\]$", (ROOT / "tox.ini").read_text("utf-8"), re.MULTILINE)
+    for flag, names in itertools.pairwise(words):
+        unknown = [name for name in names.split(",") if name not in known]
+        if flag == "-e" and unknown:
+            return f"there is no tox environment {unknown[0]!r}"
+    return None
+
+
 def problem_of(words: list[str], *, whole: bool = True) -> str | None:
     """What is wrong with a command, as far as that can be told without running it."""
     program = words[0].rpartition("/")[2]
@@ -127,6 +137,8 @@ def problem_of(words: list[str], *, whole: bool = True) -> str | None:
         return pip_problem(words)
     if program in ("python", "python3"):
         return python_problem(words)
+    if program == "tox":
+        return tox_problem(words)
     return None
 
 
@@ -192,6 +204,7 @@ def test_flags_of_blocks_are_known() -> None:
         ("pytest --device=phone-box", "is not a device"),
         ("pip install 'pytest-sme2[everything]'", "there is no extra 'everything'"),
         ("python -m benchmarks.dance", "there is no module benchmarks.dance"),
+        ("tox run -e dance", "there is no tox environment 'dance'"),
         ("cd folder && sme2 dance > file", "there is no command sme2 dance"),
     ],
 )
