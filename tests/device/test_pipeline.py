@@ -84,7 +84,7 @@ def test_several_experiments_on_this_machine(tmp_path: Path, local_runner: objec
         assert median > 0
         assert record.measured.speedup is None
     log = next((root / "two_sme2_off").glob("*.log")).read_text()
-    assert "'--method', 'forward'" in log
+    assert "'--method' 'forward'" in log
 
 
 def test_a_runner_that_is_not_there_is_named(
