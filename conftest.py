@@ -1,3 +1,32 @@
-"""The project's own tests need pytester, and pytest takes that only from the top folder."""
+"""What the project's own tests need from the top folder: pytester, and no silent skips in CI."""
+
+import os
+from collections.abc import Generator
+
+import pytest
 
 pytest_plugins = ["pytester"]
+
+# A performance test is skipped where the device cannot vouch for what it asks; that is a result.
+MAY_SKIP = "tests/performance/"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With SME2_NO_SKIPS, a test that is skipped for want of something fails instead.
+
+    The one reason that stands is that another environment runs the test.
+    """
+    report = yield
+    if (
+        os.environ.get("SME2_NO_SKIPS")
+        and report.skipped
+        and not hasattr(report, "wasxfail")
+        and not item.nodeid.startswith(MAY_SKIP)
+        and "the environment `lowest` runs this" not in str(report.longrepr)
+    ):
+        report.outcome = "failed"
+        report.longrepr = f"skipped where nothing may be skipped: {report.longrepr}"
+    return report

@@ -30,15 +30,14 @@ from pytest_sme2.results import (
     Session,
     Structure,
 )
+from pytest_sme2.sessions import PROVISIONAL_SESSIONS, session_interval
 from pytest_sme2.settings import parse_variant
 
-PROVISIONAL_SESSIONS = 3
-"""With fewer sessions the spread between them is not known, so a latency is provisional."""
 MAX_SESSIONS = 20
 """A thread count. Older ones are dropped, so that a file that is updated daily stays readable."""
 EPOCH_SHIFT = 0.05
-"""An accepted latency that lies further off than this starts an epoch of its own: averaging it
-with what it replaces would describe neither."""
+"""An accepted latency that surely lies further off than this starts an epoch of its own: averaging
+it with what it replaces would describe neither."""
 
 LOCK_NAME = ".lock"
 LOCK_SECONDS = 60.0
@@ -283,10 +282,10 @@ def _epoch(old: Baseline, measured: Measured) -> int:
     if any(old.structures.get(arm) != found for arm, found in measured.structures.items()):
         return following
     for arm, medians in (measured.medians_ns or {}).items():
-        before = [value for entry in current for value in entry.medians_ns.get(arm, ())]
+        before = [entry.medians_ns[arm] for entry in current if entry.medians_ns.get(arm)]
         if before and medians:
-            shift = math.log(statistics.median(medians) / statistics.median(before))
-            if abs(shift) > EPOCH_SHIFT:
+            low, high = session_interval(medians, before)
+            if low > 1 + EPOCH_SHIFT or high < 1 / (1 + EPOCH_SHIFT):
                 return following
     return last.epoch
 

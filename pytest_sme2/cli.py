@@ -19,6 +19,8 @@ from pytest_sme2.errors import Sme2Error
 COMMANDS: dict[str, str] = {
     "doctor": "say what is installed and which devices are usable",
     "provision": "find or fetch the tools this platform needs",
+    "device-bundle": "make the self-contained runner for phones, which needs no NDK",
+    "clean": "remove what was left on a phone, and put its settings back",
     "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
     "kernels": "show which kernels a model runs on, with SME2 on and off",
     "models": "list the models that were found, and what is wrong with those that were not",

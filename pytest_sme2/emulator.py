@@ -21,8 +21,8 @@ CPUS = {Arm.ON: "max,sme512=on", Arm.OFF: "max,sme=off"}
 # The first version that executes SME2.
 LEAST_VERSION = Version("10.1")
 REMEDY = (
-    f"Install QEMU {LEAST_VERSION} or newer (Debian: the package qemu-user from forky or later) "
-    "or name one with --qemu."
+    f"Run `sme2 provision`, or install QEMU {LEAST_VERSION} or newer (Debian: qemu-user from "
+    "forky or later), or name one with --qemu."
 )
 
 _NAMES = ("qemu-aarch64", "qemu-aarch64-static")

@@ -47,6 +47,14 @@ class TargetError(Sme2Error):
     """A device cannot be used, or was lost."""
 
 
+class ConnectionLostError(TargetError):
+    """The device or its adb server went away in the middle: worth another try from the start."""
+
+
+class DeviceTimeoutError(TargetError):
+    """A command on the device did not finish in its time."""
+
+
 class RunError(Sme2Error):
     """The runner failed on the device: crashed, hung, or refused its input."""
 

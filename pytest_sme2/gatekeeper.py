@@ -12,7 +12,7 @@ from pytest_sme2 import gate
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.report.failure import Growth, growth_of, growth_since
 from pytest_sme2.results import Baseline, Check, Limits, Measured, Outcome, Verdict
-from pytest_sme2.rival import Rival, latency_check
+from pytest_sme2.rival import Rival
 from pytest_sme2.session import Case, Session, UnvouchedError
 
 _BAD = (Outcome.REGRESSED, Outcome.INVALID)
@@ -169,7 +169,8 @@ class Gate:
         operators, comparison = rival.check_operators()
         checks = [operators]
         if self.session.target.capabilities().timing:
-            checks.append(latency_check(rival, rival.measure(self.limits.max_regression)))
+            measurement = rival.measure(self.limits.max_regression)
+            checks.append(gate.check_against(measurement, self.limits))
             self._growth = growth_of(comparison)
         self._check(lambda: checks)
 

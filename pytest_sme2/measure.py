@@ -47,6 +47,9 @@ class RunArm(Protocol):
     def __call__(self, arm: str, /, *, warmup: int, runs: int) -> Run: ...
 
 
+Redo = Callable[[Callable[[], dict[str, Run]]], dict[str, Run]]
+
+
 @dataclass(frozen=True)
 class Plan:
     """How to measure; the defaults are those that docs/measuring.md gives figures for."""
@@ -207,8 +210,8 @@ class _Ledger:
         levels = self.levels()
         limit = interference_limit(levels) if levels else math.inf
         suspects = sorted(
-            (pair for pair in self.waiting if (pair.interference or 0.0) > limit),
-            key=lambda pair: pair.interference or 0.0,
+            (pair for pair in self.waiting if pair.throttled or (pair.interference or 0.0) > limit),
+            key=lambda pair: (pair.throttled, pair.interference or 0.0),
             reverse=True,
         )[: max(0, self.redo_limit - len(self.dropped))]
         for pair in self.waiting:
@@ -217,6 +220,8 @@ class _Ledger:
                     f"wall time {pair.interference or 0.0:.1%} over CPU time, "
                     f"limit {limit:.1%} in this block"
                 )
+                if pair.throttled:
+                    reason = "the device slowed itself down against heat"
                 self.dropped.append(DroppedPair(pair, reason))
             else:
                 self.kept.append(pair)
@@ -237,9 +242,15 @@ def measure_pairs(
     *,
     progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    redo: Redo | None = None,
 ) -> Measurement:
-    """Measure two arms in interleaved pairs until the answer is clear or the means are used up."""
-    return _Session(run_arm, reference, candidate, plan or Plan(), progress, clock).measure()
+    """Measure two arms in interleaved pairs until the answer is clear or the means are used up.
+
+    ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
+    and may call it again from the start (``targets.retry.redo_when_lost``).
+    """
+    session = _Session(run_arm, reference, candidate, plan or Plan(), progress, clock, redo)
+    return session.measure()
 
 
 class _Session:
@@ -253,6 +264,7 @@ class _Session:
         plan: Plan,
         progress: Callable[[Progress], None] | None,
         clock: Callable[[], float],
+        redo: Redo | None,
     ) -> None:
         if reference == candidate:
             raise ValueError("The two arms need different labels, even if they are the same thing.")
@@ -261,6 +273,7 @@ class _Session:
         self.plan = plan
         self.progress = progress
         self.clock = clock
+        self.redo: Redo = redo or (lambda measure: measure())
         self.started = clock()
         self.order = random.Random(plan.seed)  # noqa: S311 - order, not secrets
         self.ledger = _Ledger(plan.redo_limit)
@@ -296,7 +309,7 @@ class _Session:
         singles, overheads = [], []
         for arm in self.arms:
             begun = self.clock()
-            run = self.run_arm(arm, warmup=PILOT_WARMUP, runs=PILOT_RUNS)
+            run = self.start([arm], PILOT_WARMUP, PILOT_RUNS)[arm]
             process_median(run)
             self.threads = run.request.threads
             single = min(run.wall_ns) / 1e9
@@ -320,15 +333,19 @@ class _Session:
             self.ledger.judge()
         return True
 
+    def start(self, order: Sequence[str], warmup: int, runs: int) -> dict[str, Run]:
+        """One fresh process of each arm, in this order; all of them again where one was lost."""
+        return self.redo(
+            lambda: {arm: self.run_arm(arm, warmup=warmup, runs=runs) for arm in order}
+        )
+
     def pair(self, sampling: Sampling) -> PairSample:
         begun = self.clock()
         order = list(self.arms)
         if self.order.random() < 0.5:
             order.reverse()
-        runs: dict[str, Run] = {}
-        for arm in order:
-            run = self.run_arm(arm, warmup=sampling.warmup, runs=sampling.runs)
-            runs[arm] = run
+        runs = self.start(order, sampling.warmup, sampling.runs)
+        for arm, run in runs.items():
             drift = process_drift(run)
             if drift is not None:
                 self.drift[arm].append(drift)
@@ -340,6 +357,7 @@ class _Session:
             reference_ns=process_median(runs[self.arms[0]]),
             candidate_ns=process_median(runs[self.arms[1]]),
             interference=max(known) if len(known) == len(levels) else None,
+            throttled=any(run.throttled for run in runs.values()),
         )
         self.index += 1
         self.longest_pair = max(self.longest_pair, self.clock() - begun)

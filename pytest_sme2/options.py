@@ -39,6 +39,16 @@ def _parse_against(text: str) -> Any:
     return parse_against(text)
 
 
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
+    """The text itself, once ``parse`` has accepted it."""
+
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return check
+
+
 OPTIONS: tuple[Option, ...] = (
     Option(
         "--device",
@@ -153,6 +163,63 @@ OPTIONS: tuple[Option, ...] = (
         ini=False,
     ),
 )
+
+PHONE_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "--serial",
+        "serials",
+        "SERIAL[,SERIAL]",
+        settings.split_list,
+        "the phones to use with --device=android, by serial or host:port; default: "
+        "ANDROID_SERIAL, else the only one attached.",
+    ),
+    Option(
+        "--adb-server",
+        "adb_server",
+        "HOST:PORT",
+        _checked(settings.parse_adb_server),
+        "an adb server elsewhere; default: this machine's own.",
+    ),
+    Option(
+        "--power-mode",
+        "power_mode",
+        "MODE",
+        settings.parse_power_mode,
+        f"the phone's settings while it measures: {', '.join(settings.POWER_MODES)}. Whatever is "
+        "changed is put back. Default keep.",
+    ),
+    Option(
+        "--fixed-performance",
+        "fixed_performance",
+        None,
+        None,
+        "ask the phone for its fixed-performance mode, where it has one.",
+    ),
+    Option(
+        "--cpus",
+        "cpus",
+        "CORES",
+        settings.parse_cpus,
+        "the phone's cores to run on: big, little, or numbers as in 4-7.",
+    ),
+    Option(
+        "--device-bundle",
+        "device_bundle",
+        "PATH",
+        Path,
+        "the self-contained runner for phones (`sme2 device-bundle`); default: made on the fly.",
+    ),
+    Option(
+        "--sme2-fake-phone",
+        "fake_phone",
+        None,
+        None,
+        "with --device=android: a sandbox on this machine with a real adbd in place of a phone, "
+        "to try a set-up. Its times mean nothing.",
+        ini=False,
+    ),
+)
+OPTIONS += PHONE_OPTIONS
 
 # Limits that may be given for a run; the same names stand in limits.toml.
 LIMITS = {

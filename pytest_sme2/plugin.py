@@ -145,6 +145,20 @@ def _names(value: object) -> tuple[str, ...] | None:
     raise UsageError(f"{value!r} in @pytest.mark.sme2 is neither a name nor a list of names.")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """``-n auto`` with phones: one worker a phone."""
+    chosen = options.read_settings(config)
+    if chosen.device != "android" or chosen.fake_phone:
+        return None
+    from pytest_sme2.targets.phones import open_pool, open_server
+
+    try:
+        return len(open_pool(open_server(chosen.adb_server), chosen.serials).serials)
+    except Sme2Error as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 # --- how they end ---------------------------------------------------------------------------------
 
 

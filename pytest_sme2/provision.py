@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2 import debian
+from pytest_sme2.debian_packages import unpack_packages
 from pytest_sme2.errors import BuildError, Sme2Error
 from pytest_sme2.settings import cache_folder
 
@@ -149,12 +149,12 @@ def qemu(say: Say, check: bool) -> Provided:
     release = _release()
     families = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     suites = next((_QEMU_SUITES[family] for family in families if family in _QEMU_SUITES), ())
-    if check or not suites or not debian.available():
+    if check or not suites:
         return Provided(name, None, "missing", cost, problem)
     for suite in suites:
         say(f"fetching QEMU from {suite} into the cache (70 MB)")
         try:
-            debian.unpack_packages(["qemu-user"], suite, tools_folder() / "qemu")
+            unpack_packages(["qemu-user"], [suite], tools_folder() / "qemu")
             emulator = find_qemu()
         except Sme2Error as error:
             problem = str(error)

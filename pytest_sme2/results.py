@@ -115,6 +115,8 @@ class Run:
     log: Path | None = None
     warmup_wall_ns: tuple[int, ...] = ()
     """The inferences before the measured ones; never part of a statistic."""
+    throttled: bool = False
+    """Whether the device slowed itself down against heat meanwhile; such a pair is redone."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,8 @@ class PairSample:
     candidate_ns: float
     interference: float | None
     """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
+    throttled: bool = False
+    """Whether the device slowed itself down against heat in one of the two."""
 
 
 @dataclass(frozen=True)

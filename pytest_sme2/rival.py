@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_sme2.runners import Runner
     from pytest_sme2.session import Case, Session
 
-REFERENCE, CANDIDATE = "reference", "candidate"
+CANDIDATE = "this version"
 
 
 class Rival:
@@ -42,7 +42,7 @@ class Rival:
         self.reference = session.reference
         artifact, runner = session.artifact(case), session.runner
         self.sides: dict[str, tuple[Artifact, Runner]] = {
-            REFERENCE: self.reference.side(artifact, runner),
+            self.name: self.reference.side(artifact, runner),
             CANDIDATE: (artifact, runner),
         }
         self.folder = session.folder(case) / "against"
@@ -56,23 +56,22 @@ class Rival:
         request = self.session.request(self.case, self.arm, traced=traced, warmup=warmup, runs=runs)
         return self.session.target.run(runner, replace(request, artifact=artifact), folder)
 
+    def _file_name(self, side: str) -> str:
+        return "candidate" if side == CANDIDATE else "reference"
+
     def profile(self, side: str) -> Profile:
         """Where the time of one side goes, from a traced process."""
         runs = 10 if self.session.target.capabilities().timing else 1
-        run = self._run(side, self.folder / f"{side}_traced", traced=True, warmup=0, runs=runs)
+        folder = self.folder / f"{self._file_name(side)}_traced"
+        run = self._run(side, folder, traced=True, warmup=0, runs=runs)
         if run.etdump is None:
             raise ValueError("a traced run leaves an ETDump")
         return build_profile(read_etdump(run.etdump), rules=self.session.settings.rules)
 
-    def comparison(self) -> Comparison:
-        return compare(
-            self.profile(REFERENCE), self.profile(CANDIDATE), (self.name, "this version")
-        )
-
     def check_operators(self) -> tuple[Check, Comparison]:
         """Exact, on any target: operators that came, went, or left the delegate."""
-        comparison_sides = self.profile(REFERENCE), self.profile(CANDIDATE)
-        old, new = (structure_of(profile) for profile in comparison_sides)
+        sides = self.profile(self.name), self.profile(CANDIDATE)
+        old, new = (structure_of(profile) for profile in sides)
         differences = operator_differences(old, new)
         details = tuple(f"{entry.name}: {growth:+d}" for entry, growth in differences)
         verdict = Outcome.REGRESSED if new.sme2 < old.sme2 else Outcome.PASS
@@ -81,7 +80,7 @@ class Rival:
             if not differences
             else f"{len(differences)} operators differ from {self.name}."
         )
-        comparison = compare(*comparison_sides, (self.name, "this version"))
+        comparison = compare(*sides, (self.name, CANDIDATE))
         check = Check(
             f"operators against {self.name}",
             verdict,
@@ -95,10 +94,10 @@ class Rival:
 
     def measure(self, threshold: float) -> Measurement:
         """Interleaved pairs until the answer is clear or the budget is spent."""
-        counts = {REFERENCE: 0, CANDIDATE: 0}
+        counts = {self.name: 0, CANDIDATE: 0}
 
         def run_arm(side: str, *, warmup: int, runs: int) -> Run:
-            folder = self.folder / side / f"process_{counts[side]:03}"
+            folder = self.folder / self._file_name(side) / f"process_{counts[side]:03}"
             counts[side] += 1
             return self._run(side, folder, traced=False, warmup=warmup, runs=runs)
 
@@ -106,42 +105,9 @@ class Rival:
         with self.session.alone():
             return measure_pairs(
                 run_arm,
-                REFERENCE,
+                self.name,
                 CANDIDATE,
                 plan,
                 progress=lambda progress: self.session.show_progress(self.case, progress),
+                redo=self.session.redo,
             )
-
-
-def latency_check(rival: Rival, measurement: Measurement) -> Check:
-    """The verdict of the pairs, in words."""
-    decision = measurement.decision
-    if decision is None:
-        raise ValueError("an A/B is measured with a tolerated slowdown")
-    ratio = measurement.ratio
-    word = "slower" if ratio > 1 else "faster"
-    tail = {
-        Outcome.REGRESSED: f"more than the {decision.threshold:.1%} that is tolerated",
-        Outcome.INCONCLUSIVE: "too close to call; measure longer (--budget)",
-    }.get(decision.outcome, f"within the {decision.threshold:.1%} that is tolerated")
-    if decision.outcome is Outcome.IMPROVED:
-        tail = "an improvement"
-    medians = [
-        sorted(values)[len(values) // 2]
-        for values in (
-            [pair.reference_ns for pair in measurement.pairs],
-            [pair.candidate_ns for pair in measurement.pairs],
-        )
-    ]
-    return Check(
-        f"latency against {rival.name} (SME2 {rival.arm})",
-        decision.outcome,
-        f"{abs(ratio - 1):.1%} {word} than {rival.name} over {len(measurement.pairs)} interleaved "
-        f"pairs: {tail}.",
-        old=medians[0],
-        new=medians[1],
-        unit="ns",
-        interval=measurement.interval,
-        limit=decision.threshold,
-        details=measurement.notes,
-    )

@@ -141,12 +141,17 @@ class Session:
     # --- where it runs -------------------------------------------------------------------------
 
     @functools.cached_property
-    def target(self) -> Target:
+    def chosen(self) -> Target:
+        """The target as it was chosen; nothing is changed on it yet."""
         from pytest_sme2.targets import choose_target
 
-        target = choose_target(self.settings)
-        target.prepare()
-        return target
+        return choose_target(self.settings, run=self._identity)
+
+    @functools.cached_property
+    def target(self) -> Target:
+        """The target, ready to run."""
+        self.chosen.prepare()
+        return self.chosen
 
     @functools.cached_property
     def runner(self) -> Runner:
@@ -156,6 +161,10 @@ class Session:
             from pytest_sme2.stock_runner import pair_runner
 
             return pair_runner(self.settings.runner_on, self.settings.runner_off)
+        if self.settings.device == "android" and self.settings.device_bundle is not None:
+            from pytest_sme2.device_bundle import read_bundle
+
+            return read_bundle(self.settings.device_bundle)
         return wheel_runner(self.target.platform, progress=self.say)
 
     @functools.cached_property
@@ -183,10 +192,10 @@ class Session:
 
     def header(self) -> list[str]:
         """What is in effect, for the top of a run."""
-        from pytest_sme2.targets import choose_target
-
+        if self.settings.device == "android":
+            return [f"sme2: device android ({self._phone_words()})"]
         try:
-            target = choose_target(self.settings)
+            target = self.chosen
             able = target.capabilities()
         except TargetError as error:
             return [f"sme2: --device={self.settings.device} cannot be used: {error}"]
@@ -200,6 +209,13 @@ class Session:
             version = "ExecuTorch not installed"
         chosen = "auto: " if self.settings.device == "auto" else ""
         return [f"sme2: device {chosen}{target.name} ({', '.join(vouches)}), {version}"]
+
+    def _phone_words(self) -> str:
+        """Which phones, without reaching for one: a worker leases it when it measures."""
+        if self.settings.fake_phone:
+            return "a fake phone in a sandbox on this machine, emulated: no timing"
+        serials = ", ".join(self.settings.serials) or "the attached one"
+        return f"{serials}; power mode {self.settings.power_mode}"
 
     # --- the stages ----------------------------------------------------------------------------
 
@@ -219,6 +235,18 @@ class Session:
         request = RunRequest(artifact=self.artifact(case), arm=arm, threads=case.threads)
         return replace(request, **choices)  # type: ignore[arg-type]
 
+    def redo(self, measure: Callable[[], _Value]) -> _Value:
+        """``measure()``, again from the start where the connection to the device was lost."""
+        from pytest_sme2.targets.retry import Recoverable, redo_when_lost
+
+        if not isinstance(self.target, Recoverable):
+            return measure()
+        return redo_when_lost(self.target, measure, progress=self.say)
+
+    def run(self, request: RunRequest, folder: Path) -> Run:
+        """One process of the runner on the target."""
+        return self.redo(lambda: self.target.run(self.runner, request, folder))
+
     def traced(self, case: Case, arm: Arm) -> Run:
         """One process with the event tracer on; its outputs are kept."""
 
@@ -229,7 +257,7 @@ class Session:
             request = self.request(case, arm, traced=True, keep_outputs=True, **amount)
             self.say(f"{case.id}: traced run with SME2 {arm} on {self.target.name}")
             folder = experiment_folder(self.folder(case), self.target.name, arm)
-            return self.target.run(self.runner, request, folder)
+            return self.run(request, folder)
 
         return self._once(make, "traced", case, arm)
 
@@ -284,7 +312,7 @@ class Session:
             for arm in self.arms:
                 folder = self.folder(case) / f"untraced_sme2_{arm}"
                 request = self.request(case, arm, keep_outputs=True, **amount)
-                untraced[arm] = (self.target.run(self.runner, request, folder),)
+                untraced[arm] = (self.run(request, folder),)
             return Pair(
                 artifact=self.artifact(case),
                 target=self.target.name,
@@ -442,8 +470,8 @@ class Session:
 
     def close(self) -> None:
         """Leave the device as it was found."""
-        if "target" in self.__dict__:
-            self.target.restore()
+        if "chosen" in self.__dict__:
+            self.chosen.restore()
 
 
 class UnvouchedError(TargetError):

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from pytest_sme2.against import Reference
     from pytest_sme2.categories import Rule
 
-DEVICES = ("auto", "mac", "linux", "emulated")
+DEVICES = ("auto", "mac", "linux", "emulated", "android")
+POWER_MODES = ("boost", "app", "keep")
 PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic")
 
 # The largest difference from the eager model's output that a precision may cause, as a share of
 # that output's largest magnitude. fp16 is compared with the eager model in fp16, int8 with fp32.
 TOLERANCES = {"fp32": 1e-4, "fp16": 5e-2, "int8": 2e-1, "int8_dynamic": 5e-2}
 
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _VARIANT = re.compile(r"(?P<precision>[a-z0-9_]+)(?:@(?P<size>[1-9][0-9]{0,4}))?")
 
 
@@ -68,6 +70,18 @@ class Settings:
     """The user's own operator categories."""
     qemu: Path | None = None
     """The emulator to use; None means the one on PATH or in the cache."""
+    serials: tuple[str, ...] = ()
+    """The phones to use; empty means ANDROID_SERIAL, else the only one attached."""
+    adb_server: str | None = None
+    """HOST:PORT of the adb server; None means this machine's usual one."""
+    power_mode: str = "keep"
+    fixed_performance: bool = False
+    cpus: str | tuple[int, ...] = ()
+    """The phone's cores to run on: ``big``, ``little`` or their numbers; empty: the system's."""
+    device_bundle: Path | None = None
+    """The self-contained runner for phones; None means it is made on the fly."""
+    fake_phone: bool = False
+    """Whether ``android`` means a fake phone in a sandbox on this machine."""
 
     def as_options(self) -> list[str]:
         """The choices that change a verdict, as they were typed."""
@@ -146,6 +160,66 @@ def parse_report(value: str) -> Path:
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{value!r} is not an HTML file. Give a name that ends in .html.")
     return path
+
+
+def parse_power_mode(value: str) -> str:
+    return one_of(value, POWER_MODES, "a power mode")
+
+
+def parse_serials(values: Iterable[str]) -> tuple[str, ...]:
+    """Serials as given, one or several times, each maybe a comma-separated list."""
+    return tuple(dict.fromkeys(word for value in values for word in split_list(value)))
+
+
+def parse_adb_server(value: str) -> tuple[str, int]:
+    """``HOST:PORT``; an IPv6 host stands in brackets, and ``tcp:`` may come first."""
+    match = _ADDRESS.fullmatch(value.strip().removeprefix("tcp:"))
+    if match is None or not 1 <= int(match["port"]) <= 65535:
+        raise UsageError(
+            f"{value!r} is not the address of an adb server. Give HOST:PORT, as in lab-host:5037."
+        )
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def adb_server_from(environment: Mapping[str, str]) -> tuple[str, int]:
+    """The adb server that adb's own environment variables name, else this machine's usual one."""
+    whole = environment.get("ADB_SERVER_SOCKET")
+    if whole:
+        return parse_adb_server(whole)
+    host = environment.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
+    return parse_adb_server(f"{host}:{environment.get('ANDROID_ADB_SERVER_PORT', '5037')}")
+
+
+def is_network_serial(serial: str) -> bool:
+    """Whether a serial is ``host:port``, so that the adb server can be told to connect to it."""
+    match = _ADDRESS.fullmatch(serial)
+    return match is not None and 1 <= int(match["port"]) <= 65535
+
+
+def parse_cpus(value: str) -> str | tuple[int, ...]:
+    """``big``, ``little``, a list as in ``4-7`` or ``0,2``, or a mask as in ``0xf0``."""
+    word = value.strip().lower()
+    if word in ("big", "little"):
+        return word
+    if re.fullmatch(r"0x[0-9a-f]{1,64}", word) and int(word, 16):
+        mask = int(word, 16)
+        return tuple(core for core in range(mask.bit_length()) if mask >> core & 1)
+    cores: set[int] = set()
+    for part in split_list(word):
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise _bad_cpus(value)
+        cores.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not cores:
+        raise _bad_cpus(value)
+    return tuple(sorted(cores))
+
+
+def _bad_cpus(value: str) -> UsageError:
+    return UsageError(
+        f"{value!r} does not name cores. Choose one of: big, little, a list as in 4-7 or 0,2, "
+        "a mask as in 0xf0."
+    )
 
 
 def cache_folder() -> Path:

@@ -54,6 +54,7 @@ def measure_case(session: Session, case: Case) -> Timing:
         str(Arm.ON),
         plan,
         progress=lambda progress: session.show_progress(case, progress),
+        redo=session.redo,
     )
     # The first process of each arm is the pilot: it also warms the file cache.
     counted = {arm: runs[1:] for arm, runs in processes.items()}

@@ -1,4 +1,4 @@
-"""Texts that were looked at and accepted; ``SME2_REWRITE_GOLDEN=1 pytest`` accepts what is now."""
+"""Texts that were looked at and accepted; ``SME2_REWRITE_GOLDEN=1 pytest …`` accepts anew."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pytest_sme2.emulator import find_qemu
 from pytest_sme2.errors import TargetError
 from pytest_sme2.settings import Settings, parse_device
@@ -12,13 +14,15 @@ from pytest_sme2.targets.local import LocalTarget
 __all__ = ["EmulatedTarget", "LocalTarget", "Target", "choose_target"]
 
 
-def choose_target(settings: Settings) -> Target:
-    """The target the settings ask for.
+def choose_target(settings: Settings, *, run: str | None = None) -> Target:
+    """The target the settings ask for; ``run`` names a run whose workers share their phones.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
     without SME2, whose capabilities then say why.
     """
     device = parse_device(settings.device)
+    if device == "android":
+        return _phone(settings, run)
     if device == "emulated":
         return EmulatedTarget(find_qemu(settings.qemu))
     if device == "auto":
@@ -30,6 +34,24 @@ def choose_target(settings: Settings) -> Target:
             f"{local.name!r}. Choose {local.name}, emulated or auto."
         )
     return local
+
+
+def _phone(settings: Settings, run: str | None) -> Target:
+    """A phone that is this process's own from here on, until it is restored."""
+    options: dict[str, Any] = {
+        "power_mode": settings.power_mode,
+        "fixed_performance": settings.fixed_performance,
+        "cpus": settings.cpus,
+    }
+    # What only phones need is imported only for them.
+    if settings.fake_phone:
+        from pytest_sme2.fake_phone.lab import open_fake_phone
+
+        return open_fake_phone(settings.qemu, **options)
+    from pytest_sme2.targets.phones import lease_phone, open_pool, open_server
+
+    server = open_server(settings.adb_server)
+    return lease_phone(server, open_pool(server, settings.serials, run=run), **options)
 
 
 def _automatic(settings: Settings) -> Target:

@@ -434,6 +434,14 @@ def test_something_else_starts_a_new_epoch_and_keeps_the_history(changes: dict[s
     assert [entry.session for entry in second.current(1)] == ["second"]
 
 
+def test_noise_alone_starts_no_epoch() -> None:
+    """On a rough machine a session may lie far off without meaning anything."""
+    first, _ = baselines.update(None, measured(medians_ns={Arm.ON: medians(10, spread=0.3)}))
+    rough = measured(session="second", medians_ns={Arm.ON: medians(10.8, spread=0.3)})
+    second, _ = baselines.update(first, rough)
+    assert len(second.current(1)) == 2
+
+
 def test_thread_counts_are_kept_apart() -> None:
     first, _ = baselines.update(None, measured())
     both, _ = baselines.update(first, measured(threads=4, medians_ns={Arm.ON: medians(4)}))

@@ -8,10 +8,10 @@ import random
 from pathlib import Path
 
 import pytest
-from pretended_machine import Machine
 
 from pytest_sme2.measure import Plan
 from pytest_sme2.results import Outcome
+from tests.unit.pretended_machine import Machine
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

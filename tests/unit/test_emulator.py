@@ -37,7 +37,7 @@ def test_new_enough(tmp_path, version):
 @pytest.mark.parametrize("version", ["7.2.13", "10.0.3", "9.99.0"])
 def test_too_old_is_refused_with_its_version_and_a_remedy(tmp_path, version):
     path = qemu(tmp_path / "qemu", version)
-    with pytest.raises(TargetError, match=rf"QEMU {version}, which is too old.*Install QEMU 10\.1"):
+    with pytest.raises(TargetError, match=rf"QEMU {version}, which is too old.*install QEMU 10\.1"):
         check_qemu(path)
 
 
@@ -80,7 +80,7 @@ def test_only_an_old_one(bin_folder, tmp_path, monkeypatch):
 
 def test_none_at_all(bin_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(bin_folder))
-    with pytest.raises(TargetError, match=r"No emulator was found.*Install QEMU"):
+    with pytest.raises(TargetError, match=r"No emulator was found.*install QEMU"):
         find_qemu(cache=tmp_path)
 
 

@@ -4,12 +4,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from pretended_machine import Machine, make_run
 
 from pytest_sme2 import measure
-from pytest_sme2.errors import RunError, TargetError
+from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.measure import Plan, Progress, measure_pairs
 from pytest_sme2.results import Outcome
+from pytest_sme2.targets.retry import redo_when_lost
+from tests.unit.pretended_machine import Machine, make_run
 
 # --- outcomes and stopping ------------------------------------------------------------------------
 
@@ -308,3 +309,57 @@ def test_more_threads_that_are_slower_are_named():
     warnings = measure.thread_warnings({1: [10e6], 4: [6e6, 6.1e6, 5.9e6], 2: [5.5e6], 8: [5.51e6]})
     assert len(warnings) == 1
     assert warnings[0].startswith("4 threads are 9.1% slower than 2")
+
+
+# --- what a phone can do to a measurement ---------------------------------------------------------
+
+
+def test_a_throttled_pair_is_dropped_and_measured_again():
+    class Hot(Machine):
+        def __call__(self, arm, *, warmup, runs):
+            run = super().__call__(arm, warmup=warmup, runs=runs)
+            return replace(run, throttled=len(self.calls) in {6, 12})
+
+    machine = Hot()
+    result = machine.measure()
+    assert [entry.reason for entry in result.dropped] == [
+        "the device slowed itself down against heat"
+    ] * 2
+    assert all(entry.pair.throttled for entry in result.dropped)
+    assert len(result.pairs) == 10
+    assert not any(pair.throttled for pair in result.pairs)
+
+
+def test_a_lost_connection_redoes_the_whole_pair():
+    class Fragile(Machine):
+        lost = False
+
+        def __call__(self, arm, *, warmup, runs):
+            # In the second process of the first pair, after two of the pilot.
+            if len(self.calls) == 3 and not self.lost:
+                self.lost = True
+                raise ConnectionLostError("Lost.")
+            return super().__call__(arm, warmup=warmup, runs=runs)
+
+    class Phone:
+        recovered = 0
+
+        def recover(self):
+            self.recovered += 1
+
+    machine, phone = Fragile(), Phone()
+    result = measure_pairs(machine, "A", "B", Plan(), redo=lambda pair: redo_when_lost(phone, pair))
+    assert phone.recovered == 1
+    assert len(result.pairs) == 10
+    # The process that had been measured before the loss was measured again.
+    assert len(machine.calls) == 2 + 1 + 2 * 10
+    plain = Machine()
+    assert [pair.first for pair in result.pairs] == [pair.first for pair in plain.measure().pairs]
+
+
+def test_without_redo_a_lost_connection_is_the_callers_business():
+    def lost(arm, *, warmup, runs):
+        raise ConnectionLostError("Lost.")
+
+    with pytest.raises(ConnectionLostError):
+        measure_pairs(lost, "A", "B")

@@ -5,13 +5,13 @@ import hashlib
 import json
 
 import pytest
-from pretended_machine import Machine
 
 from pytest_sme2 import selfcheck
 from pytest_sme2.commands import selfcheck as command
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Capabilities, Outcome
 from pytest_sme2.selfcheck import PROGRAM, check_machine, selfcheck_artifact, summarise
+from tests.unit.pretended_machine import Machine
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,125 @@
+"""How much faster three devices are than one, with a runner whose work is a fixed sleep.
+
+    python -m benchmarks.devices                    # 60 runs of 0.5 s
+    python -m benchmarks.devices --runs 6 --seconds 0.2
+
+Each worker is a process of its own that leases a device for each piece of work, as the workers of
+a parallel test run do. Also printed: what a run costs over the sleep itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pytest_sme2.fake_phone.lab import FakeLab
+from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
+from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.runners import Sme2Runner
+from pytest_sme2.targets.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.android import AndroidTarget
+from pytest_sme2.targets.leases import DevicePool
+
+LEAST_GAIN = 2.7
+MOST_OVERHEAD = 0.10
+
+
+def work(folder: Path, host: str, port: int, serials: list[str], index: int, runs: int) -> None:
+    """One worker: waits for the others, leases a device, and runs its part."""
+    pool = DevicePool(f"{host}:{port}", serials, run=str(folder), folder=folder / "leases")
+    lease = pool.lease(prefer=index)
+    target = AndroidTarget(
+        AdbDevice(AdbServer(host, port), lease.serial), lease=lease, emulated=True
+    )
+    runner = Sme2Runner("sleep", AndroidTarget.platform, "none", folder / "runner")
+    pte = folder / "model.pte"
+    digest = hashlib.sha256(pte.read_bytes()).hexdigest()
+    artifact = Artifact("sleep", "fp32", folder, pte, digest, (), ())
+    target.prepare()
+    target.put([pte])
+    out = folder / f"out-{index}"
+    target.run(runner, RunRequest(artifact, Arm.OFF, runs=3), out)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    started = time.perf_counter()
+    values = []
+    for number in range(runs):
+        arm = list(Arm)[number % 2]
+        run = target.run(runner, RunRequest(artifact, arm, runs=3), out)
+        values.append([str(arm), run.sme2_effective, list(run.wall_ns)])
+    seconds = time.perf_counter() - started
+    target.restore()
+    print(json.dumps({"serial": lease.serial, "values": values, "seconds": seconds}), flush=True)
+
+
+def throughput(lab: FakeLab, folder: Path, devices: int, runs: int) -> tuple[float, list[str]]:
+    """Runs a second with so many workers, and the values each worker got."""
+    serials = ",".join(phone.serial for phone in lab.phones[:devices])
+    share = runs // devices
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.devices", "--work", str(folder), lab.host,
+             str(lab.port), serials, str(index), str(share)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(devices)
+    ]  # fmt: skip
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    started = time.perf_counter()
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    answers = [json.loads(worker.communicate(timeout=600)[0]) for worker in workers]
+    seconds = max(answer["seconds"] for answer in answers)
+    assert seconds <= time.perf_counter() - started
+    used = {answer["serial"] for answer in answers}
+    assert len(used) == devices, f"{devices} workers used {len(used)} devices"
+    return devices * share / seconds, [json.dumps(answer["values"]) for answer in answers]
+
+
+def compare(runs: int, seconds: float) -> tuple[float, float, bool]:
+    """The gain of three devices over one, the overhead of a run, and whether results agree."""
+    with tempfile.TemporaryDirectory() as name, FakeLab() as lab:
+        folder = Path(name)
+        make_sleep_runner(folder / "runner", seconds)
+        (folder / "model.pte").write_bytes(b"model")
+        for _ in range(3):
+            lab.add()
+        one, values_of_one = throughput(lab, folder, 1, runs // 3)
+        three, values_of_three = throughput(lab, folder, 3, runs)
+    same = len({*values_of_one, *values_of_three}) == 1
+    return three / one, 1 / (one * seconds) - 1, same
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Three devices against one.")
+    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--work", nargs=6, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        folder, host, port, serials, index, runs = arguments.work
+        work(Path(folder), host, int(port), serials.split(","), int(index), int(runs))
+        return 0
+    gain, overhead, same = compare(arguments.runs, arguments.seconds)
+    print(f"three devices: {gain:.2f} times one (at least {LEAST_GAIN})")
+    print(
+        f"a run costs {overhead:.1%} over its {arguments.seconds:g} s (at most {MOST_OVERHEAD:.0%})"
+    )
+    print(f"results equal: {'yes' if same else 'NO'}")
+    return 0 if gain >= LEAST_GAIN and overhead <= MOST_OVERHEAD and same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

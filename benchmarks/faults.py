@@ -1,0 +1,300 @@
+"""What becomes of a measurement on a phone when things break: counted, on fake phones.
+
+    python -m benchmarks.faults                       # the full count
+    python -m benchmarks.faults --trials 3 --fault adbd
+
+Each trial sets a phone up (power mode boost), measures a traced pair with a runner that sleeps,
+and puts the phone back, while one fault strikes at a random moment. A trial is clean when it ends
+with a result or one error of ours, the phone's settings are as before, nothing of the run is left
+on the phone, and no file on this side is half written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
+from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
+from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.runners import Sme2Runner
+from pytest_sme2.targets.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.android import AndroidTarget
+from pytest_sme2.targets.phone_power import NOTE, SETTINGS
+from pytest_sme2.targets.retry import redo_when_lost
+
+RUN_SECONDS = 0.15
+MODEL_BYTES = 12 << 20
+TIMEOUT_SECONDS = 3.0
+OUTAGE_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is measured, and where its files go."""
+
+    runner: Sme2Runner
+    artifact: Artifact
+    out: Path
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a trial works with."""
+
+    phone: FakePhone
+    work: Work
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a trial ended: its outcome in a word, and what was wrong, if anything."""
+
+    outcome: str
+    problems: tuple[str, ...]
+
+
+def measure(target: AndroidTarget, work: Work) -> None:
+    """A traced pair, redone where the connection was lost; its summary is written last."""
+
+    def pair() -> list[str]:
+        request = {arm: RunRequest(work.artifact, arm, runs=2, traced=True,
+                                   timeout_seconds=TIMEOUT_SECONDS) for arm in Arm}  # fmt: skip
+        runs = [target.run(work.runner, request[arm], work.out / str(arm)) for arm in Arm]
+        return [str(run.etdump) for run in runs]
+
+    try:
+        target.prepare()
+        etdumps = redo_when_lost(target, pair, patience_seconds=20)
+        partial = work.out / ".summary.partial"
+        partial.write_text(json.dumps(etdumps), encoding="utf-8")
+        partial.replace(work.out / "summary.json")
+    finally:
+        target.restore()
+
+
+# --- faults: each strikes once and is healed by the end of its block ----------------------------
+
+
+@contextlib.contextmanager
+def struck(action: Callable[[], None], delay: float) -> Iterator[None]:
+    thread = threading.Timer(delay, action)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def adbd_killed(phone: FakePhone) -> None:
+    phone.kill_adbd()
+    time.sleep(OUTAGE_SECONDS)
+    phone.start_adbd()
+
+
+def server_killed(phone: FakePhone) -> None:
+    phone.lab.kill_server()
+    time.sleep(OUTAGE_SECONDS)
+    phone.lab.start_server()
+
+
+def storage_full(phone: FakePhone) -> None:
+    phone.fill("data/local/tmp/somebody-elses-file")
+    time.sleep(OUTAGE_SECONDS)
+    phone.remove("data/local/tmp/somebody-elses-file")
+
+
+def runner_killed(phone: FakePhone) -> None:
+    _signal_runner(phone, signal.SIGKILL)
+
+
+def shell_hangs(phone: FakePhone) -> None:
+    _signal_runner(phone, signal.SIGSTOP)
+
+
+def _signal_runner(phone: FakePhone, number: signal.Signals) -> None:
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        for pid, words in phone.processes().items():
+            if any(word.endswith("sme2_runner") for word in words[:2]):
+                with contextlib.suppress(Sme2Error):
+                    phone.kill(pid, number)
+                return
+        time.sleep(0.01)
+
+
+FAULTS: dict[str, Callable[[FakePhone], None]] = {
+    "adbd": adbd_killed,
+    "server": server_killed,
+    "storage": storage_full,
+    "push": adbd_killed,
+    "runner": runner_killed,
+    "hang": shell_hangs,
+}
+
+
+def trial(fault: str, session: Session, moment: float) -> Ending:
+    """``moment`` is a share of what a whole, undisturbed trial takes; for a push, of the push."""
+    before = settings(session.phone)
+    if fault == "interrupt":
+        outcome = interrupted(session, moment)
+    else:
+        delay = moment * (0.3 if fault == "push" else 1.2)
+        with struck(lambda: FAULTS[fault](session.phone), delay):
+            outcome = ending_of(session)
+    return Ending(outcome, tuple(problems(session, before)))
+
+
+def ending_of(session: Session) -> str:
+    target = fake_target(session.phone, power_mode="boost", patience_seconds=5.0)
+    try:
+        measure(target, session.work)
+    except Sme2Error as error:
+        return type(error).__name__
+    return "result"
+
+
+def interrupted(session: Session, moment: float) -> str:
+    """Ctrl-C in a process of its own."""
+    lab = session.phone.lab
+    arguments = [lab.host, str(lab.port), session.phone.serial, str(session.work.runner.folder),
+                 str(session.work.artifact.pte), str(session.work.out)]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.faults", "--session", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(moment * 1.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    if process.returncode == 130:
+        return "interrupted"
+    return "result" if process.returncode == 0 else f"exit {process.returncode}: {err[-300:]}"
+
+
+def run_session(arguments: list[str]) -> int:
+    """The process that Ctrl-C is pressed in."""
+    # Whoever runs this in the background may have had Ctrl-C ignored; here it is the point.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    host, port, serial, folder, pte, out = arguments
+    runner = Sme2Runner("sleep", AndroidTarget.platform, "none", Path(folder))
+    target = AndroidTarget(
+        AdbDevice(AdbServer(host, int(port)), serial), power_mode="boost", emulated=True
+    )
+    try:
+        print("ready", flush=True)
+        measure(target, Work(runner, make_artifact(Path(pte)), Path(out)))
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def settings(phone: FakePhone) -> dict[str, str | None]:
+    return {name: phone.setting(name) for name in SETTINGS}
+
+
+def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
+    """What is not as it should be after a trial; a second look gives processes time to end."""
+    phone = session.phone
+    after = settings(phone)
+    if after != before:
+        yield f"settings not restored: {after}"
+    files = phone.files()
+    if Path(NOTE).name in files:
+        yield "the note is still there"
+    yield from (
+        f"left on the phone: {name}"
+        for name in files
+        if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
+    )
+    deadline = time.monotonic() + 3
+    while (left := runners_left(phone)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    yield from (f"still running on the phone: {words}" for words in left)
+    here = [path.name for path in session.work.out.rglob("*") if "partial" in path.name]
+    yield from (f"half written here: {name}" for name in here)
+    summary = session.work.out / "summary.json"
+    if summary.exists():
+        for name in json.loads(summary.read_text(encoding="utf-8")):
+            arm = Path(name).parent.name
+            if Path(name).read_text(encoding="utf-8") != f"{arm}\n":
+                yield f"{name} is not whole"
+
+
+def runners_left(phone: FakePhone) -> list[list[str]]:
+    # busybox has a timeout that lingers for a second after its program.
+    return [words for words in phone.processes().values() if words[0] != "timeout"]
+
+
+def make_artifact(path: Path) -> Artifact:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Artifact("sleep", "fp32", path.parent, path, digest, (), ())
+
+
+def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[Ending]]:
+    """Every fault ``trials`` times, each on a phone of its own."""
+    chance = random.Random(seed)
+    endings: dict[str, list[Ending]] = {}
+    with tempfile.TemporaryDirectory() as name, FakeLab() as lab:
+        runner = make_sleep_runner(Path(name) / "runner", RUN_SECONDS)
+        for fault in faults:
+            endings[fault] = []
+            for index in range(trials):
+                out = Path(name) / f"{fault}-{index}"
+                out.mkdir()
+                # Big enough for the push to take a while, different so that it is pushed.
+                pte = out / "model.pte"
+                pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
+                phone = lab.add(storage_bytes=64 << 20)
+                session = Session(phone, Work(runner, make_artifact(pte), out))
+                endings[fault].append(trial(fault, session, chance.random()))
+    return endings
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    names = [*FAULTS, "interrupt"]
+    parser.add_argument("--trials", type=int, default=50, help="of each fault")
+    parser.add_argument("--fault", action="append", choices=names, help="only this one")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--session", nargs=6, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.session:
+        return run_session(arguments.session)
+    unclean = 0
+    print(f"{'fault':<10} {'trials':>6} {'clean':>6}  outcomes")
+    for fault in arguments.fault or names:
+        endings = run_trials([fault], arguments.trials, arguments.seed)[fault]
+        clean = sum(not ending.problems for ending in endings)
+        unclean += len(endings) - clean
+        outcomes = Counter(ending.outcome for ending in endings)
+        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        print(f"{fault:<10} {len(endings):>6} {clean:>6}  {told}", flush=True)
+        for ending in endings:
+            for problem in ending.problems:
+                print(f"    {ending.outcome}: {problem}")
+    return 1 if unclean else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

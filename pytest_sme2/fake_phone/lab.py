@@ -1,0 +1,302 @@
+"""A lab of fake phones, seen from the test: started, stopped, and broken on purpose.
+
+The sandbox has a network of its own with nothing but a loopback interface, and both the adb
+server and every adbd live in it. adbd listens on all interfaces it can see, and that is the one.
+The only way in is the adb server's own listening socket: it is made out here, bound to this
+machine's loopback on a port of its own, and handed to the server (``-L acceptfd:``). So the
+server answers this machine only, and the devices answer nobody but the server. USB, mDNS and
+emulator scanning are off: the server never takes a real phone from the user's own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest_sme2
+from pytest_sme2.emulator import CPUS, find_qemu
+from pytest_sme2.errors import TargetError
+from pytest_sme2.fake_phone.parts import Parts, find_parts, shared_libraries
+from pytest_sme2.fake_phone.root import STATE, Phone
+from pytest_sme2.results import Arm
+from pytest_sme2.settings import cache_folder
+from pytest_sme2.targets.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.android import AndroidTarget
+
+EMULATOR_ON_PHONE = "/vendor/bin/qemu-aarch64"
+
+
+class FakePhone:
+    """One device of a lab, and what a test can do to it behind adb's back."""
+
+    def __init__(self, lab: FakeLab, phone: Phone) -> None:
+        self.lab = lab
+        self.phone = phone
+        self.serial = f"127.0.0.1:{phone.port}"
+
+    def read(self, path: str) -> str:
+        """A file of the phone, past adb; ``path`` is relative to its root."""
+        return str(self.lab.ask("read", name=self.phone.name, path=path)["text"])
+
+    def write(self, path: str, text: str) -> None:
+        self.lab.ask("write", name=self.phone.name, path=path, text=text)
+
+    def files(self, path: str = "data/local/tmp") -> list[str]:
+        return list(self.lab.ask("files", name=self.phone.name, path=path)["files"])
+
+    def fill(self, path: str) -> None:
+        """Fill the phone's storage with one file. Only for phones whose storage has a limit."""
+        if self.phone.storage_bytes is None:
+            raise TargetError("This fake phone's storage has no limit. Give it storage_bytes.")
+        self.lab.ask("fill", name=self.phone.name, path=path)
+
+    def remove(self, path: str) -> None:
+        self.lab.ask("remove", name=self.phone.name, path=path)
+
+    def setting(self, name: str) -> str | None:
+        """A global setting as the phone has it now; None where it has none."""
+        if f"{name}" not in self.files(f"{STATE}/settings/global"):
+            return None
+        return self.read(f"{STATE}/settings/global/{name}").strip()
+
+    def state(self, name: str) -> str:
+        return self.read(f"{STATE}/{name}").strip()
+
+    def processes(self) -> dict[int, list[str]]:
+        """What runs on the phone besides adbd: process id to command line."""
+        found = self.lab.ask("processes", name=self.phone.name)["processes"]
+        return {int(pid): list(words) for pid, words in found.items()}
+
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
+        self.lab.ask("signal", pid=pid, number=int(number))
+
+    def kill_adbd(self) -> None:
+        """What adbd had started lives on, as it does when a cable is pulled."""
+        self.lab.ask("kill adbd", name=self.phone.name)
+
+    def start_adbd(self) -> None:
+        self.lab.ask("start adbd", name=self.phone.name)
+
+
+def fake_options(phone: FakePhone) -> dict[str, Any]:
+    """How AndroidTarget must treat a fake phone. Where the lab has an emulator, all runs are
+    behind it, and the same emulated CPU serves both arms: what switches SME2 off is the runner,
+    as on a phone.
+    """
+    options: dict[str, Any] = {"emulated": True}
+    if phone.lab.emulator is not None:
+        cpu = CPUS[Arm.ON if phone.phone.sme2 else Arm.OFF]
+        options["launcher"] = dict.fromkeys(Arm, (EMULATOR_ON_PHONE, "-cpu", cpu))
+    return options
+
+
+def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
+    """A fake phone as a target."""
+    server = AdbServer(phone.lab.host, phone.lab.port)
+    return AndroidTarget(AdbDevice(server, phone.serial), **{**fake_options(phone), **options})
+
+
+def open_fake_phone(qemu: Path | None = None, **options: Any) -> AndroidTarget:
+    """A fake phone in a lab of its own, which ends with this process.
+
+    It has SME2 where there is an emulator. Without one it runs on this machine's own CPU, which
+    must then be a 64-bit Arm, and says that it has no SME2.
+    """
+    emulator: Path | None = None
+    try:
+        emulator = find_qemu(qemu).path
+    except TargetError:
+        if qemu is not None or platform.machine() != "aarch64":
+            raise
+    lab = FakeLab(emulator=emulator, progress=options.get("progress"))
+    atexit.register(lab.close)
+    return fake_target(lab.add(sme2=emulator is not None), **options)
+
+
+class FakeLab:
+    """A private adb server and its fake phones. Use as a context manager, or call ``close``."""
+
+    def __init__(
+        self,
+        *,
+        parts: Parts | None = None,
+        emulator: Path | None = None,
+        cache: Path | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        parts = parts or find_parts(cache=cache, progress=progress)
+        self.emulator = emulator
+        self.phones: list[FakePhone] = []
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._control.settimeout(60)
+        # One empty folder serves all labs as mount point: each sees only its own mount on it.
+        folder = (cache or cache_folder()) / "fake-phone" / "mount"
+        folder.mkdir(parents=True, exist_ok=True)
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    *sandbox_command(),
+                    sys.executable,
+                    "-m",
+                    "pytest_sme2.fake_phone.supervisor",
+                    str(theirs.fileno()),
+                    str(folder),
+                    json.dumps(_plan(parts, emulator)),
+                ],
+                env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": _import_path()},
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        try:
+            self._receive()
+            self.host, self.port = "127.0.0.1", 0
+            self.start_server()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> FakeLab:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """The adb server's, as ``--adb-server`` takes it."""
+        return f"{self.host}:{self.port}"
+
+    def add(self, **likeness: Any) -> FakePhone:
+        """One more phone; ``likeness`` fills the fields of ``root.Phone``."""
+        index = len(self.phones)
+        # Even ports from 5555 on are scanned by adb servers as emulators; these are far off.
+        phone = Phone(**{"name": f"phone{index}", "port": 15601 + 2 * index, **likeness})
+        device = FakePhone(self, phone)
+        self.ask("add phone", phone=dataclasses.asdict(phone))
+        self.phones.append(device)
+        return device
+
+    def add_stubborn(self, port: int = 15599) -> str:
+        """The serial of a phone that never allows debugging."""
+        self.ask("add stubborn", port=port)
+        return f"127.0.0.1:{port}"
+
+    def start_server(self) -> None:
+        """Start the adb server; a second start takes the same port as the first."""
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.host, self.port))
+            listener.listen(64)
+            self.port = listener.getsockname()[1]
+            self.ask("start server", descriptors=[listener.fileno()])
+        try:
+            AdbServer(self.host, self.port).ask("host:version", timeout=30)
+        except TargetError as error:
+            lines = self.log().strip().splitlines()
+            said = lines[-1] if lines else "it said nothing"
+            raise TargetError(f"The fake phone's adb server did not start: {said}") from error
+
+    def kill_server(self) -> None:
+        self.ask("kill server")
+
+    def log(self, name: str = "server") -> str:
+        return str(self.ask("log", name=name)["text"])
+
+    def ask(self, verb: str, *, descriptors: list[int] | None = None, **rest: Any) -> Any:
+        message = json.dumps({"do": verb, **rest}).encode()
+        # A test may well strike from another thread than it measures in.
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [message], descriptors or [])
+            except OSError as error:
+                raise TargetError(f"The fake phone's sandbox is gone: {error}.") from error
+            return self._receive()
+
+    def _receive(self) -> Any:
+        try:
+            message = self._control.recv(1 << 20)
+        except OSError as error:
+            raise TargetError(f"The fake phone's sandbox does not answer: {error}.") from error
+        if not message:
+            raise TargetError(f"The fake phone could not start: {self._last_words()}")
+        answer: Mapping[str, Any] = json.loads(message)
+        if "error" in answer:
+            raise TargetError(f"The fake phone's sandbox failed: {answer['error']}")
+        return answer
+
+    def _last_words(self) -> str:
+        text = ""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                text = self._process.communicate(timeout=10)[1].decode("utf-8", "replace").strip()
+        return (
+            f"{text.splitlines()[-1] if text else 'no message'}. It needs root, or a system that "
+            "lets users make namespaces (kernel.unprivileged_userns_clone, or a container run "
+            "with --privileged)."
+        )
+
+    def close(self) -> None:
+        """End the sandbox: every process, mount and port of it goes at once."""
+        self._control.close()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=10)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def sandbox_command() -> list[str]:
+    """Namespaces of our own; ``--kill-child`` so that they cannot outlive their starter."""
+    if shutil.which("unshare") is None or shutil.which("mount") is None:
+        raise TargetError("A fake phone needs unshare and mount. Install the package util-linux.")
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def _plan(parts: Parts, emulator: Path | None) -> dict[str, Any]:
+    loader, libraries = shared_libraries(parts.adbd, parts.environment)
+    tools = {"system/bin/busybox": str(parts.busybox)}
+    if emulator is not None:
+        tools[EMULATOR_ON_PHONE.lstrip("/")] = str(emulator)
+    return {
+        "adb": str(parts.adb),
+        "adb_environment": parts.environment,
+        "adbd_files": [str(parts.adbd), str(loader), *map(str, libraries)],
+        "loader": loader.name,
+        "tools": tools,
+    }
+
+
+def _import_path() -> str:
+    return str(Path(pytest_sme2.__file__).resolve().parent.parent)
+
+
+@contextlib.contextmanager
+def fake_lab(phones: int = 1, **options: Any) -> Iterator[FakeLab]:
+    """A lab with ``phones`` plain phones."""
+    with FakeLab(**options) as lab:
+        for _ in range(phones):
+            lab.add()
+        yield lab

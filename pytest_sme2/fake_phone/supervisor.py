@@ -1,0 +1,300 @@
+"""The first process of a fake phone lab's sandbox: starts and stops its adb server and devices.
+
+Started by ``lab.py`` in namespaces of its own (processes, mounts, network), on the standard
+library alone. It ends when the other end of its control socket does, however that end came
+about; as the sandbox's first process it takes every other process, every mount and every open
+port with it, so nothing can be left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pytest_sme2.fake_phone.no_vsock import forbid_vsock
+from pytest_sme2.fake_phone.root import Phone, build_root, mount
+
+_SIOCGIFFLAGS = 0x8913
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 0x1
+
+
+def bring_up_loopback() -> None:
+    """A new network namespace has a loopback interface that is down, and no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = fcntl.ioctl(control, _SIOCGIFFLAGS, struct.pack("16sh14x", b"lo", 0))
+        flags = struct.unpack("16sh14x", request)[1]
+        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+
+
+class Supervisor:
+    """Answers one request at a time with a JSON object that holds ``error`` where it failed."""
+
+    def __init__(self, control: socket.socket, folder: Path, plan: dict[str, Any]) -> None:
+        self.control = control
+        self.folder = folder
+        self.plan = plan
+        self.chroot = shutil.which("chroot") or "/usr/sbin/chroot"
+        self.server: subprocess.Popen[bytes] | None = None
+        self.devices: dict[str, subprocess.Popen[bytes]] = {}
+        self.phones: dict[str, Phone] = {}
+
+    def start(self) -> None:
+        bring_up_loopback()
+        forbid_vsock()
+        mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", self.folder)
+        adbd = self.folder / "adbd"
+        adbd.mkdir()
+        for file in self.plan["adbd_files"]:
+            shutil.copy2(file, adbd / Path(file).name)
+        (self.folder / "home").mkdir()
+
+    def serve(self) -> None:
+        while True:
+            # Orphans of a device are this process's children: without this they stay zombies.
+            ready, _, _ = select.select([self.control], [], [], 0.2)
+            self._reap()
+            if not ready:
+                continue
+            message, descriptors, _, _ = socket.recv_fds(self.control, 65536, 1)
+            if not message:
+                return
+            request = json.loads(message)
+            try:
+                answer = self._handlers[request.pop("do")](self, descriptors, **request)
+            except (OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            self.control.send(json.dumps(answer).encode())
+
+    def _reap(self) -> None:
+        known = {process.pid for process in self.devices.values()}
+        if self.server is not None:
+            known.add(self.server.pid)
+        for process in (*self.devices.values(), *([self.server] if self.server else ())):
+            process.poll()
+        while True:
+            try:
+                status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if status is None or status.si_pid in known:
+                return
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(status.si_pid, 0)
+
+    def start_server(self, descriptors: list[int]) -> dict[str, Any]:
+        """The listening socket is the host's, bound to its loopback; adb itself lives in here."""
+        environment = {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(self.folder / "home"),
+            "TMPDIR": str(self.folder / "home"),
+            "ADB_MDNS": "0",
+            "ADB_USB": "0",
+            "ADB_EMU": "0",
+            **self.plan["adb_environment"],
+        }
+        with (self.folder / "server.log").open("ab") as log:
+            self.server = subprocess.Popen(
+                [self.plan["adb"], "-L", f"acceptfd:{descriptors[0]}", "server", "nodaemon"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=descriptors[:1],
+                cwd=self.folder,
+            )
+        return {"pid": self.server.pid}
+
+    def add_phone(self, descriptors: list[int], phone: dict[str, Any]) -> dict[str, Any]:
+        made = Phone.from_json(phone)
+        root = self.folder / made.name
+        build_root(root, made, self.plan["tools"])
+        self.phones[made.name] = made
+        return self.start_adbd(descriptors, made.name)
+
+    def add_stubborn(self, descriptors: list[int], port: int) -> dict[str, Any]:
+        """Not an adbd: it asks every host to prove itself and never believes it."""
+        listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=_never_authorize, args=(listener,), daemon=True).start()
+        return {}
+
+    def start_adbd(self, descriptors: list[int], name: str) -> dict[str, Any]:
+        phone = self.phones[name]
+        root = self.folder / name
+        environment = {
+            "ADBD_PORT": str(phone.port),
+            "PATH": "/system/bin:/vendor/bin",
+            "HOME": "/data/local/tmp",
+            "SHELL": "/system/bin/sh",
+            "TMPDIR": "/data/local/tmp",
+        }
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.devices[name] = subprocess.Popen(
+                [
+                    *(self.chroot, str(root)),
+                    *(f"/adbd/{self.plan['loader']}", "--library-path", "/adbd", "/adbd/adbd"),
+                ],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _wait_for_listener(phone.port, self.devices[name])
+        return {"serial": f"127.0.0.1:{phone.port}"}
+
+    def kill_adbd(self, descriptors: list[int], name: str) -> dict[str, Any]:
+        """Only adbd: what it started lives on, as it does when a cable is pulled."""
+        return _kill(self.devices[name])
+
+    def kill_server(self, descriptors: list[int]) -> dict[str, Any]:
+        return _kill(self.server) if self.server is not None else {}
+
+    def read(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+        """A file of the phone, past adb."""
+        return {"text": (self.folder / name / path).read_text(encoding="utf-8")}
+
+    def write(self, descriptors: list[int], name: str, path: str, text: str) -> dict[str, Any]:
+        (self.folder / name / path).write_text(text, encoding="utf-8")
+        return {}
+
+    def files(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+        """Everything below a folder of the phone, past adb."""
+        folder = self.folder / name / path
+        found = sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))
+        return {"files": found}
+
+    def fill(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+        """Write a file until the phone's storage is full."""
+        size = 0
+        file = (self.folder / name / path).open("wb", buffering=0)
+        with file, contextlib.suppress(OSError):
+            while True:
+                size += file.write(bytes(1 << 20))
+        return {"size": size}
+
+    def remove(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+        (self.folder / name / path).unlink(missing_ok=True)
+        return {}
+
+    def processes(self, descriptors: list[int], name: str) -> dict[str, Any]:
+        """Command lines of what runs in the phone's root, adbd itself left out."""
+        root = self.folder / name
+        own = self.devices[name].pid
+        found = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if not entry.name.isdigit() or int(entry.name) == own:
+                    continue
+                words = (entry / "cmdline").read_bytes().split(b"\0")[:-1]
+                if words and (entry / "root").resolve() == root:
+                    found[entry.name] = [word.decode("utf-8", "replace") for word in words]
+        return {"processes": found}
+
+    def signal(self, descriptors: list[int], pid: int, number: int) -> dict[str, Any]:
+        os.kill(pid, number)
+        return {}
+
+    def log(self, descriptors: list[int], name: str) -> dict[str, Any]:
+        text = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        return {"text": text[-8000:]}
+
+    _handlers: ClassVar[dict[str, Callable[..., dict[str, Any]]]] = {
+        "start server": start_server,
+        "kill server": kill_server,
+        "add phone": add_phone,
+        "add stubborn": add_stubborn,
+        "start adbd": start_adbd,
+        "kill adbd": kill_adbd,
+        "read": read,
+        "write": write,
+        "files": files,
+        "fill": fill,
+        "remove": remove,
+        "processes": processes,
+        "signal": signal,
+        "log": log,
+    }
+
+
+def _never_authorize(listener: socket.socket) -> None:
+    token = b"pytest-sme2 token..."
+    magic = int.from_bytes(b"AUTH", "little")
+    header = struct.pack(
+        "<6I", magic, 1, 0, len(token), sum(token) & 0xFFFFFFFF, magic ^ 0xFFFFFFFF
+    )
+    signature, public_key = 2, 3
+    while True:
+        host, _ = listener.accept()
+        with contextlib.suppress(OSError, struct.error), host:
+            kind = signature
+            # Every signature is wrong; the key that follows them waits for a tap that never comes.
+            while True:
+                if kind != public_key:
+                    host.sendall(header + token)
+                _, kind, _, length, _, _ = struct.unpack("<6I", _exactly(host, 24))
+                _exactly(host, length)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (chunk := connection.recv(size - len(data))):
+        data += chunk
+    return data
+
+
+def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
+    # Looked up, not connected to: adbd would take that for a host.
+    deadline = time.monotonic() + 10
+    while True:
+        rows = "".join(
+            Path(table).read_text(encoding="ascii") for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        )
+        if re.search(rf":{port:04X} \S+:0000 0A ", rows):
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise OSError(f"adbd does not listen on port {port}")
+        time.sleep(0.01)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    process.send_signal(signal.SIGKILL)
+    return {"status": process.wait(timeout=10)}
+
+
+def main(arguments: list[str]) -> int:
+    descriptor, folder, plan = arguments
+    # Ctrl-C in the terminal is the test's business; this process ends with the control socket.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=int(descriptor))
+    supervisor = Supervisor(control, Path(folder), json.loads(plan))
+    try:
+        supervisor.start()
+    except (OSError, subprocess.SubprocessError) as error:
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        return 1
+    control.send(json.dumps({"ready": True}).encode())
+    supervisor.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

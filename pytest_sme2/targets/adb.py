@@ -1,0 +1,357 @@
+"""The adb server's protocol: devices, shell v2, push and pull, every wait with a time limit.
+
+No command-line adb is run except to start a server. Nothing here knows what the commands mean.
+adb's documents: SERVICES.TXT, SYNC.TXT and shell_protocol.h of its sources.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
+
+DEFAULT_PORT = 5037
+_CHUNK = 64 * 1024
+_LONGEST_REQUEST = 0xFFFF
+_STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = 1, 2, 3, 4
+
+INSTALL_ADB = (
+    "No adb was found. Install Android's platform-tools (Debian, Ubuntu: apt install adb; "
+    "macOS: brew install android-platform-tools; anywhere: pip install adbutils)."
+)
+
+
+def quote(words: Sequence[str]) -> str:
+    """An argument vector as one command for the device's shell: the only place that quotes."""
+    for word in words:
+        if "\0" in word:
+            raise TargetError(f"{word!r} holds a NUL character, which no command can take.")
+    return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class ShellResult:
+    """What a command on the device gave back."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def error_text(self) -> str:
+        return self.stderr.decode("utf-8", "replace").strip()
+
+
+def find_adb(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Adb on PATH, in the Android SDK, or as adbutils brings it."""
+    found = shutil.which("adb", path=environment.get("PATH"))
+    if found is not None:
+        return Path(found)
+    for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
+        candidate = Path(environment.get(name, "/nonexistent")) / "platform-tools" / "adb"
+        if candidate.is_file():
+            return candidate
+    import importlib.util
+
+    package = importlib.util.find_spec("adbutils")
+    if package is not None and package.origin is not None:
+        candidate = Path(package.origin).parent / "binaries" / "adb"
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    return None
+
+
+class _Connection:
+    """One request to the adb server; a deadline covers all of it."""
+
+    def __init__(self, host: str, port: int, timeout: float) -> None:
+        self.deadline = time.monotonic() + timeout
+        try:
+            self.socket = socket.create_connection((host, port), timeout=min(timeout, 5.0))
+        except TimeoutError as error:
+            # Not being reached is another thing than taking too long.
+            raise ConnectionError("no answer") from error
+        self._keep_alive()
+
+    def _keep_alive(self) -> None:
+        """Notice within half a minute that the other machine is gone, not after the deadline."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+            option = getattr(socket, name, None)
+            if option is not None:
+                self.socket.setsockopt(socket.IPPROTO_TCP, option, seconds)
+
+    def __enter__(self) -> _Connection:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.socket.close()
+
+    def _set_timeout(self) -> None:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.socket.settimeout(left)
+
+    def send(self, data: bytes) -> None:
+        self._set_timeout()
+        self.socket.sendall(data)
+
+    def receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._set_timeout()
+            chunk = self.socket.recv(min(size - len(data), 1 << 20))
+            if not chunk:
+                raise EOFError
+            data += chunk
+        return bytes(data)
+
+    def request(self, service: str) -> None:
+        encoded = service.encode("utf-8", "surrogateescape")
+        if len(encoded) > _LONGEST_REQUEST:
+            raise TargetError(
+                f"A command of {len(encoded)} bytes is too long for adb (most: "
+                f"{_LONGEST_REQUEST}). Shorten the names in it."
+            )
+        self.send(b"%04x" % len(encoded) + encoded)
+        status = self.receive(4)
+        if status == b"FAIL":
+            raise _RefusedError(self.block())
+        if status != b"OKAY":
+            raise TargetError(f"The adb server answered {status!r}. Is it an adb server at all?")
+
+    def block(self) -> str:
+        return self.receive(int(self.receive(4), 16)).decode("utf-8", "replace")
+
+
+class _RefusedError(Exception):
+    """The server's FAIL, with its message."""
+
+
+class AdbServer:
+    """An adb server, local or elsewhere.
+
+    ``ours_to_start`` says that it may be started from here when it does not run: so it is with
+    this machine's usual one, and not with one that somebody else looks after.
+    """
+
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = DEFAULT_PORT, *, ours_to_start: bool = False
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.ours_to_start = ours_to_start
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @contextlib.contextmanager
+    def connection(self, timeout: float, doing: str) -> Iterator[_Connection]:
+        """A connection whose failures come out as errors of ours."""
+        try:
+            with _Connection(self.host, self.port, timeout) as connection:
+                yield connection
+        except TimeoutError as error:
+            raise DeviceTimeoutError(f"{doing} did not finish in {timeout:g} s.") from error
+        except (EOFError, OSError) as error:
+            reason = str(error) or "closed by the other side"
+            raise ConnectionLostError(
+                f"The connection to the adb server at {self} was lost while {doing} ({reason})."
+            ) from error
+
+    def ask(self, service: str, *, timeout: float = 10.0) -> str:
+        """A host service that answers with one block of text."""
+        with self.connection(timeout, f"asking for {service}") as connection:
+            try:
+                connection.request(service)
+            except _RefusedError as error:
+                raise TargetError(f"The adb server at {self} refused {service}: {error}") from error
+            return connection.block()
+
+    def ensure_running(self, *, find: Callable[[], Path | None] = find_adb) -> None:
+        """Start the server where it is ours to start and does not run."""
+        try:
+            self.ask("host:version")
+            return
+        except (ConnectionLostError, DeviceTimeoutError) as error:
+            if not self.ours_to_start:
+                raise ConnectionLostError(
+                    f"No adb server answers at {self}. Start one there with: "
+                    f"adb -a -P {self.port} nodaemon server"
+                ) from error
+        adb = find()
+        if adb is None:
+            raise TargetError(INSTALL_ADB)
+        kept = ("PATH", "HOME", "TMPDIR", "USER", "ADB_VENDOR_KEYS", "ANDROID_USER_HOME")
+        environment = {name: os.environ[name] for name in kept if name in os.environ}
+        try:
+            done = subprocess.run(
+                [str(adb), "-P", str(self.port), "start-server"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise TargetError(f"{adb} could not start a server: {error}.") from error
+        if done.returncode != 0:
+            raise TargetError(f"{adb} could not start a server: {done.stderr.strip()}")
+        self.ask("host:version")
+
+    def devices(self) -> dict[str, str]:
+        """Serial to state, as ``adb devices`` has it."""
+        lines = (line.split("\t") for line in self.ask("host:devices").splitlines())
+        return {words[0]: words[1] for words in lines if len(words) == 2}
+
+    def connect(self, address: str, *, timeout: float = 15.0) -> str:
+        """Ask the server to connect to a device at HOST:PORT; its own words come back."""
+        return self.ask(f"host:connect:{address}", timeout=timeout)
+
+    def disconnect(self, address: str) -> None:
+        with contextlib.suppress(TargetError):
+            self.ask(f"host:disconnect:{address}")
+
+
+class AdbDevice:
+    """One device, by its serial. Knows commands and files, not what they are for."""
+
+    def __init__(self, server: AdbServer, serial: str) -> None:
+        self.server = server
+        self.serial = serial
+
+    @contextlib.contextmanager
+    def service(self, name: str, timeout: float, doing: str) -> Iterator[_Connection]:
+        """A service of the device's own adbd."""
+        with self.server.connection(timeout, f"{doing} on {self.serial}") as connection:
+            try:
+                connection.request(f"host:tport:serial:{self.serial}")
+                connection.receive(8)  # The transport's number, which nobody needs here.
+                connection.request(name)
+            except _RefusedError as error:
+                raise ConnectionLostError(
+                    f"The device {self.serial} does not answer while {doing}: {error}"
+                ) from error
+            yield connection
+
+    def features(self) -> tuple[str, ...]:
+        """What the device's adbd can do, such as ``shell_v2``."""
+        doing = f"asking for the features of {self.serial}"
+        with self.server.connection(10.0, doing) as connection:
+            try:
+                connection.request(f"host-serial:{self.serial}:features")
+            except _RefusedError as error:
+                raise ConnectionLostError(
+                    f"The device {self.serial} does not answer: {error}"
+                ) from error
+            return tuple(connection.block().split(","))
+
+    def shell(self, command: str | Sequence[str], *, timeout: float = 30.0) -> ShellResult:
+        """Run a command: an argument vector is quoted, a string is the shell's own language."""
+        text = command if isinstance(command, str) else quote(command)
+        stdout, stderr = bytearray(), bytearray()
+        doing = f"running {text.split(' ', 1)[0][:60]}"
+        with self.service(f"shell,v2,raw:{text}", timeout, doing) as connection:
+            connection.send(struct.pack("<BI", _CLOSE_STDIN, 0))
+            while True:
+                kind, length = struct.unpack("<BI", connection.receive(5))
+                data = connection.receive(length)
+                if kind == _STDOUT:
+                    stdout += data
+                elif kind == _STDERR:
+                    stderr += data
+                elif kind == _EXIT:
+                    return ShellResult(data[0], bytes(stdout), bytes(stderr))
+
+    def check(self, command: str | Sequence[str], *, timeout: float = 30.0) -> str:
+        """Run a command that must succeed; its output comes back as text."""
+        done = self.shell(command, timeout=timeout)
+        if done.code != 0:
+            text = command if isinstance(command, str) else quote(command)
+            said = done.error_text or done.text.strip() or "no message"
+            raise TargetError(
+                f"On {self.serial}, {text[:200]!r} failed with {done.code}: {said[-400:]}"
+            )
+        return done.text
+
+    def push(
+        self,
+        source: Path | bytes,
+        remote: str,
+        *,
+        mode: int = 0o644,
+        progress: Callable[[int], None] | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        """Write a file on the device; ``progress`` hears of every chunk's size."""
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(
+                self.service("sync:", timeout, f"pushing {Path(remote).name!r}")
+            )
+            path = f"{remote},{0o100000 | mode}".encode()
+            connection.send(b"SEND" + struct.pack("<I", len(path)) + path)
+            try:
+                for chunk in _chunks(source):
+                    connection.send(b"DATA" + struct.pack("<I", len(chunk)) + chunk)
+                    if progress is not None:
+                        progress(len(chunk))
+                connection.send(b"DONE" + struct.pack("<I", int(time.time())))
+            except (BrokenPipeError, ConnectionResetError):
+                # adbd may have said why before it hung up; if not, the read below fails too.
+                pass
+            status, length = struct.unpack("<4sI", connection.receive(8))
+            if status == b"FAIL":
+                reason = connection.receive(length).decode("utf-8", "replace")
+                raise TargetError(f"{self.serial} could not write {remote}: {reason}")
+
+    def read(self, remote: str, *, timeout: float = 600.0) -> Iterator[bytes]:
+        """The content of a file on the device, in chunks."""
+        doing = f"reading {Path(remote).name!r}"
+        with self.service("sync:", timeout, doing) as connection:
+            path = remote.encode()
+            connection.send(b"RECV" + struct.pack("<I", len(path)) + path)
+            while True:
+                status, length = struct.unpack("<4sI", connection.receive(8))
+                if status == b"FAIL":
+                    reason = connection.receive(length).decode("utf-8", "replace")
+                    raise TargetError(f"{self.serial} could not read {remote}: {reason}")
+                if status == b"DONE":
+                    return
+                yield connection.receive(length)
+
+    def pull(self, remote: str, local: Path, *, timeout: float = 600.0) -> None:
+        """Copy a file from the device; ``local`` appears only when it is whole."""
+        partial = local.with_name(f".{local.name}.partial")
+        try:
+            with partial.open("wb") as file:
+                for chunk in self.read(remote, timeout=timeout):
+                    file.write(chunk)
+            partial.replace(local)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _chunks(source: Path | bytes) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        for start in range(0, len(source), _CHUNK):
+            yield source[start : start + _CHUNK]
+        return
+    with source.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk

@@ -1,0 +1,126 @@
+"""Devices shared by worker processes: one lease a device, and dead devices are retired.
+
+A lease is a lock on a file, so it ends with its process however that ends. Leases hold on this
+machine; two machines that reach one phone must be kept apart by whoever runs them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.settings import cache_folder
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to use one device, until it is released, dropped, or the process ends."""
+
+    serial: str
+    lock: FileLock
+
+    def release(self) -> None:
+        self.lock.release()
+
+
+class DevicePool:
+    """The devices of one run, as every worker of it sees them.
+
+    ``folder`` is where the locks live and is the same for all runs on this machine. ``run`` names
+    the run, so that a device retired by one worker is left alone by the others of that run only.
+    """
+
+    def __init__(
+        self, server: str, serials: Sequence[str], *, run: str, folder: Path | None = None
+    ) -> None:
+        self.server = server
+        self.serials = tuple(serials)
+        self.folder = folder or cache_folder() / "leases"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run = hashlib.sha256(run.encode()).hexdigest()[:16]
+
+    def lease(
+        self,
+        *,
+        timeout: float = 600.0,
+        accept: Callable[[str], bool] = lambda serial: True,
+        prefer: int = 0,
+        progress: Callable[[str], None] | None = None,
+    ) -> Lease:
+        """The first free device that ``accept`` takes; ``prefer`` is where the search starts."""
+        deadline = time.monotonic() + timeout
+        refused: set[str] = set()
+        told = False
+        while True:
+            usable = [serial for serial in self._order(prefer) if not self._retired(serial)]
+            usable = [serial for serial in usable if serial not in refused]
+            if not usable:
+                raise TargetError(self._none_left(refused))
+            for serial in usable:
+                lease = self._try(serial)
+                if lease is None:
+                    continue
+                if accept(serial):
+                    return lease
+                lease.release()
+                refused.add(serial)
+            if refused.issuperset(usable):
+                continue
+            if time.monotonic() > deadline:
+                raise TargetError(
+                    f"All devices are in use by other processes for {timeout:g} s: "
+                    f"{', '.join(usable)}. Attach more, or run fewer workers."
+                )
+            if progress is not None and not told:
+                progress(f"waiting for one of {len(usable)} devices to become free")
+                told = True
+            time.sleep(0.1)
+
+    def retire(self, serial: str, reason: str) -> None:
+        """No worker of this run takes the device again."""
+        self._retired_file(serial).write_text(reason, encoding="utf-8")
+
+    def retired(self) -> dict[str, str]:
+        """Serial to reason."""
+        return {
+            serial: self._retired_file(serial).read_text(encoding="utf-8")
+            for serial in self.serials
+            if self._retired(serial)
+        }
+
+    def close(self) -> None:
+        """Forget this run's retired devices; called once, when the whole run is over."""
+        for serial in self.serials:
+            self._retired_file(serial).unlink(missing_ok=True)
+
+    def _order(self, prefer: int) -> tuple[str, ...]:
+        start = prefer % len(self.serials) if self.serials else 0
+        return self.serials[start:] + self.serials[:start]
+
+    def _key(self, serial: str) -> str:
+        return hashlib.sha256(f"{self.server}\n{serial}".encode()).hexdigest()[:24]
+
+    def _retired_file(self, serial: str) -> Path:
+        return self.folder / f"retired-{self.run}-{self._key(serial)}"
+
+    def _retired(self, serial: str) -> bool:
+        return self._retired_file(serial).exists()
+
+    def _try(self, serial: str) -> Lease | None:
+        lock = FileLock(self.folder / f"{self._key(serial)}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return None
+        return Lease(serial, lock)
+
+    def _none_left(self, refused: set[str]) -> str:
+        reasons = [f"{serial}: {reason}" for serial, reason in self.retired().items()]
+        reasons += [f"{serial}: not of the kind that was asked for" for serial in sorted(refused)]
+        return "No device is left. " + "; ".join(reasons or ["None was given"]) + "."

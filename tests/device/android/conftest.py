@@ -1,0 +1,99 @@
+"""Fixtures of the tests on fake phones: real adb servers and adbd devices in a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.emulator import find_qemu
+from pytest_sme2.errors import TargetError
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
+from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
+from pytest_sme2.results import Artifact
+from pytest_sme2.runners import Sme2Runner, wheel_runner
+from pytest_sme2.settings import cache_folder
+from pytest_sme2.targets.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.android import AndroidTarget
+from tests.device.android.phones import MakeTarget, make_artifact, start_lab
+from tests.programs import program_files
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[FakeLab]:
+    """A lab of one's own; phones are added by the tests. Programs run on it as they are."""
+    with start_lab() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def sme2_lab() -> Iterator[FakeLab]:
+    """A lab whose phones have an emulated CPU with SME2."""
+    try:
+        emulator = find_qemu().path
+    except TargetError as error:
+        pytest.skip(str(error))
+    with start_lab(emulator=emulator) as made:
+        yield made
+
+
+@pytest.fixture
+def phone(lab: FakeLab) -> FakePhone:
+    """A phone nobody has touched."""
+    return lab.add()
+
+
+@pytest.fixture
+def server(lab: FakeLab) -> AdbServer:
+    return AdbServer(lab.host, lab.port)
+
+
+@pytest.fixture
+def device(server: AdbServer, phone: FakePhone) -> AdbDevice:
+    """The untouched phone, connected."""
+    server.connect(phone.serial)
+    return AdbDevice(server, phone.serial)
+
+
+@pytest.fixture
+def make_target() -> Iterator[MakeTarget]:
+    """Targets that are put back when the test ends, if it has not done so itself."""
+    made: list[AndroidTarget] = []
+
+    def make(phone: FakePhone, *, prepare: bool = True, **options: Any) -> AndroidTarget:
+        target = fake_target(phone, **options)
+        made.append(target)
+        if prepare:
+            target.prepare()
+        return target
+
+    yield make
+    for target in made:
+        target._restore_quietly()
+
+
+@pytest.fixture(scope="session")
+def bundle() -> Sme2Runner:
+    """The self-contained runner, as it goes to a phone."""
+    return wheel_runner("linux-aarch64")
+
+
+@pytest.fixture
+def make_runner(tmp_path: Path) -> Callable[[float], Sme2Runner]:
+    """Runners that only sleep."""
+    return lambda seconds: make_sleep_runner(tmp_path / f"sleep-{seconds:g}", seconds)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Artifact:
+    """Something that can be pushed and that the sleeping runner does not read."""
+    path = tmp_path / "anything.pte"
+    path.write_bytes(b"not a program")
+    return make_artifact(path)
+
+
+@pytest.fixture(scope="session")
+def toy() -> Artifact:
+    return make_artifact(program_files(cache_folder())["toy_fp32"])

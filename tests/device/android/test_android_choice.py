@@ -1,0 +1,199 @@
+"""Which phone is meant, and what a user reads when it cannot be used."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import ConnectionLostError, TargetError, UsageError
+from pytest_sme2.fake_phone.lab import FakeLab
+from pytest_sme2.targets.adb import INSTALL_ADB, AdbDevice, AdbServer
+from pytest_sme2.targets.phone_choice import choose_serials, list_attached, make_ready
+from tests.device.android.phones import start_lab
+
+
+@pytest.fixture
+def fresh_lab() -> Iterator[FakeLab]:
+    """A lab whose server knows no device yet."""
+    with start_lab() as made:
+        yield made
+
+
+@pytest.fixture
+def fresh_server(fresh_lab: FakeLab) -> AdbServer:
+    return AdbServer(fresh_lab.host, fresh_lab.port)
+
+
+def test_the_only_one_attached_is_meant(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
+    phone = fresh_lab.add()
+    fresh_server.connect(phone.serial)
+    assert choose_serials(fresh_server, environment={}) == (phone.serial,)
+
+
+def test_none_attached_says_what_to_do(fresh_server: AdbServer) -> None:
+    with pytest.raises(TargetError, match=r"No device is attached.*USB debugging.*--serial"):
+        choose_serials(fresh_server, environment={})
+
+
+def test_several_and_none_named_lists_them(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
+    phones = [
+        fresh_lab.add(properties={"ro.product.model": model, "ro.build.version.release": release})
+        for model, release in (("Alpha One", "15"), ("Beta", "16"))
+    ]
+    for phone in phones:
+        fresh_server.connect(phone.serial)
+    with pytest.raises(UsageError) as caught:
+        choose_serials(fresh_server, environment={})
+    message = str(caught.value)
+    assert f"{phones[0].serial} (Alpha One, Android 15)" in message
+    assert f"{phones[1].serial} (Beta, Android 16)" in message
+    assert "--serial" in message
+    # Named by the environment or by option, there is no question.
+    chosen = choose_serials(fresh_server, environment={"ANDROID_SERIAL": phones[1].serial})
+    assert chosen == (phones[1].serial,)
+    both = tuple(phone.serial for phone in phones)
+    assert choose_serials(fresh_server, both, environment={"ANDROID_SERIAL": "x"}) == both
+
+
+def test_an_address_is_connected_to_by_itself(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
+    phone = fresh_lab.add()
+    assert phone.serial not in fresh_server.devices()
+    assert choose_serials(fresh_server, [phone.serial]) == (phone.serial,)
+    assert fresh_server.devices()[phone.serial] == "device"
+
+
+def test_an_address_where_nobody_is(fresh_server: AdbServer) -> None:
+    with pytest.raises(ConnectionLostError, match=r"Could not connect to 127.0.0.1:9: .*refused"):
+        make_ready(fresh_server, "127.0.0.1:9", seconds=0.5)
+
+
+@pytest.mark.parametrize("serial", ["no-such", "a b;$(id)", "x'\n\"y", "<script>"])
+def test_a_serial_nobody_has(fresh_server: AdbServer, serial: str) -> None:
+    with pytest.raises(ConnectionLostError) as caught:
+        choose_serials(fresh_server, [serial])
+    assert f"No device has the serial {serial!r}. Attached: none." in str(caught.value)
+
+
+def _device_lines(lines: str) -> Iterator[tuple[str, int]]:
+    """A server that answers every request with one listing, as long as it is iterated."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def serve() -> None:
+        while not stop.is_set():
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            with client:
+                size = int(client.recv(4), 16)
+                client.recv(size)
+                client.sendall(b"OKAY%04x" % len(lines) + lines.encode())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield listener.getsockname()
+    stop.set()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        ("unauthorized", "accept 'Allow USB debugging'"),
+        ("offline", "plug it in again"),
+        ("no permissions (user in plugdev group; are your udev rules wrong?)", "udev rules"),
+        ("recovery", "adb reboot"),
+        ("something new", "Restart the phone"),
+    ],
+)
+def test_a_phone_that_cannot_be_used_says_what_to_do_on_it(state: str, advice: str) -> None:
+    for host, port in _device_lines(f"R5CT\t{state}\n"):
+        server = AdbServer(host, port)
+        with pytest.raises(TargetError, match=f"The device R5CT is {state[:6]}") as caught:
+            make_ready(server, "R5CT", seconds=0.3)
+        assert advice in str(caught.value)
+        assert str(list_attached(server)[0]) == f"R5CT ({state})"
+
+
+def test_something_that_is_no_adb_server() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client:
+            client.sendall(b"HTTP/1.1 400")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with pytest.raises(TargetError, match="Is it an adb server at all"):
+        AdbServer(*listener.getsockname()).devices()
+    thread.join()
+    listener.close()
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for_for_ever() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = AdbServer(*listener.getsockname())
+        with pytest.raises(TargetError, match=r"did not finish in 0.3 s"):
+            server.ask("host:version", timeout=0.3)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_no_adb_anywhere_is_one_line_on_how_to_get_it() -> None:
+    with pytest.raises(TargetError) as caught:
+        AdbServer("127.0.0.1", free_port(), ours_to_start=True).ensure_running(find=lambda: None)
+    assert str(caught.value) == INSTALL_ADB
+    assert "\n" not in INSTALL_ADB
+
+
+def test_somebody_elses_server_is_never_started_from_here() -> None:
+    def never() -> Path:
+        raise AssertionError("looked for adb")
+
+    with pytest.raises(TargetError, match=r"No adb server answers at 127.0.0.1:1.*Start one there"):
+        AdbServer("127.0.0.1", 1).ensure_running(find=never)
+
+
+def test_the_server_is_started_where_it_is_ours(tmp_path: Path) -> None:
+    """With a stand-in for adb: starting a real one would take the user's phones."""
+    port = free_port()
+    adb = tmp_path / "adb"
+    adb.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n', encoding="utf-8")
+    adb.chmod(0o755)
+    with pytest.raises(ConnectionLostError):
+        AdbServer("127.0.0.1", port, ours_to_start=True).ensure_running(find=lambda: adb)
+    assert (tmp_path / "arguments").read_text(encoding="utf-8") == f"-P {port} start-server\n"
+
+
+def test_an_unauthorized_phone_is_named_so_by_a_real_server(
+    fresh_lab: FakeLab, fresh_server: AdbServer
+) -> None:
+    serial = fresh_lab.add_stubborn()
+    with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
+        make_ready(fresh_server, serial, seconds=5)
+
+
+def test_a_device_that_went_away_is_a_lost_connection(
+    fresh_lab: FakeLab, fresh_server: AdbServer
+) -> None:
+    phone = fresh_lab.add()
+    make_ready(fresh_server, phone.serial)
+    device = AdbDevice(fresh_server, phone.serial)
+    assert "shell_v2" in device.features()
+    fresh_server.disconnect(phone.serial)
+    with pytest.raises(ConnectionLostError, match=r"does not answer: .*not found"):
+        device.features()
+    with pytest.raises(ConnectionLostError, match=r"does not answer while running true"):
+        device.shell("true")

@@ -1,0 +1,32 @@
+"""What docs/phones.md promises: its example runs, and its table is what is done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pytest_sme2.targets.phone_power import POWER_COMMANDS
+from tests.device.android.phones import start_lab
+
+PAGE = (Path(__file__).parents[3] / "docs" / "phones.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs() -> None:
+    start_lab().close()
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) == 1
+    exec(compile(blocks[0], "docs/phones.md", "exec"), {})
+
+
+def test_the_table_of_power_modes_is_what_is_done() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| (\S*) ?\| (\S*) ?\|$", PAGE, re.MULTILINE)
+    told = {
+        mode: {(*name.split(), row[column]) for name, *row in rows if row[column]}
+        for column, mode in enumerate(("boost", "app"))
+    }
+    done = {
+        mode: {tuple(word.removeprefix("/system/bin/") for word in words) for words in commands}
+        for mode, commands in POWER_COMMANDS.items()
+        if mode != "keep"
+    }
+    assert told == done

@@ -1,0 +1,131 @@
+"""Everything that can break, broken for real: a clear outcome, and the phone as it was.
+
+The trials are those of benchmarks/faults.py, a few of each; the benchmark counts many.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults import FAULTS, run_trials
+from pytest_sme2.errors import ConnectionLostError, TargetError
+from pytest_sme2.fake_phone.lab import FakePhone
+from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.runners import Sme2Runner
+from pytest_sme2.targets.adb import AdbDevice
+from pytest_sme2.targets.retry import redo_when_lost
+from tests.device.android.phones import MakeTarget, leftovers, start_lab
+
+# What each fault may lead to; a result where the retries got through.
+OUTCOMES = {
+    "adbd": {"result"},
+    "server": {"result"},
+    "push": {"result"},
+    "storage": {"result", "TargetError", "RunError"},
+    "runner": {"RunError", "result"},
+    "hang": {"RunError", "result"},
+    "interrupt": {"interrupted", "result"},
+}
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, "interrupt"])
+def test_trials_end_clean(fault: str) -> None:
+    start_lab().close()
+    endings = run_trials([fault], 2, seed=7)[fault]
+    assert [ending.problems for ending in endings] == [(), ()]
+    assert {ending.outcome for ending in endings} <= OUTCOMES[fault]
+
+
+def test_a_run_that_lost_its_phone_is_ended_there_at_the_next_connect(
+    phone: FakePhone, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
+    artifact: Artifact, tmp_path: Path,
+) -> None:  # fmt: skip
+    target, runner = make_target(phone), make_runner(600)
+
+    def cut() -> None:
+        while not any("./sme2_runner" in words for words in phone.processes().values()):
+            time.sleep(0.02)
+        phone.kill_adbd()
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    with pytest.raises(ConnectionLostError):
+        target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    cutter.join()
+    assert any("./sme2_runner" in words for words in phone.processes().values())
+    phone.start_adbd()
+    target.recover()
+    assert leftovers(phone) == []
+
+
+def test_the_whole_pair_is_redone(
+    phone: FakePhone, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
+    artifact: Artifact, tmp_path: Path,
+) -> None:  # fmt: skip
+    target, runner = make_target(phone), make_runner(0)
+    done: list[Arm] = []
+
+    def pair() -> int:
+        for arm in Arm:
+            if len(done) == 1:
+                phone.kill_adbd()
+                threading.Timer(0.2, phone.start_adbd).start()
+            done.append(arm)
+            target.run(runner, RunRequest(artifact, arm), tmp_path / str(arm))
+        return len(done)
+
+    assert redo_when_lost(target, pair) == 4
+    assert done == [Arm.ON, Arm.OFF, Arm.ON, Arm.OFF]
+
+
+def test_a_phone_that_is_gone_for_good_is_one_clear_error(
+    phone: FakePhone, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
+    artifact: Artifact, tmp_path: Path,
+) -> None:  # fmt: skip
+    target, runner = make_target(phone, patience_seconds=0.1), make_runner(0)
+    phone.kill_adbd()
+    with pytest.raises(TargetError) as caught:
+        redo_when_lost(
+            target,
+            lambda: target.run(runner, RunRequest(artifact, Arm.ON), tmp_path / "out"),
+            patience_seconds=0.2,
+        )
+    assert not isinstance(caught.value, ConnectionLostError)
+    assert phone.serial in str(caught.value)
+    assert "It did not come back in 0.2 s" in str(caught.value)
+    assert [path for path in tmp_path.rglob("*") if "result" in path.name] == []
+
+
+def test_a_shell_that_hangs_is_not_waited_for_for_ever(device: AdbDevice) -> None:
+    started = time.monotonic()
+    with pytest.raises(TargetError, match=r"running sleep on .* did not finish in 0.5 s"):
+        device.shell(["sleep", "600"], timeout=0.5)
+    assert time.monotonic() - started < 5
+
+
+def test_a_pull_that_breaks_leaves_no_half_file(
+    device: AdbDevice, phone: FakePhone, tmp_path: Path
+) -> None:
+    device.check("dd if=/dev/zero of=/data/local/tmp/big bs=1048576 count=64")
+    pulled = tmp_path / "big"
+    received = 0
+    read = device.read
+
+    def cut(remote: str, *, timeout: float) -> object:
+        nonlocal received
+        for chunk in read(remote, timeout=timeout):
+            received += len(chunk)
+            if received > 4 << 20 and received < 5 << 20:
+                phone.kill_adbd()
+            yield chunk
+
+    device.read = cut  # type: ignore[method-assign, assignment]
+    with pytest.raises(ConnectionLostError):
+        device.pull("/data/local/tmp/big", pulled)
+    assert received > 0
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,268 @@
+"""A phone's settings: changed exactly as told, noted first, and put back whatever happens."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.targets.phone_power import NOTE
+from tests.device.android.phones import MakeTarget, leftovers, settings_of
+
+NOTE_FILE = NOTE.lstrip("/")
+
+# Word for word what the guides tell people to type.
+BOOST = """\
+settings put global low_power 0
+settings put global stay_on_while_plugged_in 15
+svc power stayon true
+settings put global window_animation_scale 0
+settings put global transition_animation_scale 0
+settings put global animator_duration_scale 0
+"""
+APP = """\
+settings put global stay_on_while_plugged_in 1
+settings put global window_animation_scale 1
+settings put global transition_animation_scale 1
+settings put global animator_duration_scale 1
+settings put global low_power 0
+"""
+
+
+@pytest.mark.parametrize(("mode", "commands"), [("boost", BOOST), ("app", APP), ("keep", "")])
+def test_a_mode_is_these_commands_and_no_others(
+    phone: FakePhone, make_target: MakeTarget, mode: str, commands: str
+) -> None:
+    before = settings_of(phone)
+    target = make_target(phone, power_mode=mode)
+    # svc itself puts the setting; the guides' line stands for both.
+    done = phone.state("journal").splitlines()
+    if "svc power stayon true" in done:
+        done.pop(done.index("svc power stayon true") + 1)
+    assert done == commands.splitlines()
+    assert (settings_of(phone) == before) == (mode == "keep")
+    target.restore()
+    assert settings_of(phone) == before
+    assert leftovers(phone) == []
+
+
+def test_a_setting_the_phone_did_not_have_is_removed_again(
+    lab: FakeLab, make_target: MakeTarget
+) -> None:
+    phone = lab.add(settings={"window_animation_scale": None, "low_power": "odd value; $(id)"})
+    before = settings_of(phone)
+    assert before["window_animation_scale"] is None
+    target = make_target(phone, power_mode="boost")
+    assert phone.setting("window_animation_scale") == "0"
+    target.restore()
+    assert settings_of(phone) == before
+
+
+def test_the_note_is_there_before_the_first_change(
+    phone: FakePhone, make_target: MakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = settings_of(phone)
+    # The first command that would change something finds the phone gone.
+    phone.write("system/bin/settings", phone.read("system/bin/settings").replace("put)", "xput)"))
+    with pytest.raises(TargetError, match="settings put global low_power 0"):
+        make_target(phone, power_mode="boost")
+    assert json.loads(phone.read(NOTE_FILE))["settings"] == before
+
+
+def test_settings_are_put_back_when_the_test_fails(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    before = settings_of(phone)
+    target = make_target(phone, power_mode="boost")
+
+    def fail() -> None:
+        try:
+            raise ZeroDivisionError
+        finally:
+            target.restore()
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert settings_of(phone) == before
+
+
+def test_restoring_twice_or_without_preparing_is_fine(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    before = settings_of(phone)
+    make_target(phone, prepare=False).restore()
+    target = make_target(phone, power_mode="boost")
+    target.restore()
+    target.restore()
+    assert settings_of(phone) == before
+
+
+PROGRAM = """
+import signal, sys, time
+# A test run in the background may have had it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from pytest_sme2.targets.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.android import AndroidTarget
+host, port, serial, ending = sys.argv[1:]
+target = AndroidTarget(AdbDevice(AdbServer(host, int(port)), serial), power_mode="boost")
+target.prepare()
+print("prepared", flush=True)
+if ending == "forgets":
+    sys.exit(0)
+try:
+    time.sleep(600)
+finally:
+    if ending == "restores":
+        target.restore()
+"""
+
+
+def start(lab: FakeLab, phone: FakePhone, ending: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, lab.host, str(lab.port), phone.serial, ending],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "prepared\n"
+    return process
+
+
+@pytest.mark.parametrize("ending", ["restores", "leaves it to the interpreter"])
+def test_ctrl_c_puts_the_settings_back(lab: FakeLab, phone: FakePhone, ending: str) -> None:
+    before = settings_of(phone)
+    with start(lab, phone, ending) as process:
+        assert settings_of(phone) != before
+        process.send_signal(signal.SIGINT)
+    assert settings_of(phone) == before
+    assert leftovers(phone) == []
+
+
+def test_a_process_that_forgets_puts_them_back_as_it_ends(lab: FakeLab, phone: FakePhone) -> None:
+    before = settings_of(phone)
+    with start(lab, phone, "forgets"):
+        pass
+    assert settings_of(phone) == before
+
+
+def test_after_a_kill_the_next_connect_puts_them_back(
+    lab: FakeLab, phone: FakePhone, make_target: MakeTarget
+) -> None:
+    before = settings_of(phone)
+    with start(lab, phone, "restores") as process:
+        process.send_signal(signal.SIGKILL)
+    assert settings_of(phone) != before
+    assert Path(NOTE).name in phone.files()
+    told: list[str] = []
+    target = make_target(phone, progress=told.append)
+    assert settings_of(phone) == before
+    assert any("put back settings" in line for line in told)
+    target.restore()
+    assert leftovers(phone) == []
+
+
+def test_after_a_lost_connection_the_next_connect_puts_them_back(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    before = settings_of(phone)
+    target = make_target(phone, power_mode="boost", patience_seconds=0.2)
+    phone.kill_adbd()
+    with pytest.raises(TargetError):
+        target.restore()
+    assert settings_of(phone) != before
+    phone.start_adbd()
+    make_target(phone).restore()
+    assert settings_of(phone) == before
+
+
+def test_a_note_that_cannot_be_read_is_not_thrown_away(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    phone.write(NOTE_FILE, "{half a no")
+    with pytest.raises(TargetError, match=r"cannot be read.*set them by hand, and remove it"):
+        make_target(phone, power_mode="boost")
+    assert phone.read(NOTE_FILE) == "{half a no"
+    assert phone.state("journal") == ""
+
+
+def test_a_phone_that_does_not_take_settings_is_named(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    text = phone.read("system/bin/settings")
+    phone.write("system/bin/settings", text.replace("put) echo", "put) exit 0; echo"))
+    with pytest.raises(TargetError, match=r"did not take the settings low_power.*keep"):
+        make_target(phone, power_mode="boost")
+
+
+def test_fixed_performance_mode_where_the_phone_has_it(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    target = make_target(phone, fixed_performance=True)
+    assert phone.state("fixed_performance") == "true"
+    assert dict(target.fingerprint().facts)["fixed_performance"] == "on"
+    assert target.manifest()["fixed_performance"] == "on"
+    target.restore()
+    assert phone.state("fixed_performance") == "false"
+
+
+def test_fixed_performance_mode_where_it_has_not(lab: FakeLab, make_target: MakeTarget) -> None:
+    phone = lab.add(fixed_performance=False)
+    target = make_target(phone, fixed_performance=True)
+    assert dict(target.fingerprint().facts)["fixed_performance"] == "off"
+    target.restore()
+    assert leftovers(phone) == []
+
+
+def test_the_manifest_tells_battery_screen_governor_and_heat(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    manifest = make_target(phone, power_mode="boost").manifest()
+    assert manifest["battery_percent"] == "85"
+    assert manifest["charging"] == "USB"
+    assert manifest["battery_celsius"] == "27.1"
+    assert manifest["screen"] == "Awake"
+    assert manifest["governor"] == "schedutil"
+    assert manifest["heat"] == "thermal status 0, 30.0 °C"
+    assert manifest["low_power"] == "0"
+    assert manifest["serial"] == phone.serial
+    assert manifest["power_mode"] == "boost"
+
+
+def test_a_warm_phone_is_waited_for(
+    lab: FakeLab, phone: FakePhone, make_target: MakeTarget
+) -> None:
+    warm = lab.add(temperature_millidegrees=71_500)
+    told: list[str] = []
+
+    def cool_down(line: str) -> None:
+        told.append(line)
+        for zone in range(4):
+            warm.write(f"sys/class/thermal/thermal_zone{zone}/temp", "31000\n")
+
+    started = time.monotonic()
+    make_target(warm, progress=cool_down)
+    assert time.monotonic() - started < 20
+    assert told == [f"{warm.serial}: waiting to cool down (thermal status 0, 71.5 °C), 300 s"]
+
+
+def test_a_phone_that_stays_warm_is_an_error(lab: FakeLab, make_target: MakeTarget) -> None:
+    warm = lab.add(temperature_millidegrees=71_500)
+    with pytest.raises(TargetError, match=r"still too warm to measure after 0.2 s"):
+        make_target(warm, cool_seconds=0.2)
+
+
+def test_two_power_modes_have_two_fingerprints(phone: FakePhone, make_target: MakeTarget) -> None:
+    keys = set()
+    for mode in ("boost", "app", "keep"):
+        target = make_target(phone, power_mode=mode)
+        keys.add(target.fingerprint().key)
+        target.restore()
+    assert len(keys) == 3

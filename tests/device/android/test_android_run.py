@@ -1,0 +1,339 @@
+"""The whole path on a real adbd: pushed once, run with SME2 on and off, pulled, cleared up."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.emulator import find_qemu
+from pytest_sme2.errors import RunError, TargetError
+from pytest_sme2.etdump import read_etdump
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.runners import Sme2Runner
+from pytest_sme2.targets.adb import AdbDevice
+from pytest_sme2.targets.android import AndroidTarget
+from pytest_sme2.targets.emulated import EmulatedTarget
+from tests.device.android.phones import MakeTarget, leftovers, make_artifact
+
+HOSTILE = "a b'c\"d;$(touch pwned)`id`&|<script>\n.."
+MakeRunner = Callable[[float], Sme2Runner]
+
+
+def operators(run: Run) -> set[str]:
+    assert run.etdump is not None
+    return set(read_etdump(run.etdump).names)
+
+
+def test_a_pair_shows_sme2_on_and_off(
+    sme2_lab: FakeLab, make_target: MakeTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    phone = sme2_lab.add()
+    target = make_target(phone)
+    assert target.capabilities().sme2
+    assert not target.capabilities().timing
+    runs = {}
+    for arm in Arm:
+        request = RunRequest(toy, arm, warmup=0, runs=2, traced=True, keep_outputs=True)
+        runs[arm] = target.run(bundle, request, tmp_path / str(arm))
+    assert any("PF32" in name for name in operators(runs[Arm.ON]))
+    assert not any("PF32" in name for name in operators(runs[Arm.OFF]))
+    assert runs[Arm.ON].sme2_effective is True
+    assert runs[Arm.OFF].sme2_effective is False
+    for run in runs.values():
+        assert run.emulated
+        assert run.target == "android"
+        assert len(run.wall_ns) == 2
+        assert run.log is not None
+        assert run.log.is_file()
+        for output in run.outputs:
+            assert output.file is not None
+            assert output.file.stat().st_size > 0
+    target.restore()
+    assert leftovers(phone) == []
+
+
+def test_the_phone_answers_as_the_emulator_here_does(
+    sme2_lab: FakeLab, make_target: MakeTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    request = RunRequest(toy, Arm.ON, warmup=0, runs=1)
+    there = make_target(sme2_lab.add()).run(bundle, request, tmp_path / "there")
+    here = EmulatedTarget(find_qemu()).run(bundle, request, tmp_path / "here")
+    assert [output.sha256 for output in there.outputs] == [output.sha256 for output in here.outputs]
+
+
+def test_a_phone_without_sme2_runs_the_off_arm_and_names_its_soc(
+    sme2_lab: FakeLab, make_target: MakeTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    phone = sme2_lab.add(
+        sme2=False, properties={"ro.soc.model": "Old 8", "ro.soc.manufacturer": "X"}
+    )
+    target = make_target(phone)
+    capabilities = target.capabilities()
+    assert not capabilities.sme2
+    assert "X Old 8" in capabilities.reason
+    off = target.run(bundle, RunRequest(toy, Arm.OFF, warmup=0, runs=1), tmp_path)
+    assert off.sme2_effective is False
+    with pytest.raises(TargetError, match=r"cannot run with SME2 on.*X Old 8"):
+        target.run(bundle, RunRequest(toy, Arm.ON), tmp_path)
+
+
+def test_a_second_run_pushes_nothing(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    runner = make_runner(0)
+    first = make_target(phone)
+    first.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    assert first.storage.pushed_bytes > 0
+    first.restore()
+    second = make_target(phone)
+    second.run(runner, RunRequest(artifact, Arm.OFF), tmp_path)
+    assert second.storage.pushed_bytes == 0
+
+
+def test_an_untraced_run_is_one_round_trip(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    target, runner = make_target(phone), make_runner(0)
+    target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    calls = []
+    shell = AdbDevice.shell
+    monkeypatch.setattr(
+        AdbDevice, "shell", lambda *args, **options: calls.append(1) or shell(*args, **options)
+    )
+    target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    assert len(calls) == 1
+
+
+def test_hostile_names_stay_names(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, tmp_path: Path
+) -> None:
+    path = tmp_path / f"{HOSTILE}.pte"
+    path.write_bytes(b"content")
+    values = tmp_path / f"-{HOSTILE}.bin"
+    values.write_bytes(b"values")
+    artifact = dataclasses.replace(make_artifact(path, model=HOSTILE), input_files=(values,))
+    target = make_target(phone)
+    target.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path / HOSTILE)
+    pushed = [name.split("/", 3)[-1] for name in phone.files() if name.count("/") == 3]
+    assert path.name in pushed
+    assert values.name in pushed
+    assert not [name for name in phone.files("data") if Path(name).name == "pwned"]
+
+
+@pytest.mark.parametrize("word", [HOSTILE, "-n", "", "*", "~", "\\", "%s", "é\x7f", "$HOME"])
+def test_words_reach_the_real_shell_unchanged(device: AdbDevice, word: str) -> None:
+    assert device.shell(["printf", "%s", word]).stdout == word.encode()
+
+
+def test_what_is_pushed_is_checked(
+    phone: FakePhone, make_target: MakeTarget, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = make_target(phone)
+    push = AdbDevice.push
+
+    def damage(self: AdbDevice, source: Path, remote: str, **options: object) -> None:
+        push(self, b"other content", remote)
+
+    monkeypatch.setattr(AdbDevice, "push", damage)
+    with pytest.raises(TargetError, match=r"'anything.pte' arrived damaged"):
+        target.put([artifact.pte])
+    assert not [name for name in phone.files() if name.endswith(".pte")]
+
+
+def test_too_little_space_is_found_out_before_pushing(
+    lab: FakeLab, make_target: MakeTarget, tmp_path: Path
+) -> None:
+    phone = lab.add(storage_bytes=8 << 20)
+    target = make_target(phone)
+    big = tmp_path / "big.pte"
+    big.write_bytes(bytes(7 << 20))
+    with pytest.raises(TargetError, match=r"Not enough space.*'big.pte' needs 7.3 MB.*sme2 clean"):
+        target.put([big])
+    assert target.storage.pushed_bytes == 0
+
+
+def test_an_executable_for_another_machine_is_named(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    if os.uname().machine == "aarch64":
+        pytest.skip("this machine's programs fit the phone")
+    runner = make_runner(0)
+    shutil.copy2("/bin/true", runner.folder / "sme2_runner")
+    with pytest.raises(TargetError, match=r"sme2_runner of the runner is for x86_64.*arm64-v8a"):
+        make_target(phone).run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+
+
+def test_a_missing_library_is_named(
+    phone: FakePhone, make_target: MakeTarget, bundle: Sme2Runner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    folder = tmp_path / "incomplete"
+    shutil.copytree(bundle.folder, folder)
+    (folder / "libexecutorch_etdump.so").unlink()
+    broken = dataclasses.replace(bundle, folder=folder)
+    with pytest.raises(TargetError, match=r"needs libexecutorch_etdump.so, which no phone has"):
+        make_target(phone).run(broken, RunRequest(artifact, Arm.ON), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "message"),
+    [
+        (
+            "./r: error while loading shared libraries: libx.so: cannot open shared object file",
+            127,
+            "it needs the library libx.so",
+        ),
+        (
+            'CANNOT LINK EXECUTABLE "./r": library "liby.so" not found: needed by main executable',
+            1,
+            "it needs the library liby.so",
+        ),
+        ("sh: ./r: not executable: 64-bit ELF file", 126, "it is not a program for this phone"),
+        ("sh: ./r: not found", 127, "it or its loader was not found on the phone"),
+        ("", 139, "it crashed on an invalid memory access (SIGSEGV)"),
+        ("sme2_runner: out of memory", 13, "out of memory."),
+        ("strange", 77, "it ended with exit code 77; its last words: strange"),
+    ],
+)
+def test_what_a_phone_says_is_put_in_one_line(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path, said: str, code: int, message: str,
+) -> None:  # fmt: skip
+    runner = make_runner(0)
+    (runner.folder / "sme2_runner").write_text(
+        f"#!/system/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit {code}\n", encoding="utf-8"
+    )
+    with pytest.raises(RunError) as caught:
+        make_target(phone).run(runner, RunRequest(artifact, Arm.ON), tmp_path / "out")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    log = tmp_path / "out" / "runner.log"
+    assert str(log) in str(caught.value)
+    assert said in log.read_text(encoding="utf-8")
+    assert leftovers(phone) == []
+
+
+def test_a_runner_that_hangs_is_ended_on_the_phone(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    request = RunRequest(artifact, Arm.ON, timeout_seconds=0.5)
+    with pytest.raises(RunError, match=r"did not finish within 0.5 s"):
+        make_target(phone).run(make_runner(600), request, tmp_path)
+    assert leftovers(phone) == []
+
+
+def test_a_runner_killed_on_the_phone_is_a_clear_error(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    target, runner = make_target(phone), make_runner(600)
+
+    def kill() -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            for pid, words in phone.processes().items():
+                if words[:2] == ["/system/bin/sh", "./sme2_runner"]:
+                    phone.kill(pid, signal.SIGKILL)
+                    return
+            time.sleep(0.05)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(RunError, match="it was killed"):
+        target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=30), tmp_path)
+    killer.join()
+    assert not [name for name in leftovers(phone) if "runs/" in name]
+
+
+def test_a_throttled_run_says_so_and_the_next_waits(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    target, runner = make_target(phone, cool_seconds=0), make_runner(0)
+    request = RunRequest(artifact, Arm.ON)
+    assert not target.run(runner, request, tmp_path).throttled
+    phone.write("data/system/fake/thermal_status", "2\n")
+    assert target.run(runner, request, tmp_path).throttled
+    with pytest.raises(TargetError, match=r"still too warm.*thermal status 2"):
+        target.run(runner, request, tmp_path)
+    phone.write("data/system/fake/thermal_status", "0\n")
+    assert not target.run(runner, request, tmp_path).throttled
+
+
+def test_xnnpacks_log_comes_from_logcat(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    line = "Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'."
+    phone.write("data/system/fake/logcat", f"{line}\n")
+    target = make_target(phone, xnnpack_log=True)
+    run = target.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path)
+    assert run.log is not None
+    assert line in run.log.read_text(encoding="utf-8")
+
+
+def test_cores_are_pinned(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    runner = make_runner(0)
+    program = runner.folder / "sme2_runner"
+    text = program.read_text(encoding="utf-8")
+    program.write_text(text.replace("sleep 0", "taskset -p $$ >&2"), encoding="utf-8")
+    target = make_target(phone, cpus="little")
+    run = target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    assert run.log is not None
+    assert "affinity mask: 1" in run.log.read_text(encoding="utf-8")
+    assert dict(target.fingerprint().facts)["cpus"] == "0"
+
+
+def test_another_abi_is_refused(lab: FakeLab, make_target: MakeTarget) -> None:
+    phone = lab.add(properties={"ro.product.cpu.abilist": "x86_64,x86"})
+    with pytest.raises(TargetError, match="runs x86_64,x86, not arm64-v8a"):
+        make_target(phone)
+
+
+def test_another_platforms_runner_is_refused(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    runner = dataclasses.replace(make_runner(0), platform="macos-arm64")
+    with pytest.raises(TargetError, match=r"for macos-arm64.*sme2 device-bundle"):
+        make_target(phone).run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+
+
+def test_cleaning_leaves_nothing(
+    phone: FakePhone, make_target: MakeTarget, artifact: Artifact
+) -> None:
+    target: AndroidTarget = make_target(phone)
+    target.put([artifact.pte])
+    assert phone.files() != []
+    target.storage.clean()
+    assert phone.files() == []
+
+
+def test_old_files_go_and_used_ones_stay(
+    phone: FakePhone, make_target: MakeTarget, artifact: Artifact, device: AdbDevice
+) -> None:
+    target = make_target(phone)
+    used = target.storage.put({"used": artifact.pte})
+    old = target.storage.put({"old": artifact.pte})
+    device.check(f"touch -d '2020-01-01 00:00' {old} {used}")
+    make_target(phone, prepare=False).storage.put({"used": artifact.pte})
+    target.storage.tidy()
+    names = {Path(name).name for name in phone.files()}
+    assert "used" in names
+    assert "old" not in names

@@ -1,0 +1,45 @@
+"""The programs of a fake phone: where they are looked for, and what is said when not found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.fake_phone import parts
+
+
+def test_another_system_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts.platform, "system", lambda: "Darwin")
+    with pytest.raises(TargetError, match=r"A fake phone needs Linux.*Use a real phone"):
+        parts.find_parts()
+
+
+def test_what_was_unpacked_is_found(tmp_path: Path) -> None:
+    tools = tmp_path / "usr/lib/android-sdk/platform-tools"
+    libraries = tmp_path / "usr/lib/riscv64-linux-gnu"
+    for path in (tools / "adb", tools / "adbd", tmp_path / "bin/busybox", libraries / "android/l"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = parts.unpacked_parts(tmp_path)
+    assert found.adb == tools / "adb"
+    assert found.environment == {"LD_LIBRARY_PATH": f"{libraries}/android:{libraries}"}
+    (tools / "adbd").unlink()
+    with pytest.raises(TargetError, match=r"adbd is missing\. Delete .* and try again"):
+        parts.unpacked_parts(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this machine's programs are not ELF files")
+def test_a_programs_loader_and_libraries() -> None:
+    loader, libraries = parts.shared_libraries(Path("/bin/sh").resolve(), {})
+    assert loader.name.startswith("ld-linux")
+    assert "libc.so.6" in {path.name for path in libraries}
+    assert not parts.is_static(Path("/bin/sh").resolve())
+
+
+def test_a_text_is_no_static_program(tmp_path: Path) -> None:
+    path = tmp_path / "busybox"
+    path.write_text("#!/bin/sh\n", encoding="utf-8")
+    assert not parts.is_static(path)
