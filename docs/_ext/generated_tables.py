@@ -1,0 +1,134 @@
+"""Directives that print the reference from the code, so that no table of it is typed by hand.
+
+``{sme2-options}``, ``{sme2-commands}`` and ``{sme2-fixtures}``. What they print is Markdown, and is
+parsed as if it stood in the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from pytest_sme2 import cli, fixtures, options
+
+
+def option_lines() -> Iterator[str]:
+    """Pytest's options of the plugin: flag, ini value, meaning."""
+    yield "| option | ini value | meaning |"
+    yield "| --- | --- | --- |"
+    for option in options.OPTIONS:
+        flag = option.flag if option.metavar is None else f"{option.flag} {option.metavar}"
+        ini = f"`{option.destination}`" if option.ini else ""
+        yield f"| {_code(flag)} | {ini} | {_cell(option.help)} |"
+    for flag, metavar, text in options.LIMITS.values():
+        yield f"| {_code(f'{flag} {metavar}')} | in `limits.toml` | {_cell(text)} |"
+
+
+def command_lines() -> Iterator[str]:
+    """Each command of ``sme2`` with its arguments and its example."""
+    for name, summary in cli.COMMANDS.items():
+        parser = subparser_of(name)
+        yield f"### `sme2 {name}`"
+        yield ""
+        yield f"{summary[:1].upper()}{summary[1:]}."
+        yield ""
+        yield "| argument | meaning |"
+        yield "| --- | --- |"
+        for action in parser._actions:
+            if isinstance(action, argparse._HelpAction):
+                continue
+            yield f"| {_code(_argument(action))} | {_cell(action.help or '')} |"
+        example = (parser.epilog or "").removeprefix("example:\n").partition("\n\n")[0]
+        yield ""
+        yield "```bash"
+        yield from (line.strip() for line in example.splitlines())
+        yield "```"
+        yield ""
+
+
+def subparser_of(name: str) -> argparse.ArgumentParser:
+    """The parser of one command, with its arguments."""
+    parser = cli.build_parser(name)
+    (choices,) = (
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    found: argparse.ArgumentParser = dict(choices)[name]
+    return found
+
+
+def _argument(action: argparse.Action) -> str:
+    metavar = action.metavar
+    if isinstance(metavar, tuple):
+        metavar = " ".join(metavar)
+    if not action.option_strings:
+        return metavar or action.dest
+    flag = ", ".join(action.option_strings)
+    if action.nargs == 0:
+        return flag
+    return f"{flag} {metavar or action.dest.upper()}"
+
+
+def fixture_lines(module: ModuleType = fixtures) -> Iterator[str]:
+    """The fixtures with scope, type and docstring, read from the source."""
+    yield "| fixture | gives | scope |"
+    yield "| --- | --- | --- |"
+    for node in ast.parse(inspect.getsource(module)).body:
+        scope = _fixture_scope(node)
+        if isinstance(node, ast.FunctionDef) and scope is not None:
+            kind = ast.unparse(node.returns) if node.returns else "None"
+            kind = kind.removeprefix("Iterator[").removesuffix("]")
+            shown = "" if kind == "None" else f"`{kind}`. "
+            yield f"| `{node.name}` | {shown}{_cell(ast.get_docstring(node) or '')} | {scope} |"
+
+
+def _fixture_scope(node: ast.stmt) -> str | None:
+    for decorator in getattr(node, "decorator_list", ()):
+        call = decorator if isinstance(decorator, ast.Call) else None
+        if ast.unparse(call.func if call else decorator) != "pytest.fixture":
+            continue
+        scopes = [word.value for word in call.keywords if word.arg == "scope"] if call else []
+        return str(ast.literal_eval(scopes[0])) if scopes else "function"
+    return None
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("%%", "%").replace("|", "\\|").split())
+
+
+class Generated(SphinxDirective):
+    """Prints what one of the functions above says."""
+
+    makers: ClassVar = {
+        "sme2-options": option_lines,
+        "sme2-commands": command_lines,
+        "sme2-fixtures": fixture_lines,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(__file__)
+        lines = StringList(list(self.makers[self.name]()), source=f"<{self.name}>")
+        place = nodes.section()
+        place.document = self.state.document
+        self.state.nested_parse(lines, self.content_offset, place, match_titles=True)
+        return place.children
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    for name in Generated.makers:
+        app.add_directive(name, Generated)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

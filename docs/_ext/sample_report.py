@@ -1,0 +1,43 @@
+"""Makes the sample reports from the runs in docs/sample, with the tool itself, at every build."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+
+def write_samples(app: Sphinx, error: Exception | None) -> None:
+    """Beside the page that links to them."""
+    if error is not None or app.builder.format != "html":
+        return
+    out = Path(app.outdir) / "sample"
+    out.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        # Reports are also written into the run directories.
+        runs = Path(shutil.copytree(Path(app.srcdir) / "sample", Path(name) / "runs"))
+        done = subprocess.run(
+            [
+                sys.executable,
+                *("-c", "import sys; from pytest_sme2.cli import main; sys.exit(main())"),
+                *("report", *sorted(folder.name for folder in runs.iterdir())),
+                *("--html", str(out / "report.html"), "--markdown", str(out / "report.md")),
+            ],
+            # So that the report names the runs as the page does.
+            cwd=runs,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise ExtensionError(f"the sample report was not made: {done.stderr}")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("build-finished", write_samples)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,97 @@
+"""Types commands as a reader would: in bash, in a project of their own, on the shared cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_sme2.settings import cache_folder
+from tests.docs.pages import ROOT, Block
+
+TIMEOUT_SECONDS = 600
+# Of the run that this is part of; a reader's shell has none of it.
+_OURS = ("PYTEST_", "GITHUB_", "COVERAGE_", "COV_CORE_")
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A folder to work in, and a PATH on which this Python's programs come first."""
+
+    folder: Path
+    programs: Path
+
+    def follow(self, blocks: list[Block]) -> str:
+        """Write the files and run the commands, in order; all that was printed."""
+        printed = []
+        for block in blocks:
+            if block.file is not None:
+                path = self.folder / block.file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.text, encoding="utf-8")
+            elif "run" in block.flags:
+                code, output = self.run(block.text)
+                assert code == 0, f"{block} exited with {code}\n{block.text}\n{output}"
+                printed.append(output)
+        return "".join(printed)
+
+    def run(self, text: str) -> tuple[int, str]:
+        """The exit code and what was printed, of the first command that failed or of all."""
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(_OURS)
+        }
+        environment["PATH"] = f"{self.programs}{os.pathsep}{environment['PATH']}"
+        environment["SME2_CACHE_DIR"] = str(cache_folder())
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise
+        return process.returncode, output
+
+
+def make_programs(folder: Path) -> Path:
+    """``sme2``, ``pytest`` and ``python`` of the Python that runs these tests."""
+    folder.mkdir()
+    entry = "import sys; from pytest_sme2.cli import main; sys.exit(main())"
+    for name, arguments in {
+        "python": "",
+        "sme2": f"-c '{entry}'",
+        "pytest": "-m pytest",
+    }.items():
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
+        path.chmod(0o755)
+    return folder
+
+
+def make_project(folder: Path) -> Path:
+    """What a reader starts from who has nothing yet."""
+    folder.mkdir()
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    return folder
+
+
+def make_source(folder: Path) -> Path:
+    """The parts of the project's own source that the pages work with, and one small model."""
+    folder.mkdir()
+    for name in ("models/toy_cnn", "tests/performance", "skills", "docs/sample"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder

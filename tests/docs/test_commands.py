@@ -1,0 +1,251 @@
+"""Every command in README, docs, skills and the CI file exists, with every option it is given."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.metadata
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2 import cli, options
+from pytest_sme2.errors import UsageError
+from tests.docs.pages import (
+    PAGES,
+    ROOT,
+    SHELLS,
+    Block,
+    blocks,
+    commands,
+    inline_commands,
+    shell_lines,
+)
+
+WORKFLOW = ROOT / "docs" / "ci" / "github-actions.yml"
+_EXTRA = re.compile(r"pytest-sme2\[([^\]]+)\]")
+
+
+@functools.cache
+def pytest_options() -> frozenset[str]:
+    """The options that pytest knows here, as its help lists them."""
+    text = subprocess.run(
+        [sys.executable, "-m", "pytest", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", text))
+
+
+def subparser(name: str) -> argparse.ArgumentParser:
+    parser = cli.build_parser(name)
+    (choices,) = (
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    found: argparse.ArgumentParser = dict(choices)[name]
+    return found
+
+
+def flag_of(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def sme2_problem(words: list[str], *, whole: bool) -> str | None:
+    if len(words) == 1 or words[1].startswith("-") or words[1] == "COMMAND":
+        return None
+    name, arguments = words[1], words[2:]
+    if name not in cli.COMMANDS:
+        return f"there is no command sme2 {name}"
+    parser = subparser(name)
+    known = {flag for action in parser._actions for flag in action.option_strings}
+    unknown = [word for word in arguments if word.startswith("-") and flag_of(word) not in known]
+    if unknown:
+        return f"sme2 {name} has no {', '.join(unknown)}"
+    if whole and "--help" not in arguments:
+        try:
+            parser.parse_args(arguments)
+        except SystemExit:
+            return f"sme2 {name} does not accept {arguments}"
+    return None
+
+
+def pytest_problem(words: list[str]) -> str | None:
+    parsers = {
+        option.flag: option.parse for option in options.OPTIONS if option.flag != "--against"
+    }
+    for word, following in zip(words[1:], [*words[2:], ""], strict=True):
+        if not word.startswith("-"):
+            continue
+        flag, equals, value = word.partition("=")
+        if flag not in pytest_options():
+            return f"pytest has no {flag}"
+        parse = parsers.get(flag)
+        if parse is not None and (equals or following):
+            try:
+                parse(value if equals else following)
+            except UsageError as error:
+                return f"{flag}: {error}"
+    return None
+
+
+def pip_problem(words: list[str]) -> str | None:
+    known = importlib.metadata.metadata("pytest-sme2").get_all("Provides-Extra") or []
+    for word in words:
+        for extras in _EXTRA.findall(word):
+            for extra in extras.split(","):
+                if extra not in known:
+                    return f"there is no extra {extra!r}"
+    return None
+
+
+def python_problem(words: list[str]) -> str | None:
+    if words[1:2] == ["-m"]:
+        place = Path(*words[2].split("."))
+        if words[2] != "venv" and not (ROOT / place.with_suffix(".py")).is_file():
+            return f"there is no module {words[2]}"
+    elif not (ROOT / words[1]).is_file():
+        return f"there is no file {words[1]}"
+    return None
+
+
+def tox_problem(words: list[str]) -> str | None:
+    known = re.findall(r"^\[testenv:(.+)\]$", (ROOT / "tox.ini").read_text("utf-8"), re.MULTILINE)
+    for flag, names in itertools.pairwise(words):
+        unknown = [name for name in names.split(",") if name not in known]
+        if flag == "-e" and unknown:
+            return f"there is no tox environment {unknown[0]!r}"
+    return None
+
+
+def problem_of(words: list[str], *, whole: bool = True) -> str | None:
+    """What is wrong with a command, as far as that can be told without running it."""
+    program = words[0].rpartition("/")[2]
+    if program == "sme2":
+        return sme2_problem(words, whole=whole)
+    if program == "pytest":
+        return pytest_problem(words)
+    if program == "pip":
+        return pip_problem(words)
+    if program in ("python", "python3"):
+        return python_problem(words)
+    if program == "tox":
+        return tox_problem(words)
+    return None
+
+
+def all_blocks() -> list[Block]:
+    return [block for page in PAGES for block in blocks(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_options_exist(page: Path) -> None:
+    problems = [
+        f"{block}: {problem}"
+        for block in blocks(page)
+        if block.language in SHELLS
+        for line in shell_lines(block)
+        for words in commands(line)
+        if (problem := problem_of(words))
+    ]
+    problems += [
+        f"{' '.join(words)!r}: {problem}"
+        for words in inline_commands(page)
+        if (problem := problem_of(words, whole=False))
+    ]
+    assert problems == []
+
+
+def test_enough_is_checked() -> None:
+    """A change of the pages' form must not leave these tests with nothing to look at."""
+    named = {
+        words[1]
+        for block in all_blocks()
+        if block.language in SHELLS
+        for line in shell_lines(block)
+        for words in commands(line)
+        if words[0] == "sme2"
+    }
+    assert named >= {"doctor", "export", "run", "analyze", "compare", "report", "build"}
+    assert sum("run" in block.flags for block in all_blocks()) >= 10
+
+
+def test_blocks_say_what_they_are() -> None:
+    """A command in a block without a language would be checked by nobody."""
+    assert [
+        str(block)
+        for block in all_blocks()
+        if not block.language and re.match(r"\$? *(sme2|pytest|python3?|pip) ", block.text)
+    ] == []
+
+
+def test_flags_of_blocks_are_known() -> None:
+    for block in all_blocks():
+        # A directive of Sphinx has arguments instead.
+        for flag in () if block.language.startswith("{") else block.flags:
+            assert flag in ("run", "suite", "check") or flag.startswith("file="), str(block)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("sme2 dance", "there is no command sme2 dance"),
+        ("sme2 doctor --loudly", "sme2 doctor has no --loudly"),
+        ("sme2 compare only-one.etdump", "does not accept"),
+        ("pytest --no-such-option", "pytest has no --no-such-option"),
+        ("pytest --device=phone-box", "is not a device"),
+        ("pip install 'pytest-sme2[everything]'", "there is no extra 'everything'"),
+        ("python -m benchmarks.dance", "there is no module benchmarks.dance"),
+        ("tox run -e dance", "there is no tox environment 'dance'"),
+        ("cd folder && sme2 dance > file", "there is no command sme2 dance"),
+    ],
+)
+def test_what_does_not_exist_is_noticed(line: str, problem: str) -> None:
+    (found,) = [found for words in commands(line) if (found := problem_of(words))]
+    assert problem in found
+
+
+# --- the CI file ----------------------------------------------------------------------------------
+
+
+def test_the_workflow_is_whole_and_its_commands_exist() -> None:
+    yaml = pytest.importorskip("yaml")
+    document = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    # YAML takes the key `on` for a boolean.
+    assert set(document) == {"name", True, "jobs"}
+    programs = []
+    for job in document["jobs"].values():
+        assert job["runs-on"]
+        uses = [step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step]
+        assert {"actions/checkout", "actions/upload-artifact"} <= set(uses)
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            for words in commands(step.get("run", "true")):
+                programs.append(words[0].rpartition("/")[2])
+                assert problem_of(words) is None, words
+    assert {"pip", "sme2", "pytest"} <= set(programs)
+    structure = document["jobs"]["structure"]
+    assert "actions/cache@" in str(structure["steps"])
+    cached = next(
+        step["with"]["path"] for step in structure["steps"] if "cache" in step.get("uses", "")
+    )
+    assert structure["env"]["SME2_CACHE_DIR"].endswith(cached)
+    assert "--junit-xml=junit.xml" in str(structure["steps"])
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
+def test_shell_blocks_are_valid_shell() -> None:
+    for block in all_blocks():
+        if block.language == "bash":
+            done = subprocess.run(
+                ["bash", "-n"], input=block.text, text=True, capture_output=True, check=False
+            )
+            assert done.returncode == 0, f"{block}: {done.stderr}"

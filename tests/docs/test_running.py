@@ -1,0 +1,51 @@
+"""The commands of README and docs that can run here are run, in the order they are read in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, Block, blocks
+from tests.docs.shell import Shell
+
+# A page may build on what pages before it left behind.
+READING_ORDER = ("README.md", "docs/start.md", "docs/reading.md", "docs/ci.md")
+
+
+def in_source(block: Block) -> bool:
+    return "suite" in block.flags
+
+
+PROJECT_PAGES = [
+    page
+    for page in PAGES
+    if page.parent != ROOT / "skills"
+    and any(not in_source(block) and "run" in block.flags for block in blocks(page))
+]
+
+
+@pytest.mark.parametrize("page", PROJECT_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_reader_can_follow_the_page(page: Path, project: Shell) -> None:
+    project.follow([block for block in blocks(page) if not in_source(block)])
+
+
+def test_the_suite_is_run_as_the_pages_say(source: Shell) -> None:
+    named = [ROOT / name for name in READING_ORDER]
+    pages = [
+        *named,
+        *(page for page in PAGES if page not in named and page.parent != ROOT / "skills"),
+    ]
+    chosen = [block for page in pages for block in blocks(page) if in_source(block)]
+    assert chosen
+    printed = source.follow(chosen)
+    assert "toy_cnn on emulated" in printed
+    assert (source.folder / "sme2-out" / "report.md").is_file()
+    assert "<html" in (source.folder / "report.html").read_text("utf-8")
+    properties = {
+        element.get("name")
+        for element in ElementTree.parse(source.folder / "junit.xml").iter("property")
+    }
+    # As the page about CI says.
+    assert properties >= {"sme2.model", "sme2.variant", "sme2.device", "sme2.coverage"}
