@@ -21,7 +21,6 @@ from pytest_sme2.settings import DEVICES
 
 TEMPLATES = ("mac", "android", "linux", "emulated")
 MODES = ("timing", "xnntrace")
-_DEVICES = tuple(dict.fromkeys((*DEVICES, *TEMPLATES)))
 
 _TOP_FIELDS = ("model", "output_root", "device", "experiments", "compare", "description")
 _EXPERIMENT_FIELDS = (
@@ -103,9 +102,9 @@ def parse_plan(document: object) -> Plan:
         if name in names[:number]:
             raise UsageError(f"experiments[{number}].name: {name!r} is taken. Names must differ.")
     device = _text(top, "device", "") or "auto"
-    if device not in _DEVICES:
+    if device not in DEVICES:
         raise UsageError(
-            f"device: {device!r} is not a device. Choose one of: {', '.join(_DEVICES)}."
+            f"device: {device!r} is not a device. Choose one of: {', '.join(DEVICES)}."
         )
     return Plan(
         model=model,

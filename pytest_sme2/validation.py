@@ -134,10 +134,10 @@ def _csv_problem(path: Path, columns: tuple[str, ...]) -> str:
 
 
 def _dump_problem(path: Path) -> str:
+    if not path.is_file():
+        return "is missing"
     try:
         columns = read_etdump(path)
-    except FileNotFoundError:
-        return "is missing"
     except (Sme2Error, OSError) as error:
         return str(error)
     return "" if columns.runs else "holds no inference"

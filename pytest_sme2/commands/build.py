@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the commands and what is missing; build nothing",
     )
     parser.add_argument("--force", action="store_true", help="build although something is missing")
+    parser.add_argument("--json", action="store_true", help="print what was built as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -106,6 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
             "--force builds nevertheless."
         )
     built = source_build.build(request, tools, progress=lambda line: print(line, file=sys.stderr))
+    if arguments.json:
+        print(json.dumps([_document(runner) for runner in built], indent=2))
+        return 0
     for runner in built:
         known = (
             ", ".join(sorted(family.value for family in runner.families))
@@ -115,6 +120,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
     print(source_build.usage_line(request, source_build.plan(request, tools)))
     return 0
+
+
+def _document(runner: source_build.Built) -> dict[str, object]:
+    families = runner.families
+    return {
+        "sme2": str(runner.arm),
+        "binary": str(runner.binary),
+        "kernels": None if families is None else sorted(family.value for family in families),
+    }
 
 
 def _absolute(path: Path) -> Path:

@@ -111,7 +111,7 @@ def _coverage(members: Sequence[_Member]) -> Iterator[_Found]:
         parts += _complete(full)
         yield "; ".join(parts), max(map(_missing, short)), _remedy(short)
     elif full:
-        yield "; ".join(_complete(full)), 0.0, ""
+        yield "; ".join(_complete(full, " matrix operators")), 0.0, ""
     for member in asked:
         unproven = member.profile.coverage.unproven
         if unproven:
@@ -130,13 +130,13 @@ def _missing(member: _Member) -> float:
     return member.part([entry for entry, _ in coverage.missed])
 
 
-def _complete(full: Sequence[_Member]) -> Iterator[str]:
+def _complete(full: Sequence[_Member], what: str = "") -> Iterator[str]:
     """``fp32 and int8 run all 81 on SME2``."""
     labels: dict[int, list[str]] = {}
     for member in full:
         labels.setdefault(member.profile.coverage.matrix_operators, []).append(member.label)
     for number, names in labels.items():
-        yield f"{_joined(names)} {'runs' if len(names) == 1 else 'run'} all {number} on SME2"
+        yield f"{_joined(names)} {'runs' if len(names) == 1 else 'run'} all {number}{what} on SME2"
 
 
 def _shortfall(member: _Member) -> str:

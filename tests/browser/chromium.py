@@ -68,6 +68,8 @@ class Page:
 
     def open(self, path: Path, fragment: str = "") -> float:
         """Show a file and wait until it says that it is ready; how many seconds that took."""
+        # Another fragment of the page at hand would only be scrolled to.
+        self.send("Page.navigate", url="about:blank")
         begun = time.monotonic()
         self.send("Page.navigate", url=path.resolve().as_uri() + fragment)
         self.wait_for("document.documentElement?.dataset.ready === 'yes'")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from pytest_sme2.errors import BuildError, RunError
 from pytest_sme2.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners import LOADER, ProcessFiles
-from pytest_sme2.stock_runner import PairRunner, binary_platform, pair_runner
+from pytest_sme2.stock_runner import PairRunner, binary_platform, pair_runner, single_runner
 from tests.etdump_builder import Block, Profiling, build_etdump
 
 ARTIFACT = Artifact("toy", "fp32", Path("/a"), Path("/a/toy.pte"), "0" * 64, (), ())
@@ -230,3 +231,17 @@ def test_a_result_that_cannot_be_trusted_is_refused(
 def test_a_log_with_fewer_iterations_contradicts(tmp_path: Path, pair: PairRunner) -> None:
     with pytest.raises(RunError, match="contradicts itself"):
         result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1), log="\n".join(LOG.splitlines()[:-1]))
+
+
+def test_one_binary_does_for_an_experiment(tmp_path: Path) -> None:
+    binary = tmp_path / "build" / "executor_runner"
+    binary.parent.mkdir()
+    binary.write_bytes(elf())
+    runner = single_runner(binary, cache=tmp_path / "cache")
+    assert runner.platform == binary_platform(binary)
+    for arm in Arm:
+        assert (runner.folder / runner.program(arm)).read_bytes() == binary.read_bytes()
+    assert single_runner(binary, cache=tmp_path / "cache").folder == runner.folder
+    asked = replace(request(), extra_arguments=("--method_name=forward",))
+    files = ProcessFiles("/m.pte", (), "/r.json", "/e.etdump", None)
+    assert runner.command(asked, files)[-1] == "--method_name=forward"

@@ -1,0 +1,245 @@
+"""The HTML report in a real browser: what it shows, does, and does not let happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.chromium import Page
+
+ROWS = (
+    "[...document.querySelectorAll('#{} tbody tr')]"
+    ".map(row => [...row.cells].map(cell => cell.innerText))"
+)
+
+
+def rows(page: Page, table: str) -> Any:
+    return page.evaluate(ROWS.format(table))
+
+
+def choose(page: Page, identity: str, value: str) -> None:
+    page.evaluate(
+        f"(() => {{ const e = document.getElementById({identity!r}); e.value = {value!r};"
+        "e.dispatchEvent(new Event('input', {bubbles: true}));"
+        "e.dispatchEvent(new Event('change', {bubbles: true})); })()"
+    )
+
+
+def sort_by(page: Page, table: str, title: str) -> None:
+    page.evaluate(
+        f"[...document.querySelectorAll('#{table} th button')]"
+        f".find(button => button.textContent === {title!r}).click()"
+    )
+
+
+def look_at_everything(page: Page) -> None:
+    """Scroll past all charts, so that each is drawn."""
+    page.evaluate(
+        """(async () => {
+          for (let y = 0; y < document.documentElement.scrollHeight; y += 400) {
+            scrollTo(0, y);
+            await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+          }
+        })()"""
+    )
+
+
+def test_everything_is_drawn_without_a_complaint(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    look_at_everything(page)
+    undrawn = (
+        "[...document.querySelectorAll('figure')]"
+        ".filter(figure => !figure.querySelector('svg.main-svg')).length"
+    )
+    assert page.evaluate(undrawn) == 0
+    captions = page.evaluate("[...document.querySelectorAll('figcaption')].map(c => c.innerText)")
+    text = "\n".join(captions)
+    for chart in (
+        "Latency, SME2 off and on",
+        "Speedup by SME2",
+        "Time by category",
+        "Shares by category",
+        "Process medians",
+        "History of accepted sessions",
+        "Timeline of one inference",
+    ):
+        assert chart in text
+    headings = page.evaluate("[...document.querySelectorAll('h2, h3')].map(h => h.innerText)")
+    for heading in (
+        "All models",
+        "Bottleneck shift",
+        "Operators",
+        "Kernel census",
+        "Against the baseline",
+        "Environment and how to reproduce",
+    ):
+        assert heading in headings
+    assert "Weights are random" in page.evaluate("document.body.innerText")
+
+
+def test_an_emulated_report_shows_no_latency_and_says_why(
+    page: Page, emulated_report: Path
+) -> None:
+    page.open(emulated_report)
+    look_at_everything(page)
+    text = page.evaluate("document.body.innerText")
+    assert "emulated time says nothing about hardware" in text
+    assert "Latency, SME2" not in text
+    assert not page.evaluate(r"/\d (ms|µs)\b/.test(document.body.innerText)")
+    assert "Operators by category" in text
+
+
+def test_tables_sort_both_ways(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    shares = [float(row[7].rstrip(" %")) for row in rows(page, "operator-table")]
+    assert shares == sorted(shares, reverse=True)
+    sort_by(page, "operator-table", "share")
+    shares = [float(row[7].rstrip(" %")) for row in rows(page, "operator-table")]
+    assert shares == sorted(shares)
+    sort_by(page, "operator-table", "operator")
+    names = [row[1] for row in rows(page, "operator-table")]
+    assert names == sorted(names, key=str.lower)
+    assert page.evaluate(
+        "document.querySelector('#operator-table th[aria-sort]').innerText"
+    ).startswith("operator")
+    sort_by(page, "overview-table", "model")
+    sort_by(page, "overview-table", "model")
+    assert [row[0] for row in rows(page, "overview-table")] == ["toy-int8", "toy-fp32", "toy-fp16"]
+
+
+def test_operators_are_filtered(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    everything = rows(page, "operator-table")
+    choose(page, "operator-ran", "portable")
+    portable = rows(page, "operator-table")
+    assert portable
+    assert {row[4] for row in portable} == {"portable"}
+    assert len(portable) < len(everything)
+    choose(page, "operator-ran", "")
+    choose(page, "operator-sme2", "no")
+    assert [row[5] for row in rows(page, "operator-table")] == ["no"]
+    choose(page, "operator-sme2", "")
+    choose(page, "operator-search", "CONVOLUTION")
+    found = rows(page, "operator-table")
+    assert found
+    assert all("Convolution" in row[1] for row in found)
+    choose(page, "operator-arm", "off")
+    assert all("PF16" not in row[1] for row in rows(page, "operator-table"))
+    choose(page, "operator-search", "no operator is called so")
+    assert rows(page, "operator-table") == []
+    assert page.evaluate("document.getElementById('operator-count').innerText").startswith("0 of ")
+
+
+def test_another_model_is_shown_when_chosen(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    choose(page, "case-choice", "2")
+    assert page.evaluate("document.querySelector('#case-body h3').innerText") == "toy-int8"
+    page.evaluate("[...document.querySelectorAll('#overview-table button.open')][1].click()")
+    assert page.evaluate("document.querySelector('#case-body h3').innerText") == "toy-fp32"
+    assert page.evaluate("location.hash") == "#case-1"
+
+
+def test_a_link_opens_its_model(page: Page, timed_report: Path) -> None:
+    page.open(timed_report, "#case-1")
+    assert page.evaluate("document.querySelector('#case-body h3').innerText") == "toy-fp32"
+
+
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+CHART_TEXT = "getComputedStyle(document.querySelector('figure .xtick text')).fill"
+
+
+def test_dark_follows_the_system_and_the_button(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    look_at_everything(page)
+    light = page.evaluate(BACKGROUND), page.evaluate(CHART_TEXT)
+    page.prefer("dark")
+    page.wait_for(f"{BACKGROUND} !== {light[0]!r}")
+    page.wait_for(f"{CHART_TEXT} !== {light[1]!r}")
+    page.evaluate("document.getElementById('theme').click()")
+    assert (page.evaluate(BACKGROUND), page.evaluate(CHART_TEXT)) == light
+    page.evaluate("document.getElementById('theme').click()")
+    assert page.evaluate(BACKGROUND) != light[0]
+
+
+@pytest.mark.parametrize("report", ["timed_report", "emulated_report", "hostile_report"])
+def test_a_narrow_window_needs_no_sideways_scrolling(
+    page: Page, report: str, request: pytest.FixtureRequest
+) -> None:
+    page.resize(360, 740, mobile=True)
+    page.open(request.getfixturevalue(report))
+    look_at_everything(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    outside = """[...document.querySelectorAll('figure, .note, pre, .facts, select, input')]
+      .filter(each => each.getBoundingClientRect().right > innerWidth + 1).length"""
+    assert page.evaluate(outside) == 0
+
+
+def test_everything_is_reached_with_the_keyboard(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    reached = []
+    for _ in range(12):
+        page.press("Tab", 9)
+        reached.append(
+            page.evaluate("document.activeElement.id || document.activeElement.innerText")
+        )
+    assert reached[0] == "Skip to the overview"
+    assert reached[1] == "theme"
+    assert "model" in [text.strip() for text in reached]
+    page.evaluate("document.querySelector('#overview-table th button').focus()")
+    page.press("Enter", 13)
+    assert page.evaluate("document.querySelector('#overview-table th').getAttribute('aria-sort')")
+
+
+def test_every_control_and_chart_has_a_name(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    nameless = """[...document.querySelectorAll('select, input, button')].filter(each =>
+      !each.innerText?.trim() && !each.labels?.length && !each.getAttribute('aria-label')).length"""
+    assert page.evaluate(nameless) == 0
+    assert (
+        page.evaluate("document.querySelectorAll('figure [role=img]:not([aria-label])').length")
+        == 0
+    )
+
+
+def test_it_prints(page: Page, timed_report: Path, tmp_path: Path) -> None:
+    page.open(timed_report)
+    page.prefer("dark")
+    pdf = page.print_to(tmp_path / "report.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 20_000
+
+
+def test_hostile_names_do_not_execute(page: Page, hostile_report: Path) -> None:
+    page.evaluate("window.alert = () => { throw new Error('executed'); }")
+    page.open(hostile_report)
+    look_at_everything(page)
+    for case in ("1", "0"):
+        choose(page, "case-choice", case)
+        look_at_everything(page)
+    assert (
+        page.evaluate("document.querySelectorAll('main img, main iframe, main script').length") == 0
+    )
+    assert page.evaluate("document.querySelectorAll('script').length") == 3
+    text = page.evaluate("document.body.innerText")
+    assert "<img src=x onerror=alert(1)>" in text
+    assert page.evaluate("document.title").startswith("<img src=x")
+
+
+def test_the_policy_stops_what_is_not_in_the_file(chromium: Any, timed_report: Path) -> None:
+    tab = chromium.page()
+    tab.open(timed_report)
+    tab.evaluate(
+        "(() => { const s = document.createElement('script'); s.textContent = 'window.evil = 1';"
+        " document.body.append(s); })()"
+    )
+    assert tab.evaluate("window.evil") is None
+    assert any("Content Security Policy" in error for error in tab.errors)
+
+
+def test_fifty_models_open_in_time(page: Page, large_report: Path) -> None:
+    assert large_report.stat().st_size < 10_000_000
+    # The best of three: other programs may be busy, but none can make it faster.
+    assert min(page.open(large_report, f"#case-{number}") for number in range(3)) < 3.0
+    assert len(rows(page, "overview-table")) == 50

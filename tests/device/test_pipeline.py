@@ -1,0 +1,97 @@
+"""Experiment files, run for real on the emulator and on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.cli import main
+from pytest_sme2.emulator import Qemu
+from pytest_sme2.experiments import parse_plan
+from pytest_sme2.pipeline import run_plan
+from pytest_sme2.results import Arm
+from pytest_sme2.rundir import read_record
+from pytest_sme2.selfcheck import selfcheck_artifact
+from pytest_sme2.validation import validate_run
+
+
+def experiment_file(folder: Path, device: str, experiments: list[dict[str, Any]]) -> Path:
+    path = folder / "experiment.json"
+    document = {
+        "model": str(selfcheck_artifact().pte),
+        "output_root": str(folder / "out" / "runs" / device),
+        "device": device,
+        "experiments": experiments,
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def problems(root: Path) -> list[str]:
+    return [f"{found.path}: {found.problem}" for found in validate_run(root) if found.problem]
+
+
+def test_a_pair_on_the_emulator(
+    tmp_path: Path, qemu: Qemu, emulated_runner: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    amount = {"runs": 1, "warmup": 0}
+    file = experiment_file(
+        tmp_path,
+        "emulated",
+        [
+            {"name": "emulated_sme2_on", **amount},
+            {"name": "emulated_sme2_off", **amount},
+            {"name": "kernels_sme2_on", "mode": "xnntrace", **amount},
+        ],
+    )
+    assert main(["run", "--config", str(file), "--qemu", str(qemu.path), "--json"]) == 0
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert case["evidence"]["valid"]
+    root = tmp_path / "out" / "runs" / "emulated"
+    assert problems(root) == []
+    dumps = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.etdump"))
+    assert dumps == [
+        f"emulated_sme2_{arm}/selfcheck_emulated_sme2_{arm}_t1.etdump" for arm in ("off", "on")
+    ]
+    record = read_record(root)
+    assert record.measured.medians_ns is None
+    assert record.measured.kernels[Arm.ON].kernels
+    assert (root / "kernels_sme2_on" / "selfcheck_kernels_sme2_on_t1_kernels.json").is_file()
+    assert main(["report", str(root), "--html", str(tmp_path / "r.html")]) == 0
+
+
+def test_several_experiments_on_this_machine(tmp_path: Path, local_runner: object) -> None:
+    file = experiment_file(
+        tmp_path,
+        "linux",
+        [
+            {"name": "one_sme2_off", "runs": 3, "warmup": 1},
+            {"name": "two_sme2_off", "runs": 3, "warmup": 1, "extra_args": ["--method", "forward"]},
+        ],
+    )
+    lines: list[str] = []
+    cases = run_plan(parse_plan(json.loads(file.read_text())), lines.append)
+    assert len(cases) == 2
+    assert len(lines) == 2
+    root = tmp_path / "out" / "runs" / "linux"
+    assert problems(root) == []
+    assert cases[1][0] == root / "pairs" / "two_sme2_off"
+    for _, record in cases:
+        (median,) = (record.measured.medians_ns or {})[Arm.OFF]
+        assert median > 0
+        assert record.measured.speedup is None
+    log = next((root / "two_sme2_off").glob("*.log")).read_text()
+    assert "'--method' 'forward'" in log
+
+
+def test_a_runner_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = experiment_file(
+        tmp_path, "linux", [{"name": "x_sme2_off", "runner_path": "none/runner"}]
+    )
+    assert main(["run", "--config", str(file)]) == 2
+    assert "runner_path of the experiment 'x_sme2_off': there is no" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""The end of a run as pytest shows it. What the tests found comes from stored dumps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.results import Check, Outcome
+from pytest_sme2.rundir import encode, read_record
+from tests.records import toy_run
+
+CONFTEST = """
+import json
+from pathlib import Path
+
+import pytest
+
+FOUND = json.loads(Path({path!r}).read_text())
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "teardown":
+        report.sme2 = FOUND[int(item.name[-1])]
+    return report
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Path:
+    """Three tests, each of which measured one case."""
+    root = pytester.path / "out"
+    outcomes = (Outcome.REGRESSED, Outcome.PASS, Outcome.INCONCLUSIVE)
+    found = [
+        {
+            "case": read_record(folder).id,
+            "folder": str(folder),
+            "checks": json.dumps(encode([Check("latency (on)", outcome, "Said.")])),
+        }
+        for folder, outcome in zip(toy_run(root), outcomes, strict=True)
+    ]
+    path = pytester.path / "found.json"
+    path.write_text(json.dumps(found))
+    pytester.makeconftest(CONFTEST.format(path=str(path)))
+    pytester.makepyfile("\n".join(f"def test_{number}(): pass" for number in range(3)))
+    return root
+
+
+def test_the_table_and_the_findings_are_shown(pytester: pytest.Pytester, run: Path) -> None:
+    result = pytester.runpytest_subprocess("--sme2-out=out")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*= sme2 =*",
+            "  variant SME2 off ms on ms * verdict",
+            "toy on linux",
+            "  fp16 * REGRESSED",
+            "  fp32 * PASS",
+            "  int8 * INCONCLUSIVE",
+            "- toy: *",
+            "report: *report.md",
+        ]
+    )
+    assert (run / "report.md").is_file()
+    assert "\x1b" not in result.stdout.str()
+
+
+def test_verdicts_have_colours_on_a_terminal(pytester: pytest.Pytester, run: Path) -> None:
+    text = pytester.runpytest_subprocess("--sme2-out=out", "--color=yes").stdout.str()
+    assert "\x1b[31m\x1b[1mREGRESSED\x1b[0m" in text
+    assert "\x1b[32mPASS\x1b[0m" in text
+    assert "\x1b[33mINCONCLUSIVE\x1b[0m" in text
+
+
+def test_quiet_shows_less_and_verbose_more(pytester: pytest.Pytester, run: Path) -> None:
+    quiet = pytester.runpytest_subprocess("--sme2-out=out", "-q").stdout.str()
+    assert "REGRESSED" in quiet
+    assert "- toy:" not in quiet
+    assert "report:" not in quiet
+    silent = pytester.runpytest_subprocess("--sme2-out=out", "-qq").stdout.str()
+    assert "REGRESSED" not in silent
+    verbose = pytester.runpytest_subprocess("--sme2-out=out", "-v").stdout.str()
+    usual = pytester.runpytest_subprocess("--sme2-out=out").stdout.str()
+    assert verbose.count("- toy:") > usual.count("- toy:")
+
+
+def test_the_html_report_is_written_on_demand(pytester: pytest.Pytester, run: Path) -> None:
+    result = pytester.runpytest_subprocess("--sme2-out=out", "--sme2-report=deep/r.html")
+    result.stdout.fnmatch_lines(["report: *r.html"])
+    assert "toy-fp16" in (pytester.path / "deep" / "r.html").read_text(encoding="utf-8")
+
+
+def test_a_report_must_be_html(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--sme2-report=report.pdf")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--sme2-report: 'report.pdf' is not an HTML file.*"])

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import importlib
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2 import provision
+from pytest_sme2.cli import COMMANDS, EXIT_CODES, build_parser, main
+
+# The commands whose answer a machine might read.
+WITHOUT_JSON = ("completion",)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_an_example_and_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module(f"pytest_sme2.commands.{command.replace('-', '_')}")
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    flat = " ".join(text.split())
+    assert COMMANDS[command] in flat
+    assert f"example: {' '.join(module.EXAMPLE.split())}" in flat
+    assert EXIT_CODES in flat
+    assert module.EXAMPLE.startswith(f"sme2 {command}")
+    if command not in WITHOUT_JSON:
+        assert "--json" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_is_understood(command: str) -> None:
+    module = importlib.import_module(f"pytest_sme2.commands.{command.replace('-', '_')}")
+    words = shlex.split(module.EXAMPLE.split(">")[0])[1:]
+    arguments = build_parser((command,)).parse_args(words)
+    assert arguments.run is module.run
+
+
+def test_the_overview_imports_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "import sys; from pytest_sme2.cli import build_parser; build_parser(()).format_help();"
+        "print([m for m in sys.modules if m.startswith('pytest_sme2.commands')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(
+    shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    for command in COMMANDS:
+        assert command in text
+    assert "--baseline-dir" in text or "baseline-dir" in text
+    program = shutil.which(shell)
+    if program is not None:
+        path = tmp_path / "completion"
+        path.write_text(text)
+        subprocess.run([program, "-n", str(path)], check=True, timeout=30)
+
+
+def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", "cmd"])
+    assert ended.value.code == 2
+    assert "bash" in capsys.readouterr().err
+
+
+def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def found(say: provision.Say, check: bool) -> provision.Provided:
+        asked.append("chromium")
+        return provision.Provided("Chromium", "/usr/bin/chromium")
+
+    monkeypatch.setattr(provision, "chromium", found)
+    provision.provision(lambda line: None, check=True)
+    assert asked == []
+    names = [
+        part.name for part in provision.provision(lambda line: None, check=True, purpose="tests")
+    ]
+    assert asked == ["chromium"]
+    assert "Chromium" in names
+
+
+def test_a_missing_browser_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provision.shutil, "which", lambda name: None)
+    part = provision.chromium(lambda line: None, True)
+    assert (part.found, part.action) == (None, "missing")
+    assert "apt-get install chromium" in part.remedy
