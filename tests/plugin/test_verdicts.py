@@ -14,6 +14,9 @@ import pytest
 
 from pytest_sme2.platforms import host_platform
 from pytest_sme2.settings import cache_folder
+from tests.needs import needs_export
+
+pytestmark = needs_export
 
 # Read before pytester moves the home folder, so that the export is shared by all tests.
 CACHE = cache_folder()

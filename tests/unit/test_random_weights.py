@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.needs import needs_export
+
+pytestmark = needs_export
+
 ROOT = Path(__file__).parents[2]
 
 # torch warns while it is imported, which is none of our tests' business.

@@ -16,6 +16,7 @@ from pytest_sme2.cli import main
 from pytest_sme2.errors import MissingExtraError, ModelError, UsageError
 from pytest_sme2.registry import discover, executorch_models, register_model, safe_name
 from pytest_sme2.settings import Variant
+from tests.needs import needs_export
 
 ROOT = Path(__file__).parents[2]
 
@@ -352,6 +353,7 @@ def test_a_broken_entry_point_is_reported_when_it_is_loaded(installed: Path) -> 
 # --- ExecuTorch's examples ------------------------------------------------------------------------
 
 
+@needs_export
 def test_executorch_s_examples_are_reachable_by_name() -> None:
     assert "mv2" in executorch_models()
     entry = discover([], entry_points=False).get("executorch:mv2")
@@ -383,6 +385,7 @@ def test_the_command_lists_models_and_problems(
     assert data["problems"][0]["name"] == "broken"
 
 
+@needs_export
 def test_the_command_lists_executorch_s_examples_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
