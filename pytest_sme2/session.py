@@ -177,6 +177,16 @@ class Session:
         return open_reference(self.settings.against, self.target.platform, progress=self.say)
 
     @functools.cached_property
+    def baseline_bundle(self) -> OpenReference | None:
+        """The bundle that was stored beside the baselines of this target, where there is one."""
+        from pytest_sme2.against import bundle_beside, open_reference, parse_against
+
+        path = bundle_beside(self.baseline_folder, self.target.fingerprint())
+        if path is None:
+            return None
+        return open_reference(parse_against(str(path)), self.target.platform, progress=self.say)
+
+    @functools.cached_property
     def out(self) -> Path:
         """The run directory."""
         return (self.settings.out or Path("sme2-out")).resolve()

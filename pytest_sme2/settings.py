@@ -61,6 +61,8 @@ class Settings:
     """For timing one model and variant."""
     limits: Mapping[str, object] = field(default_factory=dict)
     """Limits given on the command line, by the names of limits.SCALARS."""
+    github_benchmark_json: Path | None = None
+    bencher_json: Path | None = None
     runner_on: Path | None = None
     runner_off: Path | None = None
     """A pair of runners built elsewhere, in place of the one built from the wheel."""
