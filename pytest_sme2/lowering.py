@@ -29,6 +29,9 @@ from pytest_sme2.random_weights import settle_batch_norms
 from pytest_sme2.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.settings import Variant
 
+# Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
+INT4_GROUP = 32
+
 # aten::add.out as the runtime writes it, aten.add.out as torch does.
 _OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
 
@@ -133,6 +136,10 @@ def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
     with torch.no_grad(), _blame_model(request.entry):
         answer = network(*arguments, **keywords)
     outputs = _leaves(answer, torch, "output", request.entry.name)
+
+    if request.variant.precision == "int4":
+        progress.enter("quantizing the linear layers' weights to 4 bits")
+        _quantize_weights(network, request.entry.name, torch)
 
     progress.enter("capturing the graph")
     program = torch.export.export(network, arguments, keywords)
@@ -335,6 +342,29 @@ def _quantize(
     with torch.no_grad():
         prepared(*arguments, **keywords)
     return torch.export.export(convert_pt2e(prepared), arguments, keywords)
+
+
+def _quantize_weights(network: Any, name: str, torch: Any) -> None:
+    """int4: linear layers with symmetric weights in groups and dynamically quantized inputs.
+
+    This is ExecuTorch's 8da4w, the one 4-bit form that its XNNPACK backend takes. Layers whose
+    inputs do not fill whole groups stay as they are.
+    """
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+    from torchao.quantization.granularity import PerGroup
+
+    def fits(module: Any, _name: str) -> bool:
+        return isinstance(module, torch.nn.Linear) and module.in_features % INT4_GROUP == 0
+
+    if not any(fits(module, "") for module in network.modules()):
+        raise ExportError(
+            f"Model {name!r} has no linear layer with a multiple of {INT4_GROUP} inputs, so int4 "
+            "would be fp32. Choose another variant."
+        )
+    configuration = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(INT4_GROUP)
+    )
+    quantize_(network, configuration, filter_fn=fits)
 
 
 def _raw(tensor: Any, torch: Any) -> bytes:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+# As a share of the channels' mean.
+LEAST_VARIANCE = 0.1
+
 
 def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any:
     """Give every batch norm the statistics of one forward pass over ``inputs``; returns network.
@@ -21,8 +24,10 @@ def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any
         values = arguments[0].transpose(0, 1).flatten(1)
         # One value a channel has no variance to speak of.
         if layer.track_running_stats and values.shape[1] > 1:
+            variance = values.var(1)
             layer.running_mean.copy_(values.mean(1))
-            layer.running_var.copy_(values.var(1))
+            # A channel that hardly fired this time would be blown up when it fires the next.
+            layer.running_var.copy_(variance.clamp(min=LEAST_VARIANCE * float(variance.mean())))
 
     kind = torch.nn.modules.batchnorm._BatchNorm
     hooks = [

@@ -167,7 +167,7 @@ def test_one_file_may_register_several_models(tmp_path: Path) -> None:
         (
             "from pytest_sme2 import register_model\n"
             "@register_model('x', variants='fp16')\nclass M: pass\n",
-            "non-empty sequence",
+            "a sequence of strings",
             "",
         ),
         (
