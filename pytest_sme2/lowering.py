@@ -28,6 +28,7 @@ from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2E
 from pytest_sme2.random_weights import settle_batch_norms
 from pytest_sme2.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.settings import Variant
+from pytest_sme2.weights import select_state, upstream_of
 
 # Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
 INT4_GROUP = 32
@@ -200,7 +201,7 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         )
     network = network.eval()
     if request.weights is not None:
-        _load_weights(network, request.weights, entry.name, torch)
+        _load_weights(network, request.weights, entry, torch)
     # Inputs do not depend on how many random numbers the weights took.
     _seed(request.seed, torch)
     with _blame_model(entry):
@@ -258,7 +259,7 @@ def _seed(seed: int, torch: Any) -> None:
         sys.modules["numpy"].random.seed(seed)  # at most 32 bits, as export.py sees to
 
 
-def _load_weights(network: Any, file: Path, name: str, torch: Any) -> None:
+def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> None:
     try:
         if file.suffix == ".safetensors":
             state = _import("safetensors.torch", "Reading .safetensors weights").load_file(file)
@@ -266,14 +267,14 @@ def _load_weights(network: Any, file: Path, name: str, torch: Any) -> None:
             state = torch.load(file, map_location="cpu", weights_only=True)
         if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
             state = state["state_dict"]
-        network.load_state_dict(state)
+        network.load_state_dict(select_state(state, upstream_of(entry)))
     except Sme2Error:
         raise
     except Exception as error:
         traceback.print_exc()
         first = " ".join(str(error).split())
         raise ExportError(
-            f"The weights {str(file)!r} do not fit model {name!r}: {_shorten(first)} "
+            f"The weights {str(file)!r} do not fit model {entry.name!r}: {_shorten(first)} "
             "Give a state dict saved with torch.save(network.state_dict(), FILE)."
         ) from error
 
