@@ -94,7 +94,7 @@ def _variant(variant: str, profile: Profile, timed: bool) -> VariantAdvice:
         ),
         portable=_grouped(
             (
-                ((member.operator.name, _PORTABLE), member)
+                ((member.operator.name.removeprefix("native_call_"), _PORTABLE), member)
                 for member in profile.operators
                 if member.operator.executor is Executor.PORTABLE and not is_layout_change(member)
             ),
