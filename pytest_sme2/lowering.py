@@ -26,8 +26,9 @@ from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.random_weights import settle_batch_norms
-from pytest_sme2.registry import EXTRA_OF_PACKAGE, ModelEntry
+from pytest_sme2.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.settings import Variant
+from pytest_sme2.torchvision_shim import import_torchvision, misses_operators
 from pytest_sme2.weights import select_state, upstream_of
 
 # Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
@@ -190,10 +191,8 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         sys.path.insert(0, str(entry.folder))
     if entry.kind == "executorch":
         _prepare_examples(torch)
-    _seed(request.seed, torch)
     with _blame_model(entry):
-        model = entry.instantiate(request.variant.size)
-        network = model.get_eager_model()
+        model, network = _build(request, torch)
     if not isinstance(network, torch.nn.Module):
         raise ModelError(
             f"Model {entry.name!r}: get_eager_model() gave a {type(network).__name__}. "
@@ -226,6 +225,27 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
     return network, arguments, keywords
 
 
+def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:
+    """The model and its network; timm and others import torchvision as they find it.
+
+    Where its compiled operators do not fit the installed torch, they are declared and all is
+    built once more, so that a model need not know of it.
+    """
+
+    def build() -> tuple[Model, Any]:
+        _seed(request.seed, torch)
+        model = request.entry.instantiate(request.variant.size)
+        return model, model.get_eager_model()
+
+    try:
+        return build()
+    except Exception as error:
+        if not misses_operators(error):
+            raise
+        import_torchvision()
+        return build()
+
+
 def _prepare_examples(torch: Any) -> None:
     """ExecuTorch's examples import torchvision as they find it and ask for trained weights.
 
@@ -244,8 +264,6 @@ def _prepare_examples(torch: Any) -> None:
 
     torch.hub.load_state_dict_from_url = lambda *_, **__: RandomWeights()
     torch.nn.Module.load_state_dict = load_unless_random
-
-    from pytest_sme2.torchvision_shim import import_torchvision
 
     # An example that needs it and does not find it says so itself.
     with contextlib.suppress(ModuleNotFoundError):
