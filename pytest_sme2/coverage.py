@@ -101,6 +101,11 @@ def missed_reason(operator: Operator, any_sme2: bool) -> str:
             "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
             "quantize the weights per channel"
         )
+    if "QB4W" in operator.data_types:
+        return (
+            "its 4-bit weights have a scale a group, and XNNPACK has SME2 kernels for 4-bit "
+            "weights with a scale a channel alone"
+        )
     if variant is None:
         return f"XNNPACK has no SME2 kernel for {operator.operation} in {words}"
     if "(NCHW" in operator.name:
