@@ -26,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "models": "list the models that were found, and what is wrong with those that were not",
     "export": "turn a model into an ExecuTorch program for XNNPACK",
     "run": "run a model with SME2 on and off, and show the evidence",
+    "advise": "say which variant uses SME2 best, and what keeps the others from it",
+    "fetch-weights": "say where a model's trained weights come from, and check a file of them",
     "analyze": "where the time goes: categories, operators, SME2 coverage",
     "compare": "two ETDumps side by side: what became faster, what came and went",
     "report": "the reports of a run directory again: HTML and Markdown",

@@ -9,10 +9,11 @@ from typing import Any
 
 from pytest_sme2 import baselines
 from pytest_sme2.errors import BaselineError, Sme2Error
+from pytest_sme2.report.exports import bencher_metric_format, github_action_benchmark
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case, write_run
 from pytest_sme2.results import Check
-from pytest_sme2.rundir import CaseRecord, decode, read_record, write_record
+from pytest_sme2.rundir import CaseRecord, decode, read_record, write_record, write_text
 from pytest_sme2.settings import Settings
 
 
@@ -69,6 +70,14 @@ def _write_reports(
         path = settings.report.resolve()
         write_html(path, list(records.items()), _baseline_folder(settings), settings.rules)
         written.append(path)
+    for chosen, export in (
+        (settings.github_benchmark_json, github_action_benchmark),
+        (settings.bencher_json, bencher_metric_format),
+    ):
+        if chosen is not None:
+            path = chosen.resolve()
+            write_text(path, export([record.measured for record in records.values()]))
+            written.append(path)
     return [f"report: {path}" for path in written] if verbosity >= 0 else []
 
 

@@ -50,7 +50,7 @@ _BOOTSTRAP = (
 _HEARTBEAT_SECONDS = 10.0
 
 # Our own files that decide what comes out.
-_CODE = ("export.py", "lowering.py", "random_weights.py")
+_CODE = ("export.py", "lowering.py", "random_weights.py", "torchvision_shim.py", "weights.py")
 
 
 def export_model(

@@ -115,14 +115,25 @@ class Gate:
     # --- time and memory: only where the target can vouch for them -----------------------------
 
     def check_latency(self) -> None:
-        """The process medians of each arm against the stored sessions."""
+        """The process medians of each arm against the stored sessions.
+
+        A stored latency is a trigger: where it looks worse and the bundle of what was measured
+        then lies beside the baselines, interleaved pairs decide.
+        """
         measured = self.timed
-        self._check(
-            lambda: [
+
+        def checks() -> list[Check]:
+            stored = [
                 gate.check_latency(measured, self.baseline, self.limits, arm)
                 for arm in self.session.arms
             ]
-        )
+            doubtful = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
+            bundle = self.session.baseline_bundle
+            if bundle is None or not any(check.verdict in doubtful for check in stored):
+                return stored
+            return self._held_against(Rival(self.session, self.case, bundle))
+
+        self._check(checks)
 
     def check_speedup(self) -> None:
         """How many times faster SME2 makes it."""
@@ -165,14 +176,17 @@ class Gate:
 
     def check_against(self) -> None:
         """What ``--against`` names: its operators exactly, its latency in interleaved pairs."""
-        rival = Rival(self.session, self.case)
+        rival = Rival(self.session, self.case, self.session.reference)
+        self._check(lambda: self._held_against(rival))
+
+    def _held_against(self, rival: Rival) -> list[Check]:
         operators, comparison = rival.check_operators()
         checks = [operators]
         if self.session.target.capabilities().timing:
             measurement = rival.measure(self.limits.max_regression)
             checks.append(gate.check_against(measurement, self.limits))
             self._growth = growth_of(comparison)
-        self._check(lambda: checks)
+        return checks
 
     def check_custom(self) -> None:
         """The checks that the hook ``pytest_sme2_checks`` adds."""

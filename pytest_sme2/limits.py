@@ -25,12 +25,14 @@ else:
 FILE_NAME = "limits.toml"
 
 # Signal over noise does not depend on a model's scale, so one figure serves every model. fp32 and
-# fp16 sum in another order than eager does; int8 carries the error of the quantisation itself.
+# fp16 sum in another order than eager does; int8 and int4 carry the error of the
+# quantisation itself.
 TOLERANCES: Mapping[str, Tolerance] = {
     "fp32": Tolerance(max_rel=1e-3, min_sqnr_db=80.0),
     "fp16": Tolerance(max_rel=5e-2, min_sqnr_db=35.0),
     "int8": Tolerance(min_sqnr_db=10.0),
     "int8_dynamic": Tolerance(min_sqnr_db=15.0),
+    "int4": Tolerance(min_sqnr_db=10.0),
 }
 """Against the eager model, by precision."""
 
@@ -40,6 +42,7 @@ ON_OFF_TOLERANCES: Mapping[str, Tolerance] = {
     "fp16": Tolerance(max_rel=5e-2, min_sqnr_db=35.0),
     "int8": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
     "int8_dynamic": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
+    "int4": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
 }
 """SME2 on against off, by precision."""
 

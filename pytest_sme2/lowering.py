@@ -26,8 +26,13 @@ from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.random_weights import settle_batch_norms
-from pytest_sme2.registry import EXTRA_OF_PACKAGE, ModelEntry
+from pytest_sme2.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.settings import Variant
+from pytest_sme2.torchvision_shim import import_torchvision, misses_operators
+from pytest_sme2.weights import select_state, upstream_of
+
+# Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
+INT4_GROUP = 32
 
 # aten::add.out as the runtime writes it, aten.add.out as torch does.
 _OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
@@ -134,6 +139,10 @@ def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
         answer = network(*arguments, **keywords)
     outputs = _leaves(answer, torch, "output", request.entry.name)
 
+    if request.variant.precision == "int4":
+        progress.enter("quantizing the linear layers' weights to 4 bits")
+        _quantize_weights(network, request.entry.name, torch)
+
     progress.enter("capturing the graph")
     program = torch.export.export(network, arguments, keywords)
     progress.captured = program
@@ -185,10 +194,8 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         sys.path.insert(0, str(entry.folder))
     if entry.kind == "executorch":
         _prepare_examples(torch)
-    _seed(request.seed, torch)
     with _blame_model(entry):
-        model = entry.instantiate(request.variant.size)
-        network = model.get_eager_model()
+        model, network = _build(request, torch)
     if not isinstance(network, torch.nn.Module):
         raise ModelError(
             f"Model {entry.name!r}: get_eager_model() gave a {type(network).__name__}. "
@@ -196,7 +203,7 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         )
     network = network.eval()
     if request.weights is not None:
-        _load_weights(network, request.weights, entry.name, torch)
+        _load_weights(network, request.weights, entry, torch)
     # Inputs do not depend on how many random numbers the weights took.
     _seed(request.seed, torch)
     with _blame_model(entry):
@@ -221,6 +228,27 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
     return network, arguments, keywords
 
 
+def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:
+    """The model and its network; timm and others import torchvision as they find it.
+
+    Where its compiled operators do not fit the installed torch, they are declared and all is
+    built once more, so that a model need not know of it.
+    """
+
+    def build() -> tuple[Model, Any]:
+        _seed(request.seed, torch)
+        model = request.entry.instantiate(request.variant.size)
+        return model, model.get_eager_model()
+
+    try:
+        return build()
+    except Exception as error:
+        if not misses_operators(error):
+            raise
+        import_torchvision()
+        return build()
+
+
 def _prepare_examples(torch: Any) -> None:
     """ExecuTorch's examples import torchvision as they find it and ask for trained weights.
 
@@ -240,8 +268,6 @@ def _prepare_examples(torch: Any) -> None:
     torch.hub.load_state_dict_from_url = lambda *_, **__: RandomWeights()
     torch.nn.Module.load_state_dict = load_unless_random
 
-    from pytest_sme2.torchvision_shim import import_torchvision
-
     # An example that needs it and does not find it says so itself.
     with contextlib.suppress(ModuleNotFoundError):
         import_torchvision()
@@ -254,7 +280,7 @@ def _seed(seed: int, torch: Any) -> None:
         sys.modules["numpy"].random.seed(seed)  # at most 32 bits, as export.py sees to
 
 
-def _load_weights(network: Any, file: Path, name: str, torch: Any) -> None:
+def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> None:
     try:
         if file.suffix == ".safetensors":
             state = _import("safetensors.torch", "Reading .safetensors weights").load_file(file)
@@ -262,14 +288,14 @@ def _load_weights(network: Any, file: Path, name: str, torch: Any) -> None:
             state = torch.load(file, map_location="cpu", weights_only=True)
         if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
             state = state["state_dict"]
-        network.load_state_dict(state)
+        network.load_state_dict(select_state(state, upstream_of(entry)))
     except Sme2Error:
         raise
     except Exception as error:
         traceback.print_exc()
         first = " ".join(str(error).split())
         raise ExportError(
-            f"The weights {str(file)!r} do not fit model {name!r}: {_shorten(first)} "
+            f"The weights {str(file)!r} do not fit model {entry.name!r}: {_shorten(first)} "
             "Give a state dict saved with torch.save(network.state_dict(), FILE)."
         ) from error
 
@@ -338,6 +364,29 @@ def _quantize(
     with torch.no_grad():
         prepared(*arguments, **keywords)
     return torch.export.export(convert_pt2e(prepared), arguments, keywords)
+
+
+def _quantize_weights(network: Any, name: str, torch: Any) -> None:
+    """int4: linear layers with symmetric weights in groups and dynamically quantized inputs.
+
+    This is ExecuTorch's 8da4w, the one 4-bit form that its XNNPACK backend takes. Layers whose
+    inputs do not fill whole groups stay as they are.
+    """
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+    from torchao.quantization.granularity import PerGroup
+
+    def fits(module: Any, _name: str) -> bool:
+        return isinstance(module, torch.nn.Linear) and module.in_features % INT4_GROUP == 0
+
+    if not any(fits(module, "") for module in network.modules()):
+        raise ExportError(
+            f"Model {name!r} has no linear layer with a multiple of {INT4_GROUP} inputs, so int4 "
+            "would be fp32. Choose another variant."
+        )
+    configuration = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(INT4_GROUP)
+    )
+    quantize_(network, configuration, filter_fn=fits)
 
 
 def _raw(tensor: Any, torch: Any) -> bytes:

@@ -134,6 +134,22 @@ OPTIONS: tuple[Option, ...] = (
         ini=False,
     ),
     Option(
+        "--github-benchmark-json",
+        "github_benchmark_json",
+        "FILE",
+        Path,
+        "write the results for github-action-benchmark (customSmallerIsBetter).",
+        ini=False,
+    ),
+    Option(
+        "--bencher-json",
+        "bencher_json",
+        "FILE",
+        Path,
+        "write the results in Bencher's metric format.",
+        ini=False,
+    ),
+    Option(
         "--qemu",
         "qemu",
         "PATH",

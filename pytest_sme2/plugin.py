@@ -147,13 +147,20 @@ def _names(value: object) -> tuple[str, ...] | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """``-n auto`` with phones: one worker a phone."""
-    chosen = options.read_settings(config)
-    if chosen.device != "android" or chosen.fake_phone:
-        return None
-    from pytest_sme2.targets.phones import open_pool, open_server
+    """What ``-n auto`` means here: a worker a phone, and none beside a measurement.
 
+    On a machine that is measured itself, exports of another worker would disturb the timing.
+    """
+    if not options.anything_chosen(config):
+        return None
+    chosen = options.read_settings(config)
     try:
+        if chosen.device != "android":
+            return 0 if session_of(config).chosen.capabilities().timing else None
+        if chosen.fake_phone:
+            return None
+        from pytest_sme2.targets.phones import open_pool, open_server
+
         return len(open_pool(open_server(chosen.adb_server), chosen.serials).serials)
     except Sme2Error as error:
         raise pytest.UsageError(str(error)) from None

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+# Fewer values a channel than these do not tell its mean and variance.
+FEW_VALUES = 16
+# As a share of the channels' mean.
+LEAST_VARIANCE = 0.1
+
 
 def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any:
     """Give every batch norm the statistics of one forward pass over ``inputs``; returns network.
@@ -20,9 +25,18 @@ def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any
     def measure(layer: Any, arguments: tuple[Any, ...]) -> None:
         values = arguments[0].transpose(0, 1).flatten(1)
         # One value a channel has no variance to speak of.
-        if layer.track_running_stats and values.shape[1] > 1:
-            layer.running_mean.copy_(values.mean(1))
-            layer.running_var.copy_(values.var(1))
+        if not layer.track_running_stats or values.shape[1] < 2:
+            return
+        if values.shape[1] < FEW_VALUES:
+            # Centred on so few values, each layer would blow up their small differences, and
+            # after some layers the last digit of the input decides the output.
+            layer.running_mean.zero_()
+            layer.running_var.fill_(float(values.square().mean()))
+            return
+        variance = values.var(1)
+        layer.running_mean.copy_(values.mean(1))
+        # A channel that hardly fired this time would be blown up when it fires the next.
+        layer.running_var.copy_(variance.clamp(min=LEAST_VARIANCE * float(variance.mean())))
 
     kind = torch.nn.modules.batchnorm._BatchNorm
     hooks = [

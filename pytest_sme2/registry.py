@@ -66,6 +66,7 @@ class Registration:
     name: str
     variants: tuple[Variant, ...]
     class_name: str
+    emulated: tuple[Variant, ...]
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,28 @@ class ModelEntry:
     """A folder model's ``model.py``."""
     module: str | None = None
     """The importable module of any other model."""
+    emulated: tuple[Variant, ...] | None = None
+    """What an emulator runs unless asked for more; None means the same as a device."""
+
+    def defaults(self, *, emulated: bool) -> tuple[Variant, ...]:
+        """The variants that are run where the user names none."""
+        return self.variants if self.emulated is None or not emulated else self.emulated
+
+    def resolve(self, asked: Variant, *, emulated: bool) -> tuple[Variant, ...]:
+        """What ``asked`` means for this model; empty where it has no such precision.
+
+        A size is taken as it stands. A precision alone stands for the sizes that are run by
+        default: ``fp16`` on an emulator is ``fp16@256`` where 256 is what the emulator runs.
+        """
+        if asked.size is not None:
+            return (asked,)
+        defaults = self.defaults(emulated=emulated)
+        same = tuple(variant for variant in defaults if variant.precision == asked.precision)
+        registered = {variant.precision for variant in (*self.variants, *(self.emulated or ()))}
+        if same or asked.precision not in registered:
+            return same
+        sizes = dict.fromkeys(variant.size for variant in defaults or self.variants)
+        return tuple(Variant(asked.precision, size) for size in sizes)
 
     @property
     def folder(self) -> Path | None:
@@ -193,16 +216,22 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def register_model(
-    name: str, variants: Sequence[str] = DEFAULT_VARIANTS
+    name: str,
+    variants: Sequence[str] = DEFAULT_VARIANTS,
+    emulated: Sequence[str] | None = None,
 ) -> Callable[[_Class], _Class]:
     """Register the decorated class as the model ``name`` with these variants.
 
-    Give both as literals: then models are found without importing any of them.
+    ``emulated`` are the ones to run on an emulator, which is some hundred times slower than a
+    device: smaller inputs, fewer data types, or ``()`` for none; by default the same. Whatever the
+    user asks for by name is run anywhere.
+
+    Give all as literals: then models are found without importing any of them.
     """
-    checked = _checked_registration(name, variants, "")
+    checked = _checked_registration(name, variants, emulated, "")
 
     def mark(model_class: _Class) -> _Class:
-        own = Registration(checked.name, checked.variants, model_class.__qualname__)
+        own = dataclasses.replace(checked, class_name=model_class.__qualname__)
         earlier = model_class.__dict__.get(_REGISTRATIONS, ())
         setattr(model_class, _REGISTRATIONS, (*earlier, own))
         return model_class
@@ -335,7 +364,15 @@ def _read_folder(file: Path) -> list[ModelEntry | Problem]:
         )
         return [Problem(file.parent.name, source, message)]
     return [
-        ModelEntry(found.name, found.variants, "folder", source, found.class_name, file=file)
+        ModelEntry(
+            found.name,
+            found.variants,
+            "folder",
+            source,
+            found.class_name,
+            file=file,
+            emulated=found.emulated,
+        )
         for found in registrations
     ]
 
@@ -388,16 +425,16 @@ def _registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
                 bound = inspect.signature(register_model).bind(*positional, **named)
                 bound.apply_defaults()
                 understood.append(
-                    _checked_registration(
-                        bound.arguments["name"], bound.arguments["variants"], statement.name
-                    )
+                    _checked_registration(**bound.arguments, class_name=statement.name)
                 )
                 understood_nodes += 1
     mentioned = sum(is_register_model(node) for node in ast.walk(tree))
     return tuple(understood) if mentioned == understood_nodes else None
 
 
-def _checked_registration(name: object, variants: object, class_name: str) -> Registration:
+def _checked_registration(
+    name: object, variants: object, emulated: object, class_name: str
+) -> Registration:
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ModelError(
             f"{name!r} is not a model name. Give a printable, non-empty string to @register_model."
@@ -406,16 +443,24 @@ def _checked_registration(name: object, variants: object, class_name: str) -> Re
         raise ModelError(
             f"{name!r} is not a model name: {EXECUTORCH_PREFIX!r} belongs to ExecuTorch's examples."
         )
-    if isinstance(variants, str) or not isinstance(variants, Sequence) or not variants:
+    parsed = _checked_variants(name, variants, "variants")
+    if not parsed:
+        raise ModelError(f"Model {name!r} has no variants. Name one, as in variants=('fp32',).")
+    if emulated is None:
+        return Registration(name, parsed, class_name, parsed)
+    return Registration(name, parsed, class_name, _checked_variants(name, emulated, "emulated"))
+
+
+def _checked_variants(name: str, variants: object, parameter: str) -> tuple[Variant, ...]:
+    if isinstance(variants, str) or not isinstance(variants, Sequence):
         raise ModelError(
-            f"The variants of model {name!r} must be a non-empty sequence of strings, as in "
-            f"variants=('fp32', 'fp16'); not {variants!r}."
+            f"The {parameter} of model {name!r} must be a sequence of strings, as in "
+            f"{parameter}=('fp32', 'fp16'); not {variants!r}."
         )
     try:
-        parsed = tuple(dict.fromkeys(parse_variant(str(variant)) for variant in variants))
+        return tuple(dict.fromkeys(parse_variant(str(variant)) for variant in variants))
     except UsageError as error:
         raise ModelError(f"Model {name!r}: {error}") from error
-    return Registration(name, parsed, class_name)
 
 
 def _read_entry_points() -> list[ModelEntry | Problem]:
@@ -450,9 +495,16 @@ def _entry_point_entry(name: str, module: str, attribute: str, source: str) -> M
             )
         attribute = declared[0].class_name
     own = next((found for found in declared if found.class_name == attribute), None)
-    variants = [str(variant) for variant in own.variants] if own else DEFAULT_VARIANTS
-    checked = _checked_registration(name, variants, attribute)
-    return ModelEntry(name, checked.variants, "entry-point", source, attribute, module=module)
+    checked = _checked_registration(name, DEFAULT_VARIANTS, None, attribute)
+    return ModelEntry(
+        name,
+        own.variants if own else checked.variants,
+        "entry-point",
+        source,
+        attribute,
+        module=module,
+        emulated=own.emulated if own else None,
+    )
 
 
 def _executorch_entry(name: str) -> ModelEntry:

@@ -26,6 +26,7 @@ from pytest_sme2.results import (
 )
 
 if TYPE_CHECKING:
+    from pytest_sme2.against import OpenReference
     from pytest_sme2.runners import Runner
     from pytest_sme2.session import Case, Session
 
@@ -35,11 +36,11 @@ CANDIDATE = "this version"
 class Rival:
     """One case and the reference it is held against, on the same target."""
 
-    def __init__(self, session: Session, case: Case) -> None:
+    def __init__(self, session: Session, case: Case, reference: OpenReference) -> None:
         self.session = session
         self.case = case
         self.arm: Arm = session.arms[0]
-        self.reference = session.reference
+        self.reference = reference
         artifact, runner = session.artifact(case), session.runner
         self.sides: dict[str, tuple[Artifact, Runner]] = {
             self.name: self.reference.side(artifact, runner),
@@ -101,7 +102,12 @@ class Rival:
             counts[side] += 1
             return self._run(side, folder, traced=False, warmup=warmup, runs=runs)
 
-        plan = Plan(threshold=threshold, budget_seconds=self.session.settings.budget_seconds)
+        plan = Plan(
+            threshold=threshold,
+            # One alarm of the whole run must stay as rare as one verdict's would be alone.
+            family=max(1, len(self.session.cases())),
+            budget_seconds=self.session.settings.budget_seconds,
+        )
         with self.session.alone():
             return measure_pairs(
                 run_arm,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.json"
 MANIFEST = "manifest.json"
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)

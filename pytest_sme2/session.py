@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -115,10 +116,8 @@ class Session:
         cases = []
         for name in self._chosen(models):
             entry = self.registry.get(name)
-            for variant in self.settings.variants or entry.variants:
-                if variant not in entry.variants and variant.size is None:
-                    continue
-                if wanted is not None and variant not in wanted:
+            for variant in self._variants(entry):
+                if wanted is not None and not wanted & {variant, Variant(variant.precision)}:
                     continue
                 cases += [
                     Case(name, variant, threads, entry, sweep=sweep)
@@ -130,6 +129,29 @@ class Session:
                 for problem in self.registry.problems
             ]
         return cases
+
+    def variant(self, entry: ModelEntry, asked: Variant) -> Variant:
+        """The one variant that ``asked`` means on the device; as it stands where there is none."""
+        return (*entry.resolve(asked, emulated=self.emulated), asked)[0]
+
+    def _variants(self, entry: ModelEntry) -> Iterable[Variant]:
+        if not self.settings.variants:
+            return entry.defaults(emulated=self.emulated)
+        found = (entry.resolve(asked, emulated=self.emulated) for asked in self.settings.variants)
+        return dict.fromkeys(itertools.chain.from_iterable(found))
+
+    @functools.cached_property
+    def emulated(self) -> bool:
+        """Whether the device is an emulator. Asked while tests are collected, so it is cheap."""
+        if self.settings.device != "auto":
+            return self.settings.device == "emulated"
+        from pytest_sme2.targets import EmulatedTarget, choose_target
+
+        try:
+            return isinstance(choose_target(self.settings), EmulatedTarget)
+        except TargetError:
+            # What is wrong with the device is for the first test that needs it to say.
+            return True
 
     def _chosen(self, models: Iterable[str] | None) -> list[str]:
         selected = list(self.settings.models or self.registry.names)
@@ -175,6 +197,16 @@ class Session:
         if self.settings.against is None:
             raise UnvouchedError("nothing to measure against: give --against REF")
         return open_reference(self.settings.against, self.target.platform, progress=self.say)
+
+    @functools.cached_property
+    def baseline_bundle(self) -> OpenReference | None:
+        """The bundle that was stored beside the baselines of this target, where there is one."""
+        from pytest_sme2.against import bundle_beside, open_reference, parse_against
+
+        path = bundle_beside(self.baseline_folder, self.target.fingerprint())
+        if path is None:
+            return None
+        return open_reference(parse_against(str(path)), self.target.platform, progress=self.say)
 
     @functools.cached_property
     def out(self) -> Path:
@@ -249,15 +281,27 @@ class Session:
 
     def traced(self, case: Case, arm: Arm) -> Run:
         """One process with the event tracer on; its outputs are kept."""
+        return self._traced(case, arm)[0]
 
-        def make() -> Run:
+    def census(self, case: Case, arm: Arm) -> KernelCensus | None:
+        """The kernels that ran, where the target can tell."""
+        return self._traced(case, arm)[1]
+
+    def _traced(self, case: Case, arm: Arm) -> tuple[Run, KernelCensus | None]:
+        """The traced run; an emulator tells of the kernels in the same go, since it is slow."""
+
+        def make() -> tuple[Run, KernelCensus | None]:
             from pytest_sme2.rundir import experiment_folder
+            from pytest_sme2.targets import EmulatedTarget
+            from pytest_sme2.targets.census import observed_run
 
             amount = DEVICE_TRACE if self.target.capabilities().timing else EMULATED_TRACE
             request = self.request(case, arm, traced=True, keep_outputs=True, **amount)
             self.say(f"{case.id}: traced run with SME2 {arm} on {self.target.name}")
             folder = experiment_folder(self.folder(case), self.target.name, arm)
-            return self.run(request, folder)
+            if isinstance(self.target, EmulatedTarget):
+                return observed_run(self.target, self.runner, request, folder)
+            return self.run(request, folder), None
 
         return self._once(make, "traced", case, arm)
 
@@ -269,7 +313,9 @@ class Session:
             run = self.traced(case, arm)
             if run.etdump is None:
                 raise TargetError(f"{case.id}: the traced run left no ETDump. See {run.log}.")
-            return build_profile(read_etdump(run.etdump), rules=self.settings.rules)
+            return build_profile(
+                read_etdump(run.etdump), rules=self.settings.rules, census=self.census(case, arm)
+            )
 
         return self._once(make, "profile", case, arm)
 
@@ -287,21 +333,6 @@ class Session:
         from pytest_sme2.compare import compare
 
         return compare(self.profile(case, Arm.OFF), self.profile(case, Arm.ON))
-
-    def census(self, case: Case, arm: Arm) -> KernelCensus | None:
-        """The kernels that ran, where the target can tell."""
-
-        def make() -> KernelCensus | None:
-            from pytest_sme2.targets import EmulatedTarget
-            from pytest_sme2.targets.census import collect_census
-
-            if not isinstance(self.target, EmulatedTarget):
-                return None
-            self.say(f"{case.id}: kernel census with SME2 {arm}")
-            folder = self.folder(case) / f"census_sme2_{arm}"
-            return collect_census(self.target, self.runner, self.request(case, arm), folder)
-
-        return self._once(make, "census", case, arm)
 
     def pair(self, case: Case) -> Pair:
         """One on/off pair: a traced and an untraced process of each arm, and the evidence."""

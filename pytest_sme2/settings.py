@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 DEVICES = ("auto", "mac", "linux", "emulated", "android")
 POWER_MODES = ("boost", "app", "keep")
-PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic")
+PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4")
 
 # The largest difference from the eager model's output that a precision may cause, as a share of
-# that output's largest magnitude. fp16 is compared with the eager model in fp16, int8 with fp32.
-TOLERANCES = {"fp32": 1e-4, "fp16": 5e-2, "int8": 2e-1, "int8_dynamic": 5e-2}
+# that output's largest magnitude. fp16 is compared with the eager model in fp16, the others with
+# the one in fp32.
+TOLERANCES = {"fp32": 1e-4, "fp16": 5e-2, "int8": 2e-1, "int8_dynamic": 5e-2, "int4": 2e-1}
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _VARIANT = re.compile(r"(?P<precision>[a-z0-9_]+)(?:@(?P<size>[1-9][0-9]{0,4}))?")
@@ -61,6 +62,8 @@ class Settings:
     """For timing one model and variant."""
     limits: Mapping[str, object] = field(default_factory=dict)
     """Limits given on the command line, by the names of limits.SCALARS."""
+    github_benchmark_json: Path | None = None
+    bencher_json: Path | None = None
     runner_on: Path | None = None
     runner_off: Path | None = None
     """A pair of runners built elsewhere, in place of the one built from the wheel."""

@@ -1,4 +1,4 @@
-"""torchvision for models, also where its compiled operators do not load. Used by models only.
+"""torchvision for models, also where its compiled operators do not load.
 
 torchvision's binary is built against one build of torch. Beside another (a CPU build, say) its
 operators are missing, and its Python code fails on import although no network needs them: it
@@ -25,7 +25,7 @@ def import_torchvision() -> Any:
     try:
         importlib.import_module("torchvision.models")
     except RuntimeError as error:
-        if "torchvision::" not in str(error):
+        if not misses_operators(error):
             raise
         _declare_operators()
         # A half-made import must not be found again.
@@ -33,6 +33,15 @@ def import_torchvision() -> Any:
             del sys.modules[name]
         importlib.import_module("torchvision.models")
     return sys.modules["torchvision"]
+
+
+def misses_operators(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, is torchvision missing its compiled operators."""
+    while error is not None:
+        if isinstance(error, RuntimeError) and "operator torchvision::" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _declare_operators() -> None:

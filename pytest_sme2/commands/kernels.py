@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.runner_on is None) != (arguments.runner_off is None):
         raise UsageError("--runner-on and --runner-off go together: give both, or none.")
     device = parse_device(arguments.device)
-    artifact = _artifact(arguments)
     target = choose_target(Settings(device=device, qemu=arguments.qemu))
+    artifact = _artifact(arguments, emulated=target.name == "emulated")
     runner = (
         pair_runner(arguments.runner_on, arguments.runner_off)
         if arguments.runner_on is not None
@@ -87,12 +87,13 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _artifact(arguments: argparse.Namespace) -> Artifact:
+def _artifact(arguments: argparse.Namespace, *, emulated: bool) -> Artifact:
     if not arguments.model.endswith(".pte"):
         from pytest_sme2.export import export_model
 
-        variant = parse_variant(arguments.variant)
+        asked = parse_variant(arguments.variant)
         entry = registry_of(arguments).get(arguments.model)
+        variant = (*entry.resolve(asked, emulated=emulated), asked)[0]
         return export_model(entry, variant, progress=_say)
     file = Path(arguments.model).expanduser().absolute()
     if not file.is_file():

@@ -67,6 +67,7 @@ def _as_json(entries: list[ModelEntry], registry: Registry) -> dict[str, object]
             {
                 "name": entry.name,
                 "variants": [str(variant) for variant in entry.variants],
+                "emulated": [str(variant) for variant in entry.defaults(emulated=True)],
                 "kind": entry.kind,
                 "source": entry.source,
             }
@@ -88,11 +89,20 @@ def _print_table(entries: list[ModelEntry]) -> None:
     if not entries:
         print("No model was found. Name a folder with --models-folder; see docs/models.md.")
         return
-    rows = [("MODEL", "VARIANTS", "SOURCE")]
-    rows += [(entry.name, ",".join(map(str, entry.variants)), entry.source) for entry in entries]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, variants, source in rows:
-        print(f"{name:<{widths[0]}}  {variants:<{widths[1]}}  {source}")
+    rows = [("MODEL", "VARIANTS", "ON THE EMULATOR", "SOURCE")]
+    rows += [
+        (
+            entry.name,
+            ",".join(map(str, entry.variants)),
+            ",".join(map(str, entry.defaults(emulated=True))) or "none",
+            entry.source,
+        )
+        for entry in entries
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for *cells, source in rows:
+        padded = [f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)]
+        print("  ".join([*padded, source]))
 
 
 def _print_problems(registry: Registry) -> None:

@@ -113,8 +113,8 @@ def run_model(arguments: argparse.Namespace) -> int:
         ),
         say,
     )
-    variant = parse_variant(arguments.variant)
     entry = session.registry.get(arguments.model)
+    variant = session.variant(entry, parse_variant(arguments.variant))
     case = Case(entry.name, variant, session.settings.threads[0], entry)
     try:
         measured = session.measured(case, timed=session.target.capabilities().timing)

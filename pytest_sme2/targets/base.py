@@ -98,6 +98,7 @@ def run_here(
     *,
     emulated: bool,
     launcher: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
     cpus: Sequence[int] = (),
 ) -> Run:
     """Run one process of the runner on this machine, behind ``launcher`` if there is one."""
@@ -128,6 +129,7 @@ def run_here(
         log,
         folder=runner.folder,
         timeout_seconds=request.timeout_seconds,
+        environment=environment,
         cpus=cpus,
     )
     problem = describe_failure(finished, runner, request)
@@ -153,6 +155,7 @@ def run_logged(
     *,
     folder: Path,
     timeout_seconds: float,
+    environment: Mapping[str, str] | None = None,
     cpus: Sequence[int] = (),
 ) -> Finished:
     """Run a program; its command, output and end stand in ``log``, whatever happens.
@@ -167,7 +170,7 @@ def run_logged(
             finished = run_process(
                 arguments,
                 timeout_seconds=timeout_seconds,
-                environment=whitelisted_environment(),
+                environment={**whitelisted_environment(), **(environment or {})},
                 folder=folder,
                 stdout=file,
                 cpus=cpus,

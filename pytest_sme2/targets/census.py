@@ -1,4 +1,4 @@
-"""Collecting a kernel census: one more run, with a target that can tell which kernels ran.
+"""Collecting a kernel census from a run on a target that can tell which kernels ran.
 
 How the logs are read is the business of ``kernels.py``.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.kernels import census_from_qemu_log, census_from_xnnpack_log
-from pytest_sme2.results import KernelCensus, RunRequest
+from pytest_sme2.results import KernelCensus, Run, RunRequest
 from pytest_sme2.runners import Runner
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -28,13 +28,14 @@ def collect_census(
     # One inference runs every kernel there is; more would only make it slow.
     once = dataclasses.replace(request, warmup=0, runs=1, keep_outputs=False)
     if isinstance(target, EmulatedTarget):
-        return _emulated(target, runner, once, folder)
+        return observed_run(target, runner, once, folder)[1]
     return _logged(target, runner, once, folder)
 
 
-def _emulated(
+def observed_run(
     target: EmulatedTarget, runner: Runner, request: RunRequest, folder: Path
-) -> KernelCensus:
+) -> tuple[Run, KernelCensus]:
+    """A run and its kernels in one: the emulator logs what it translates, traced or not."""
     # Not in the run's own folder: QEMU takes a percent sign in the log's name for a pattern.
     with tempfile.TemporaryDirectory(prefix="sme2-census-") as temporary:
         log = Path(temporary) / "qemu.log"
@@ -51,7 +52,7 @@ def _emulated(
             f"The log of the emulator {target.qemu.path} ({target.qemu.version}) holds no "
             "translated block, so nothing can be said about kernels. Use another version of QEMU."
         )
-    return census
+    return run, census
 
 
 def _logged(target: Target, runner: Runner, request: RunRequest, folder: Path) -> KernelCensus:

@@ -5,7 +5,8 @@ The instructions are real, so operators, kernels and outputs are exact; times me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.emulator import CPUS, Qemu
@@ -17,6 +18,11 @@ from pytest_sme2.targets.base import check_request, run_here
 from pytest_sme2.targets.local import check_cpus
 
 SWITCHES = ("cpu", "runner")
+
+# On x86, QEMU's translated code uses 256-bit AVX and its own functions plain SSE. Where one of them
+# calls the C library's fused multiply-add, in AVX again, the processor changes states at every
+# step: without it, emulated SME2 in fp32 is six times faster, and the same to the last bit.
+_FAST_ON_X86 = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}
 
 
 class EmulatedTarget:
@@ -64,6 +70,11 @@ class EmulatedTarget:
         cpu = CPUS[arm] if self._switch == "cpu" else CPUS[Arm.ON]
         return (str(self.qemu.path.absolute()), "-cpu", cpu, *self._options)
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the emulator itself needs to see, beside the usual."""
+        return _FAST_ON_X86 if platform.machine() in ("x86_64", "AMD64") else {}
+
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         check_request(self.name, self.platform, self.capabilities(), runner, request)
         check_cpus(request.cpus)
@@ -74,6 +85,7 @@ class EmulatedTarget:
             folder,
             emulated=True,
             launcher=self.launcher(request.arm),
+            environment=self.environment,
             cpus=request.cpus,
         )
 

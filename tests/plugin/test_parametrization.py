@@ -151,3 +151,18 @@ def test_a_missing_extra_names_the_command_that_brings_it(pytester: pytest.Pytes
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*pip install 'pytest-sme2[[]export[]]'*"])
+
+
+def test_the_emulator_gets_its_own_variants(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "one", "one")
+    path = pytester.path / "models" / "one" / "model.py"
+    text = path.read_text("utf-8").replace("'fp16')", "'fp16'), emulated=('fp32@8',)")
+    path.write_text(text, encoding="utf-8")
+    pytester.makepyfile(ASKS_FOR_A_MODEL)
+
+    def collected(*arguments: str) -> list[str]:
+        return ids(pytester.runpytest_subprocess("--collect-only", "-q", *arguments))
+
+    assert collected("--device=emulated") == ["one-fp32@8"]
+    assert collected("--device=linux") == ["one-fp32", "one-fp16"]
+    assert collected("--device=emulated", "--sme2-variants=fp16") == ["one-fp16@8"]

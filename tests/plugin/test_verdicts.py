@@ -14,6 +14,9 @@ import pytest
 
 from pytest_sme2.platforms import host_platform
 from pytest_sme2.settings import cache_folder
+from tests.needs import needs_export
+
+pytestmark = needs_export
 
 # Read before pytester moves the home folder, so that the export is shared by all tests.
 CACHE = cache_folder()
@@ -215,3 +218,28 @@ def test_junit_carries_the_figures(run: Run, pytester: pytest.Pytester) -> None:
     text = (pytester.path / "junit.xml").read_text("utf-8")
     assert '<property name="sme2.model" value="toy_cnn"' in text
     assert 'name="sme2.latency_off_ms"' in text
+
+
+def test_other_services_get_their_files(run: Run, pytester: pytest.Pytester) -> None:
+    result = run("--github-benchmark-json=a b.json", "--bencher-json=bencher.json")
+    assert result.ret == pytest.ExitCode.OK
+    entries = json.loads((pytester.path / "a b.json").read_text("utf-8"))
+    assert any("latency" in entry["name"] and entry["value"] > 0 for entry in entries)
+    assert json.loads((pytester.path / "bencher.json").read_text("utf-8"))
+
+
+def test_a_latency_that_looks_worse_is_decided_by_the_bundle_beside_it(
+    run: Run, baseline: Path, pytester: pytest.Pytester
+) -> None:
+    """The stored latency lies, the bundle is the same program: pairs do not find it slower."""
+    bundled = pytester.run(
+        "sme2", "bundle", str(baseline.parent / "bundle.tar.gz"),
+        "--device", DEVICE, "--models", "toy_cnn", "--variants", "fp32",
+    )  # fmt: skip
+    assert bundled.ret == 0, bundled.stderr.str()
+    make_quiet(pytester)
+    edit(baseline, scale_latency(0.2))
+    result = run()
+    result.assert_outcomes(passed=3, warnings=_warnings(result))
+    metrics = next((pytester.path / "sme2-out").rglob("metrics.json")).read_text("utf-8")
+    assert "latency against bundle.tar.gz" in metrics

@@ -53,6 +53,10 @@ def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
         ([("Fully Connected (NC, QS8) GEMM #1", 5)], "quantize the weights per channel"),
         ([("Deconvolution (NHWC, F32) IGEMM #1", 5)], "no SME2 kernel for Deconvolution in fp32"),
         (
+            [("Fully Connected (NC, F32, QB4W) GEMM #1", 5)],
+            "4-bit weights have a scale a group",
+        ),
+        (
             [("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 5)],
             "no SME2 kernel for Fully Connected in QD8, F32, QC8W",
         ),

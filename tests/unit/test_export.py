@@ -26,6 +26,9 @@ from pytest_sme2.export import cache_key, export_model, load_artifact
 from pytest_sme2.registry import ModelEntry, discover
 from pytest_sme2.results import Artifact
 from pytest_sme2.settings import TOLERANCES, Variant, parse_variant
+from tests.needs import needs_export
+
+pytestmark = needs_export
 
 ROOT = Path(__file__).parents[2]
 MODELS = discover([ROOT / "models"], entry_points=False)

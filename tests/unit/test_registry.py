@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pytest_sme2.cli import main
 from pytest_sme2.errors import MissingExtraError, ModelError, UsageError
 from pytest_sme2.registry import discover, executorch_models, register_model, safe_name
-from pytest_sme2.settings import Variant
+from pytest_sme2.settings import Variant, parse_variant
+from tests.needs import needs_export
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,6 +71,53 @@ def test_a_literal_decorator_is_read_and_not_run(tmp_path: Path) -> None:
 
     assert entry.variants == (Variant("fp32"), Variant("fp16", 32))
     assert entry.folder == tmp_path / "one"
+
+
+EMULATED = """
+from pytest_sme2 import register_model
+
+@register_model("net", variants=("fp32", "fp16"), emulated={emulated!r})
+class Net: pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("emulated", "expected"),
+    [
+        (None, ["fp32", "fp16"]),
+        (("fp32@64", "int8@32"), ["fp32@64", "int8@32"]),
+        ((), []),
+    ],
+)
+def test_an_emulator_may_run_other_variants(
+    tmp_path: Path, emulated: tuple[str, ...] | None, expected: list[str]
+) -> None:
+    write_model(tmp_path / "one", EMULATED.format(emulated=emulated))
+    entry = discover([tmp_path], entry_points=False).get("net")
+    assert [str(variant) for variant in entry.defaults(emulated=True)] == expected
+    assert [str(variant) for variant in entry.defaults(emulated=False)] == ["fp32", "fp16"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "on_emulator", "on_device"),
+    [
+        ("fp32", ["fp32@64", "fp32@32"], ["fp32"]),
+        ("int8", ["int8@32"], ["int8"]),
+        # Not run there by default, but known: at the sizes that are.
+        ("fp16", ["fp16@64", "fp16@32"], ["fp16"]),
+        ("fp16@7", ["fp16@7"], ["fp16@7"]),
+        ("int4@7", ["int4@7"], ["int4@7"]),
+        ("int4", [], []),
+    ],
+)
+def test_a_precision_alone_means_the_sizes_of_the_device(
+    tmp_path: Path, asked: str, on_emulator: list[str], on_device: list[str]
+) -> None:
+    write_model(tmp_path / "one", EMULATED.format(emulated=("fp32@64", "fp32@32", "int8@32")))
+    entry = discover([tmp_path], entry_points=False).get("net")
+    for emulated, expected in ((True, on_emulator), (False, on_device)):
+        found = entry.resolve(parse_variant(asked), emulated=emulated)
+        assert [str(variant) for variant in found] == expected
 
 
 def test_a_model_s_own_folder_can_be_named(tmp_path: Path) -> None:
@@ -167,7 +215,7 @@ def test_one_file_may_register_several_models(tmp_path: Path) -> None:
         (
             "from pytest_sme2 import register_model\n"
             "@register_model('x', variants='fp16')\nclass M: pass\n",
-            "non-empty sequence",
+            "a sequence of strings",
             "",
         ),
         (
@@ -352,6 +400,7 @@ def test_a_broken_entry_point_is_reported_when_it_is_loaded(installed: Path) -> 
 # --- ExecuTorch's examples ------------------------------------------------------------------------
 
 
+@needs_export
 def test_executorch_s_examples_are_reachable_by_name() -> None:
     assert "mv2" in executorch_models()
     entry = discover([], entry_points=False).get("executorch:mv2")
@@ -383,6 +432,7 @@ def test_the_command_lists_models_and_problems(
     assert data["problems"][0]["name"] == "broken"
 
 
+@needs_export
 def test_the_command_lists_executorch_s_examples_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

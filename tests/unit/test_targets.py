@@ -173,6 +173,15 @@ def test_or_by_the_runner_alone():
         EmulatedTarget(QEMU, switch="prayer")
 
 
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [("x86_64", {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}), ("aarch64", {})],
+)
+def test_the_emulator_is_spared_what_slows_it_on_x86(monkeypatch, machine, expected):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert dict(EmulatedTarget(QEMU).environment) == expected
+
+
 def test_emulated_runs_share_one_key():
     assert EmulatedTarget(QEMU).fingerprint().key == "emulated"
 

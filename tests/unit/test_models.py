@@ -1,0 +1,119 @@
+"""This repository's models: each answers its own inputs, and says where it is from."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.registry import ModelEntry, Registry, discover
+from pytest_sme2.settings import PRECISIONS
+from pytest_sme2.weights import upstream_of
+
+ROOT = Path(__file__).parents[2]
+REGISTRY: Registry = discover([ROOT / "models"], entry_points=False)
+NEEDS = {
+    "edgetam_image_encoder": ("timm", "transformers", "torchvision"),
+    "efficient_sam": ("executorch",),
+    "mobilenet_v3_small": ("torchvision",),
+}
+
+# One process builds them all: torch is slow to import, and warns while it is imported.
+SCRIPT = """
+import json, math, sys
+from pathlib import Path
+import torch
+from torch.utils._pytree import tree_leaves
+from pytest_sme2.registry import discover
+
+registry = discover([Path("models")], entry_points=False)
+for line in sys.stdin:
+    name, size = json.loads(line)
+    torch.manual_seed(0)
+    try:
+        model = registry.get(name).instantiate(size)
+        network = model.get_eager_model().eval()
+        with torch.no_grad():
+            answer = tree_leaves(network(*model.get_example_inputs()))
+        found = {
+            "outputs": [list(tensor.shape) for tensor in answer],
+            "finite": all(bool(tensor.isfinite().all()) for tensor in answer),
+            "largest": max(float(tensor.abs().max()) for tensor in answer),
+            "spread": min(float(tensor.std()) for tensor in answer),
+        }
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {error}"}
+    print("MODEL " + json.dumps({"name": name, **found}))
+"""
+
+
+def installed(entry: ModelEntry) -> bool:
+    packages = ("torch", *NEEDS.get(entry.name, ()))
+    return all(importlib.util.find_spec(package) for package in packages)
+
+
+def smallest(entry: ModelEntry) -> int | None:
+    sizes = [variant.size for variant in entry.defaults(emulated=True) if variant.size]
+    return min(sizes, default=None)
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, dict[str, Any]]:
+    """What each model answered to its own example inputs at its smallest size."""
+    asked = [[entry.name, smallest(entry)] for entry in REGISTRY.entries if installed(entry)]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input="\n".join(map(json.dumps, asked)),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    lines = [line[6:] for line in done.stdout.splitlines() if line.startswith("MODEL ")]
+    assert len(lines) == len(asked), done.stderr
+    return {found["name"]: found for found in map(json.loads, lines)}
+
+
+def test_every_folder_registers_its_models() -> None:
+    assert REGISTRY.problems == ()
+    folders = {path.parent.name for path in (ROOT / "models").glob("*/model.py")}
+    assert {entry.folder.name for entry in REGISTRY.entries if entry.folder} == folders
+
+
+@pytest.mark.parametrize("entry", REGISTRY.entries, ids=lambda entry: entry.name)
+def test_it_answers_its_own_inputs(entry: ModelEntry, answers: dict[str, dict[str, Any]]) -> None:
+    if not installed(entry):
+        pytest.skip(f"{entry.name} needs {', '.join(NEEDS.get(entry.name, ('torch',)))}")
+    found = answers[entry.name]
+    assert "error" not in found, found["error"]
+    assert found["finite"]
+    # Neither dead nor about to overflow in fp16: else comparing outputs would mean nothing.
+    assert found["spread"] > 1e-3
+    assert found["largest"] < 1e4
+
+
+@pytest.mark.parametrize("entry", REGISTRY.entries, ids=lambda entry: entry.name)
+def test_its_readme_names_source_licence_input_and_weights(entry: ModelEntry) -> None:
+    assert entry.folder is not None
+    text = (entry.folder / "README.md").read_text(encoding="utf-8")
+    assert entry.name in text
+    for row in ("Source", "Licence", "Input", "Weights"):
+        assert re.search(rf"^\| {row}.* \| \S", text, re.MULTILINE), row
+
+
+@pytest.mark.parametrize("entry", REGISTRY.entries, ids=lambda entry: entry.name)
+def test_its_weights_can_be_described(entry: ModelEntry) -> None:
+    upstream = upstream_of(entry)
+    text = (Path(str(entry.folder)) / "README.md").read_text(encoding="utf-8")
+    assert (f"sme2 fetch-weights {entry.name}" in text) == (upstream is not None)
+
+
+def test_the_language_model_block_has_every_data_type_of_linear_layers() -> None:
+    for name in ("llama_block_decode", "llama_block_prefill"):
+        found = {variant.precision for variant in REGISTRY.get(name).defaults(emulated=True)}
+        assert found == set(PRECISIONS) - {"int8"}
