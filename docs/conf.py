@@ -15,7 +15,7 @@ html_title = f"{project} {release}"
 html_theme = "alabaster"
 html_theme_options = {
     "description": "Performance regressions of ExecuTorch models on Arm with SME2",
-    "page_width": "1100px",
+    "page_width": "1000px",
 }
 extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_tables", "sample_report"]
 
