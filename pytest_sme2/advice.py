@@ -119,15 +119,12 @@ _BORDER = {
 
 
 def _chain_key(chain: TransposeChain) -> tuple[str, str]:
-    """Where layout changes stand: between which operations, or at which border."""
-    if len(chain.operators) > 1:
-        return f"in a row {_around(chain)}", "one permute can do the work of the row, or none"
-    return _around(chain), _BORDER[chain.border]
+    """Where layout changes stand: between which operations, and at which border.
 
-
-def _around(chain: TransposeChain) -> str:
+    Neighbours in a trace need not feed one another, so nothing is said of a row as such.
+    """
     before, after = (_operation(member) for member in (chain.before, chain.after))
-    return f"between {before} and {after}"
+    return f"between {before} and {after}", _BORDER[chain.border]
 
 
 def _operation(member: OperatorProfile | None) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# Fewer values a channel than these do not tell its mean and variance.
-FEW_VALUES = 16
+# So few values a channel (8 by 8 pixels) do not tell its mean and variance.
+FEW_VALUES = 64
 # As a share of the channels' mean.
 LEAST_VARIANCE = 0.1
 
@@ -27,7 +27,7 @@ def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any
         # One value a channel has no variance to speak of.
         if not layer.track_running_stats or values.shape[1] < 2:
             return
-        if values.shape[1] < FEW_VALUES:
+        if values.shape[1] <= FEW_VALUES:
             # Centred on so few values, each layer would blow up their small differences, and
             # after some layers the last digit of the input decides the output.
             layer.running_mean.zero_()

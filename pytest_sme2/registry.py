@@ -108,8 +108,9 @@ class ModelEntry:
     def resolve(self, asked: Variant, *, emulated: bool) -> tuple[Variant, ...]:
         """What ``asked`` means for this model; empty where it has no such precision.
 
-        A size is taken as it stands. A precision alone stands for the sizes that are run by
-        default: ``fp16`` on an emulator is ``fp16@256`` where 256 is what the emulator runs.
+        A size is taken as it stands. A precision alone stands for the sizes it is run at by
+        default, else for the size of the first default: ``fp16`` on an emulator is ``fp16@256``
+        where ``fp32@256`` is what the emulator runs.
         """
         if asked.size is not None:
             return (asked,)
@@ -118,8 +119,7 @@ class ModelEntry:
         registered = {variant.precision for variant in (*self.variants, *(self.emulated or ()))}
         if same or asked.precision not in registered:
             return same
-        sizes = dict.fromkeys(variant.size for variant in defaults or self.variants)
-        return tuple(Variant(asked.precision, size) for size in sizes)
+        return (Variant(asked.precision, (defaults or self.variants)[0].size),)
 
     @property
     def folder(self) -> Path | None:
