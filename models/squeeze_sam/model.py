@@ -24,6 +24,7 @@ HEADS = 8
 TRANSFORMER_LAYERS = 2
 HIDDEN = 256
 SMALLEST_SIDE = 2
+EPSILON = 1e-5
 
 
 class DoubleConvolution(nn.Sequential):
@@ -61,13 +62,27 @@ class Attention(nn.Module):
         return answer
 
 
+class LayerNorm(nn.Module):
+    """Layer norm in its parts: ExecuTorch 1.5's own is wrong in fp16 from a width of 256 on."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        centred = values - values.mean(-1, keepdim=True)
+        variance = (centred * centred).mean(-1, keepdim=True)
+        return centred * torch.rsqrt(variance + EPSILON) * self.weight + self.bias
+
+
 class TwoWayLayer(nn.Module):
     """Tokens attend to themselves and to the image, then the image to the tokens."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.to_self, self.to_image, self.to_tokens = (Attention(width) for _ in range(3))
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(4))
+        self.norms = nn.ModuleList(LayerNorm(width) for _ in range(4))
         self.mix = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, width))
 
     def forward(
