@@ -526,19 +526,33 @@ def _executorch_entry(name: str) -> ModelEntry:
 
 def _locate_module(module: str) -> Path | None:
     """The file of a module, found without importing any of its parents."""
-    path: Sequence[str] | None = None
-    spec: importlib.machinery.ModuleSpec | None = None
-    prefix = ""
-    for part in module.split("."):
-        prefix = f"{prefix}.{part}" if prefix else part
-        if path is None:
-            spec = importlib.util.find_spec(part)
-        else:
-            spec = importlib.machinery.PathFinder.find_spec(prefix, list(path))
-        if spec is None:
-            return None
-        path = spec.submodule_search_locations or []
+    first, *rest = module.split(".")
+    spec = importlib.util.find_spec(first)
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    prefix = first
+    for part in rest:
+        prefix = f"{prefix}.{part}"
+        spec, folders = _find_in(folders, prefix)
     return Path(spec.origin) if spec is not None and spec.origin is not None else None
+
+
+def _find_in(
+    folders: Sequence[str], name: str
+) -> tuple[importlib.machinery.ModuleSpec | None, list[str]]:
+    """A module of a package in ``folders``, and the folders of its own modules.
+
+    A package without ``__init__.py`` has no spec of its own; Python's finder would import its
+    parents to make one.
+    """
+    loaders = (importlib.machinery.SourceFileLoader, importlib.machinery.SOURCE_SUFFIXES)
+    without_init: list[str] = []
+    for folder in folders:
+        spec = importlib.machinery.FileFinder(folder, loaders).find_spec(name)
+        if spec is not None and spec.loader is not None:
+            return spec, list(spec.submodule_search_locations or ())
+        if spec is not None:
+            without_init += spec.submodule_search_locations or ()
+    return None, without_init
 
 
 def _files_below(folder: Path) -> tuple[Path, ...]:
