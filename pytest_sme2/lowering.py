@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
-from pytest_sme2.random_weights import settle_batch_norms
+from pytest_sme2.random_weights import fill_zero_weights, settle_batch_norms
 from pytest_sme2.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.settings import Variant
 from pytest_sme2.torchvision_shim import import_torchvision, misses_operators
@@ -211,7 +211,7 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
         keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
         if entry.kind == "executorch" and request.weights is None:
-            settle_batch_norms(network, *arguments, **keywords)
+            settle_batch_norms(fill_zero_weights(network), *arguments, **keywords)
     half = request.variant.precision == "fp16"
     network = network.half() if half else network.float()
 

@@ -15,6 +15,19 @@ FEW_VALUES = 64
 LEAST_VARIANCE = 0.1
 
 
+def fill_zero_weights(network: Any) -> Any:
+    """Give layers that start at zero, as heads often do, random weights; returns network.
+
+    Left at zero they would make every output zero, whatever went wrong before them.
+    """
+    import torch
+
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.Linear | torch.nn.Conv2d) and not layer.weight.any():
+            torch.nn.init.trunc_normal_(layer.weight, std=0.02)
+    return network
+
+
 def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any:
     """Give every batch norm the statistics of one forward pass over ``inputs``; returns network.
 

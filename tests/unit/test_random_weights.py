@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # torch warns while it is imported, which is none of our tests' business.
 SCRIPT = """
 import torch
-from pytest_sme2.random_weights import settle_batch_norms
+from pytest_sme2.random_weights import fill_zero_weights, settle_batch_norms
 
 torch.manual_seed(0)
 network = torch.nn.Sequential(
@@ -43,6 +43,13 @@ with torch.no_grad():
     answer, beside = deep(small), deep(small + 1e-6)
 assert 0.1 < answer.std() < 10, answer.std()
 assert (answer - beside).abs().max() < 1e-4, (answer - beside).abs().max()
+
+head = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+torch.nn.init.zeros_(head[1].weight)
+kept = head[0].weight.clone()
+assert fill_zero_weights(head) is head
+assert head[1].weight.any()
+assert head[0].weight.equal(kept)
 print("fine")
 """
 
