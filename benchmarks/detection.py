@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import scipy.stats
+from detection_programs import layers_artifact
 from detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
-from programs import layers_artifact
 
 from pytest_sme2 import stats
 from pytest_sme2.errors import Sme2Error

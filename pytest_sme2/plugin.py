@@ -62,9 +62,6 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_sme2 import benchmarking
 
         config.pluginmanager.register(benchmarking, "sme2-benchmarking")
-    if getattr(config.option, "dist", "no") == "load" and options.anything_chosen(config):
-        # One case stays on one worker: its runs are made once and never compete.
-        config.option.dist = "loadgroup"
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collector(config), "sme2-collector")
 
@@ -122,9 +119,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
     except UsageError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
-    parameters = [
-        pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.id)) for case in cases
-    ]
+    parameters = [pytest.param(case, id=case.id) for case in cases]
     if not cases:
         reason = (
             "no model is known to this run: name a folder of models in the ini value "
@@ -143,6 +138,16 @@ def _names(value: object) -> tuple[str, ...] | None:
     if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
         return tuple(value)
     raise UsageError(f"{value!r} in @pytest.mark.sme2 is neither a name nor a list of names.")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Unless the user chose another way, one case stays on one worker."""
+    if config.getvalue("dist") != "load" or not options.anything_chosen(config):
+        return None
+    from pytest_sme2.scheduling import CaseScheduling
+
+    return CaseScheduling(config, log, [case.id for case in session_of(config).cases()])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +17,7 @@ from pytest_sme2.runners import Sme2Runner, wheel_runner
 from pytest_sme2.settings import cache_folder
 from pytest_sme2.targets import EmulatedTarget, LocalTarget, Target
 from pytest_sme2.toolchain import find_compiler
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from programs import program_files
+from tests.programs import program_files
 
 
 @pytest.fixture(scope="session")

@@ -166,3 +166,27 @@ def test_the_emulator_gets_its_own_variants(pytester: pytest.Pytester) -> None:
     assert collected("--device=emulated") == ["one-fp32@8"]
     assert collected("--device=linux") == ["one-fp32", "one-fp16"]
     assert collected("--device=emulated", "--sme2-variants=fp16") == ["one-fp16@8"]
+
+
+def test_all_tests_of_a_case_run_on_one_worker(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "one", "one")
+    add_model(pytester, "two", "two")
+    pytester.makeini("[pytest]\nsme2_models = models\n")
+    pytester.makepyfile(
+        """
+        import os
+        from pathlib import Path
+
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_it(sme2_model, number):
+            place = Path(__file__).with_name(f"{sme2_model.id}.workers")
+            with place.open("a") as file:
+                file.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
+        """
+    )
+    pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=16)
+    workers = [path.read_text().split() for path in pytester.path.glob("*.workers")]
+    assert [len(names) for names in workers] == [4, 4, 4, 4]
+    assert all(len(set(names)) == 1 for names in workers)
