@@ -39,6 +39,9 @@ def conclude_run(
             problems.append(f"{case}: {error}")
             continue
         records[folder] = record
+    # Workers report in any order; a model's variants belong together.
+    models = list(dict.fromkeys(record.measured.model for record in records.values()))
+    records = dict(sorted(records.items(), key=lambda item: models.index(item[1].measured.model)))
     lines = run_lines(list(records.values()), verbosity)
     if records:
         try:
