@@ -26,6 +26,7 @@ import filelock
 
 from pytest_sme2.errors import BundleError, UsageError
 from pytest_sme2.export import artifact_stem, load_artifact
+from pytest_sme2.hashing import file_sha256
 from pytest_sme2.results import Arm, Artifact
 from pytest_sme2.runners import Runner, Sme2Runner
 from pytest_sme2.settings import cache_folder, parse_variant
@@ -89,7 +90,7 @@ def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Pa
             name: {
                 "bytes": path.stat().st_size,
                 "executable": os.access(path, os.X_OK),
-                "sha256": _sha256(path),
+                "sha256": file_sha256(path),
             }
             for name, path in files.items()
         },
@@ -235,7 +236,7 @@ def _is_intact(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
         return False
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     return found == {*files} and all(
-        not (folder / name).is_symlink() and _sha256(folder / name) == facts["sha256"]
+        not (folder / name).is_symlink() and file_sha256(folder / name) == facts["sha256"]
         for name, facts in files.items()
     )
 
@@ -294,11 +295,3 @@ def _artifacts(folder: Path, document: Mapping[str, Any]) -> dict[tuple[str, str
             raise ValueError(f"{entry['folder']!r} holds another program than its manifest says")
         found[(artifact.model, artifact.variant)] = artifact
     return found
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -6,7 +6,6 @@ runs on any 64-bit Arm Linux kernel, a phone's included, without an NDK.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from pytest_sme2.errors import BuildError, UsageError
+from pytest_sme2.hashing import file_sha256
 from pytest_sme2.platforms import LINUX_AARCH64
 from pytest_sme2.results import Arm
 from pytest_sme2.runners import LOADER, PROGRAM, Sme2Runner
@@ -48,7 +48,7 @@ def write_bundle(runner: Sme2Runner, out: Path) -> Path:
         "schema": 1,
         "platform": runner.platform,
         "executorch": runner.executorch,
-        "files": {name: _sha256(path) for name, path in sorted(files.items())},
+        "files": {name: file_sha256(path) for name, path in sorted(files.items())},
     }
     text = json.dumps(record, indent=2).encode() + b"\n"
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def read_bundle(path: Path, *, cache: Path | None = None) -> Sme2Runner:
         raise UsageError(
             f"There is no device bundle at {path}. Make one with: sme2 device-bundle OUT"
         )
-    folder = (cache or cache_folder()) / "device-bundles" / _sha256(path)[:16]
+    folder = (cache or cache_folder()) / "device-bundles" / file_sha256(path)[:16]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
@@ -137,18 +137,10 @@ def _open(folder: Path, origin: Path) -> Sme2Runner:
         ) from error
     for name, wanted in files.items():
         file = folder / Path(name).name
-        if not file.is_file() or _sha256(file) != wanted:
+        if not file.is_file() or file_sha256(file) != wanted:
             raise BuildError(
                 f"{name!r} of the device bundle {origin} is "
                 f"{'damaged' if file.is_file() else 'missing'}. Make a new one with: "
                 "sme2 device-bundle OUT"
             )
     return Sme2Runner(kind="wheel", platform=platform, executorch=executorch, folder=folder)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error, UsageError
+from pytest_sme2.hashing import file_sha256
 from pytest_sme2.registry import EXTRA_OF_PACKAGE, ModelEntry, safe_name
 from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.settings import Variant, cache_folder
@@ -119,7 +120,7 @@ def cache_key(
     here = Path(__file__).parent
     parts = {
         "schema": SCHEMA,
-        "code": [_sha256(here / name) for name in _CODE],
+        "code": [file_sha256(here / name) for name in _CODE],
         "model": [entry.name, entry.kind, entry.module, entry.class_name],
         "source": _source_hashes(entry),
         "variant": str(variant),
@@ -154,7 +155,7 @@ def _is_current(dependencies: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether what the model imported from outside its folder is still what it was."""
     for name, digest in dependencies["files"].items():
         file = Path(name)
-        if not file.is_file() or _sha256(file) != digest:
+        if not file.is_file() or file_sha256(file) != digest:
             return False
     for package, installed in dependencies["packages"].items():
         try:
@@ -176,7 +177,9 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             )
         for name, expected in meta["files"].items():
             file = folder / Path(name).name
-            whole = file.stat().st_size == expected["bytes"] and _sha256(file) == expected["sha256"]
+            whole = (
+                file.stat().st_size == expected["bytes"] and file_sha256(file) == expected["sha256"]
+            )
             if not whole:
                 raise ExportError(
                     f"The artifact {folder} is damaged: {name} is not what was written."
@@ -269,7 +272,7 @@ class _Export:
 
     def _meta(self, folder: Path, answer: Mapping[str, Any]) -> dict[str, Any]:
         dependencies = {
-            "files": {name: _sha256(Path(name)) for name in answer["dependencies"]["files"]},
+            "files": {name: file_sha256(Path(name)) for name in answer["dependencies"]["files"]},
             "packages": answer["dependencies"]["packages"],
         }
         if self.weights is None:
@@ -293,7 +296,7 @@ class _Export:
             "source": _source_hashes(self.entry),
             "dependencies": dependencies,
             "files": {
-                file.name: {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+                file.name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
                 for file in sorted(folder.iterdir())
             },
         }
@@ -460,25 +463,17 @@ def _require_packages() -> None:
 def _source_hashes(entry: ModelEntry) -> dict[str, str]:
     files = entry.source_files()
     base = Path(os.path.commonpath([file.parent for file in files]))
-    return {file.relative_to(base).as_posix(): _sha256(file) for file in files}
+    return {file.relative_to(base).as_posix(): file_sha256(file) for file in files}
 
 
 def _weights_hash(weights: Path) -> str:
     try:
-        return _sha256(weights)
+        return file_sha256(weights)
     except OSError as error:
         raise UsageError(
             f"The weights {str(weights)!r} cannot be read: {error.strerror}. "
             "Give a file saved with torch.save(network.state_dict(), FILE)."
         ) from error
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _say_nothing(line: str) -> None:

@@ -43,12 +43,6 @@ def _release() -> dict[str, str]:
         return {}
 
 
-def host() -> str:
-    """This machine as a platform name: ``linux-x86_64``, ``linux-aarch64``, ``macos-arm64``."""
-    system = {"Linux": "linux", "Darwin": "macos"}.get(platform.system(), platform.system().lower())
-    return f"{system}-{platform.machine()}"
-
-
 def _sudo() -> list[str] | None:
     """What to put before a command that needs root; None where root is not to be had."""
     if os.geteuid() == 0:

@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from pytest_sme2.errors import BuildError, EtdumpError, RunError
 from pytest_sme2.etdump import read_etdump
+from pytest_sme2.hashing import file_sha256
 from pytest_sme2.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.results import Arm, Run, RunRequest
 from pytest_sme2.runners import LOADER, ProcessFiles, Runner
@@ -200,7 +201,7 @@ def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner
             f"{platforms[Arm.OFF]}. Build both for one platform."
         )
     files = _gather(binaries)
-    digests = {name: _sha256(path) for name, path in files.items()}
+    digests = {name: file_sha256(path) for name, path in files.items()}
     if digests[PairRunner.program(Arm.ON)] == digests[PairRunner.program(Arm.OFF)]:
         raise BuildError(
             f"{on} and {off} are the same program, so they cannot be SME2 on and off. "
@@ -215,7 +216,7 @@ def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner
 def single_runner(binary: Path, *, cache: Path | None = None) -> PairRunner:
     """One binary for whichever arm it was built for; what that is, its ETDumps tell."""
     files = _gather(dict.fromkeys(Arm, binary.expanduser().absolute()))
-    digests = sorted((name, _sha256(path)) for name, path in files.items())
+    digests = sorted((name, file_sha256(path)) for name, path in files.items())
     key = hashlib.sha256(repr(digests).encode()).hexdigest()[:12]
     folder = (cache or cache_folder()) / "runners" / f"single-{key}"
     _stage(files, folder)
@@ -232,7 +233,7 @@ def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:
             if not _LIBRARY.fullmatch(library.name) or not library.is_file():
                 continue
             known = files.setdefault(library.name, library)
-            if known != library and _sha256(known) != _sha256(library):
+            if known != library and file_sha256(known) != file_sha256(library):
                 raise BuildError(
                     f"The two runners bring different libraries of one name: {known} and "
                     f"{library}. Build both from the same ExecuTorch, or link them statically."
@@ -273,7 +274,3 @@ def binary_platform(path: Path) -> str:
         f"{path} is no program for aarch64 Linux, Android, x86_64 Linux or an Apple Silicon Mac. "
         "Give an executor_runner that was built for the device."
     )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

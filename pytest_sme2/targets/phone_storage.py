@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
+from pytest_sme2.hashing import file_sha256
 from pytest_sme2.targets.adb import AdbDevice, quote
 
 ROOT = "/data/local/tmp/pytest-sme2"
@@ -128,11 +129,7 @@ class PhoneStorage:
         status = path.stat()
         key = (path, status.st_mtime_ns, status.st_size)
         if key not in self._hashes:
-            with path.open("rb") as file:
-                digest = hashlib.sha256()
-                while chunk := file.read(1 << 20):
-                    digest.update(chunk)
-            self._hashes[key] = digest.hexdigest()
+            self._hashes[key] = file_sha256(path)
         return self._hashes[key]
 
     def tidy(self) -> None:
