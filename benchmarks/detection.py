@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import statistics
@@ -32,13 +33,15 @@ from detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
 
 from pytest_sme2 import stats
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.measure import Plan, RunArm, measure_pairs
+from pytest_sme2.measure import Plan, measure_pairs
 from pytest_sme2.results import Arm, Measurement, Outcome, Run, RunRequest
 from pytest_sme2.runners import wheel_runner
 from pytest_sme2.settings import Settings, parse_device
-from pytest_sme2.targets import choose_target
+from pytest_sme2.starting import MakeJob, alone, in_turns
+from pytest_sme2.targets import Target, choose_target
+from pytest_sme2.targets.base import Job
 
-SCHEMA = 1
+SCHEMA = 2
 BASE_LAYERS = 100
 EXTRA_LAYERS = (0, 3, 5)
 """Layers the candidate has more than the reference: per cent of real extra work."""
@@ -65,27 +68,30 @@ NEIGHBOUR = "block = bytearray(range(256)) * 32768\nwhile True: block.reverse()"
 
 @dataclass
 class Recorder:
-    """Starts processes for measure_pairs and keeps every sample of those that count."""
+    """Keeps every sample of the processes that count."""
 
-    start: Callable[[int, int, int], Run]
-    layers: Mapping[str, int]
     processes: list[dict[str, Any]] = field(default_factory=list)
     calls: int = 0
 
-    def __call__(self, arm: str, *, warmup: int, runs: int) -> Run:
-        run = self.start(self.layers[arm], warmup, runs)
+    def keep(self, arm: str, run: Run) -> None:
         self.calls += 1
         if self.calls > 2:  # the pilot's two processes do not count
             pair = (self.calls - 3) // 2
             self.processes.append(
                 {"pair": pair, "arm": arm, "wall_ns": run.wall_ns, "cpu_ns": run.cpu_ns}
             )
-        return run
 
 
-def record(recorder: RunArm, processes: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
+def record(target: Target, make_job: MakeJob, plan: Plan) -> dict[str, Any]:
     """One verdict and its raw samples."""
-    measurement: Measurement = measure_pairs(recorder, "A", "B", plan)
+    recorder = Recorder()
+    measurement: Measurement = measure_pairs(
+        alone(target, make_job, recorder.keep),
+        "A",
+        "B",
+        plan,
+        in_turns=in_turns(target, make_job, able=True, keep=recorder.keep),
+    )
     decision = measurement.decision
     return {
         "schema": SCHEMA,
@@ -96,9 +102,10 @@ def record(recorder: RunArm, processes: list[dict[str, Any]], plan: Plan) -> dic
         "noise_floor": measurement.noise_floor,
         "warmup": measurement.warmup,
         "runs": measurement.runs,
+        "turn": measurement.turn.runs if measurement.turn else None,
         "kept": [pair.index for pair in measurement.pairs],
         "dropped": {entry.pair.index: entry.reason for entry in measurement.dropped},
-        "processes": processes,
+        "processes": recorder.processes,
     }
 
 
@@ -149,8 +156,8 @@ def neighbour(busy: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def target_starter(device: str) -> Iterator[Callable[[int, int, int], Run]]:
-    """A function that starts one process with so many extra layers, warm-up runs and runs."""
+def prepared_target(device: str) -> Iterator[tuple[Target, Callable[[int, str], Job]]]:
+    """The target, and what makes the job of a process with so many extra layers."""
     target = choose_target(Settings(device=parse_device(device)))
     capabilities = target.capabilities()
     if not capabilities.timing:
@@ -160,16 +167,19 @@ def target_starter(device: str) -> Iterator[Callable[[int, int, int], Run]]:
     arm = Arm.ON if capabilities.sme2 else Arm.OFF
     with tempfile.TemporaryDirectory() as folder:
 
-        def start(extra: int, warmup: int, runs: int) -> Run:
-            request = RunRequest(artifacts[extra], arm, warmup=warmup, runs=runs)
-            return target.run(runner, request, Path(folder))
+        def make_job(extra: int, label: str) -> Job:
+            return Job(runner, RunRequest(artifacts[extra], arm), Path(folder, label))
 
         try:
             target.prepare()
             target.put([artifact.pte for artifact in artifacts.values()])
-            yield start
+            yield target, make_job
         finally:
             target.restore()
+
+
+def _job_of(make_job: Callable[[int, str], Job], layers: Mapping[str, int], label: str) -> Job:
+    return make_job(layers[label], label)
 
 
 def collect(arguments: argparse.Namespace) -> int:
@@ -177,17 +187,17 @@ def collect(arguments: argparse.Namespace) -> int:
     condition = "busy" if arguments.busy else "idle"
     records = read_records(arguments.samples)
     longest = 0.0
-    with target_starter(arguments.device) as start, neighbour(arguments.busy):
+    with prepared_target(arguments.device) as (target, job), neighbour(arguments.busy):
         deadline = time.monotonic() + 60 * arguments.minutes
         while time.monotonic() + longest < deadline:
             begun = time.monotonic()
             extra = next_extra(records, condition)
-            recorder = Recorder(start, {"A": 0, "B": extra})
+            layers = {"A": 0, "B": extra}
             plan = Plan(seed=len(records), budget_seconds=arguments.budget)
             entry: dict[str, Any] = {"condition": condition, "extra": extra, "layers": BASE_LAYERS}
             entry |= {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
             entry |= {"load": os.getloadavg()[0]}
-            entry |= record(recorder, recorder.processes, plan)
+            entry |= record(target, functools.partial(_job_of, job, layers), plan)
             append_record(arguments.samples, entry)
             records.append(entry)
             longest = max(longest, time.monotonic() - begun)
@@ -211,6 +221,7 @@ def trial_of(entry: Mapping[str, Any]) -> Trial:
     return Trial(
         tuple(by_pair[pair, "A"] for pair in entry["kept"]),
         tuple(by_pair[pair, "B"] for pair in entry["kept"]),
+        entry["turn"],
     )
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import scipy.stats
 from pytest_benchmark.utils import PercentageRegressionCheck
 
+from pytest_sme2.measure import rounds_log_ratio
+
 Process = Sequence[int]
 
 
@@ -23,18 +25,23 @@ class Trial:
 
     reference: tuple[Process, ...]
     candidate: tuple[Process, ...]
+    turn: int | None = None
+    """Runs a turn where partners took turns; None where one ran after the other."""
 
     def pairs(self) -> list[Trial]:
         """Every pair as a comparison of its own, for rules that take one process a side."""
         return [
-            Trial((reference,), (candidate,))
+            Trial((reference,), (candidate,), self.turn)
             for reference, candidate in zip(self.reference, self.candidate, strict=True)
         ]
 
 
 def log_ratios(trial: Trial) -> list[float]:
+    """One a pair, as the product itself takes them."""
     return [
         math.log(statistics.median(candidate) / statistics.median(reference))
+        if trial.turn is None
+        else rounds_log_ratio(reference, candidate, trial.turn)
         for reference, candidate in zip(trial.reference, trial.candidate, strict=True)
     ]
 

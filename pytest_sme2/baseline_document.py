@@ -229,6 +229,7 @@ def _session_to(session: Session) -> Document:
         "runner": session.runner,
         "session": session.session,
         "threads": session.threads,
+        **({} if session.yardstick_ns is None else {"yardstick_ns": _plain(session.yardstick_ns)}),
     }
 
 
@@ -243,6 +244,9 @@ def _session_from(document: object) -> Session:
         executorch=_text(table, "executorch"),
         medians_ns=_arms_from(table, "median_ns", _reals),
         loads_ns=_arms_from(table, "load_ns", _reals),
+        yardstick_ns=next(iter(_reals([table["yardstick_ns"]], "yardstick_ns")))
+        if "yardstick_ns" in table
+        else None,
     )
 
 

@@ -258,6 +258,7 @@ def _with_session(old: Baseline, measured: Measured) -> tuple[Session, ...]:
         executorch=measured.versions.get(RUNTIME, ""),
         medians_ns=dict(measured.medians_ns),
         loads_ns=dict(measured.loads_ns or {}),
+        yardstick_ns=measured.yardstick_ns,
     )
     # Storing the same session twice must not make it count twice.
     kept = [

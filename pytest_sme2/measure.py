@@ -25,26 +25,42 @@ from pytest_sme2.results import (
     Outcome,
     PairSample,
     Run,
+    Turn,
 )
 
 PROCESS_SECONDS = 0.3
 """How long the measured runs of a process take together: enough for a steady median."""
+TURNS_SECONDS = 0.15
+"""The same where two processes take turns: their ratio is steady much sooner."""
 FEWEST_RUNS, MOST_RUNS = 5, 200
 FEWEST_RUNS_IN_A_HURRY = 3
 LEAST_WARMUP = 3
 PILOT_WARMUP, PILOT_RUNS = 1, 3
+TURN_SECONDS = 0.002
+"""How long a turn takes, or one run where that is longer: shorter than the spells of noise."""
+LEAD_SECONDS = 0.005
+"""Runs shorter than this lose enough to the other's use of the caches for an untimed one first."""
 
 INTERFERENCE_MARGIN = 0.05
 """A pair is suspect when wall time over CPU time is this much above its block's usual."""
 INTERFERENCE_SPREADS = 5.0
 DRIFT_LIMIT = 0.01
 THREADS_SLOWER_LIMIT = 0.02
+FEWEST_ROUNDS = 3
 
 
 class RunArm(Protocol):
     """Starts one fresh process of an arm and waits for it."""
 
     def __call__(self, arm: str, /, *, warmup: int, runs: int) -> Run: ...
+
+
+class RunInTurns(Protocol):
+    """Starts one fresh process of each arm, which take turns, and waits for all."""
+
+    def __call__(
+        self, arms: Sequence[str], /, *, warmup: int, runs: int, turn: Turn
+    ) -> dict[str, Run]: ...
 
 
 Redo = Callable[[Callable[[], dict[str, Run]]], dict[str, Run]]
@@ -105,6 +121,8 @@ class Sampling:
 
     warmup: int
     runs: int
+    turn: Turn | None = None
+    """How two processes take turns; None where they run one after the other."""
     note: str | None = None
 
 
@@ -124,6 +142,36 @@ def process_median(run: Run) -> float:
             f"See its log{f' {run.log}' if run.log else ''}."
         )
     return float(statistics.median(run.wall_ns))
+
+
+def pair_log_ratio(reference: Run, candidate: Run) -> float:
+    """The candidate's time over the reference's, as a logarithm."""
+    turn = reference.request.turn
+    if turn is None or candidate.request.turn != turn:
+        return math.log(process_median(candidate) / process_median(reference))
+    return rounds_log_ratio(reference.wall_ns, candidate.wall_ns, turn.runs)
+
+
+def rounds_log_ratio(reference: Sequence[int], candidate: Sequence[int], turn_runs: int) -> float:
+    """The same where the two took turns of so many runs: of each round's two turns, and of these
+    the median over the quieter half of the rounds.
+
+    How quiet a round was is told by both its turns together, so that swapping the arms would
+    choose the same rounds.
+    """
+    rounds = sorted(
+        zip(_turn_logs(reference, turn_runs), _turn_logs(candidate, turn_runs), strict=True),
+        key=sum,
+    )
+    quiet = rounds[: max(min(len(rounds), FEWEST_ROUNDS), len(rounds) // 2)]
+    return statistics.median(other - one for one, other in quiet)
+
+
+def _turn_logs(wall_ns: Sequence[int], turn_runs: int) -> list[float]:
+    return [
+        math.log(statistics.median(wall_ns[first : first + turn_runs]))
+        for first in range(0, len(wall_ns), turn_runs)
+    ]
 
 
 def interference(run: Run) -> float | None:
@@ -147,27 +195,41 @@ def process_drift(run: Run) -> float | None:
 # --- choosing how much a process does -------------------------------------------------------------
 
 
+def choose_turn(single_seconds: float) -> Turn:
+    """How much a process does in a turn, from how long one run takes."""
+    runs = max(1, round(TURN_SECONDS / single_seconds))
+    return Turn(runs, lead=1 if single_seconds < LEAD_SECONDS else 0)
+
+
 def choose_sampling(
-    single_seconds: float, overhead_seconds: float, seconds_left: float, plan: Plan
+    single_seconds: float,
+    overhead_seconds: float,
+    seconds_left: float,
+    plan: Plan,
+    turn: Turn | None = None,
 ) -> Sampling:
     """Runs a process, from how long one run and the start of a process took in the pilot.
 
     Processes are the replicates, so where time is short runs are cut before pairs are.
     """
-    runs = plan.runs or min(MOST_RUNS, max(FEWEST_RUNS, round(PROCESS_SECONDS / single_seconds)))
+    wanted = (PROCESS_SECONDS if turn is None else TURNS_SECONDS) / single_seconds
+    runs = plan.runs or min(MOST_RUNS, max(FEWEST_RUNS, round(wanted)))
     warmup = plan.warmup if plan.warmup is not None else max(LEAST_WARMUP, runs // 10)
     if plan.runs is not None:
-        return Sampling(warmup, runs)
+        return Sampling(warmup, runs, turn)
     process_seconds = 0.8 * seconds_left / (2 * plan.looks[0]) - overhead_seconds
-    affordable = int(process_seconds / single_seconds)
+    # What a turn begins with is paid for as well, though it does not count.
+    share = 1.0 if turn is None else turn.runs / (turn.runs + turn.lead)
+    affordable = int(process_seconds / single_seconds * share)
     if affordable >= warmup + runs:
-        return Sampling(warmup, runs)
+        return Sampling(warmup, runs, turn)
     if plan.warmup is None:
         warmup = min(warmup, max(1, affordable // 4))
     fewer = min(runs, max(FEWEST_RUNS_IN_A_HURRY, affordable - warmup))
     return Sampling(
         warmup,
         fewer,
+        turn,
         f"A process makes {fewer} runs after {warmup} warm-up runs instead of {runs}, so that "
         f"{plan.looks[0]} pairs fit into {plan.budget_seconds:.0f} s. A larger --budget "
         "makes each process's median steadier.",
@@ -228,7 +290,7 @@ class _Ledger:
         self.waiting.clear()
 
     def log_ratios(self) -> list[float]:
-        return [math.log(pair.candidate_ns / pair.reference_ns) for pair in self.kept]
+        return [pair.log_ratio for pair in self.kept]
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -243,13 +305,16 @@ def measure_pairs(
     progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
     redo: Redo | None = None,
+    in_turns: RunInTurns | None = None,
 ) -> Measurement:
     """Measure two arms in interleaved pairs until the answer is clear or the means are used up.
 
+    With ``in_turns`` the two processes of a pair take turns; else one runs after the other.
     ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
     and may call it again from the start (``targets.retry.redo_when_lost``).
     """
     session = _Session(run_arm, reference, candidate, plan or Plan(), progress, clock, redo)
+    session.in_turns = in_turns
     return session.measure()
 
 
@@ -281,6 +346,7 @@ class _Session:
         self.threads = 1
         self.index = 0
         self.longest_pair = 0.0
+        self.in_turns: RunInTurns | None = None
 
     def measure(self) -> Measurement:
         sampling = self.pilot()
@@ -316,8 +382,13 @@ class _Session:
             singles.append(single)
             spent = self.clock() - begun
             overheads.append(max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS)))
+        single = math.sqrt(singles[0] * singles[1])
         return choose_sampling(
-            math.sqrt(singles[0] * singles[1]), max(overheads), self.seconds_left(), self.plan
+            single,
+            max(overheads),
+            self.seconds_left(),
+            self.plan,
+            None if self.in_turns is None else choose_turn(single),
         )
 
     def collect(self, due: int, sampling: Sampling) -> bool:
@@ -339,12 +410,22 @@ class _Session:
             lambda: {arm: self.run_arm(arm, warmup=warmup, runs=runs) for arm in order}
         )
 
+    def start_in_turns(
+        self, in_turns: RunInTurns, order: Sequence[str], sampling: Sampling, turn: Turn
+    ) -> dict[str, Run]:
+        return self.redo(
+            lambda: in_turns(order, warmup=sampling.warmup, runs=sampling.runs, turn=turn)
+        )
+
     def pair(self, sampling: Sampling) -> PairSample:
         begun = self.clock()
         order = list(self.arms)
         if self.order.random() < 0.5:
             order.reverse()
-        runs = self.start(order, sampling.warmup, sampling.runs)
+        if self.in_turns is not None and sampling.turn is not None:
+            runs = self.start_in_turns(self.in_turns, order, sampling, sampling.turn)
+        else:
+            runs = self.start(order, sampling.warmup, sampling.runs)
         for arm, run in runs.items():
             drift = process_drift(run)
             if drift is not None:
@@ -356,6 +437,7 @@ class _Session:
             first=order[0],
             reference_ns=process_median(runs[self.arms[0]]),
             candidate_ns=process_median(runs[self.arms[1]]),
+            log_ratio=pair_log_ratio(runs[self.arms[0]], runs[self.arms[1]]),
             interference=max(known) if len(known) == len(levels) else None,
             throttled=any(run.throttled for run in runs.values()),
         )
@@ -394,7 +476,7 @@ class _Session:
         if self.progress is None:
             return
         pairs = self.ledger.kept + self.ledger.waiting
-        series = [math.log(pair.candidate_ns / pair.reference_ns) for pair in pairs]
+        series = [pair.log_ratio for pair in pairs]
         part = self.plan.split[self.plan.looks.index(due)]
         look = stats.take_look(series, self.plan.threshold or 0.0, self.plan.alpha * part)
         self.progress(
@@ -452,6 +534,7 @@ class _Session:
             drift=drift,
             notes=self.notes(sampling, drift),
             seconds=self.clock() - self.started,
+            turn=sampling.turn,
         )
 
     def notes(self, sampling: Sampling, drift: tuple[tuple[str, float], ...]) -> tuple[str, ...]:

@@ -94,6 +94,7 @@ def assemble(
     profiles: Mapping[Arm, Profile],
     runtime: str,
     measurement: Measurement | None = None,
+    yardstick_ns: float | None = None,
 ) -> Measured:
     """Everything one pair showed.
 
@@ -105,6 +106,7 @@ def assemble(
         profiles: of the traced runs.
         runtime: the version of ExecuTorch that ran the program (``Runner.executorch``).
         measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
+        yardstick_ns: what a program that never changes took meanwhile.
     """
     runs = _runs(pair)
     everything = [run for arm in runs.values() for run in arm]
@@ -112,6 +114,8 @@ def assemble(
     emulated = any(run.emulated for run in everything)
     artifact = pair.artifact
     timed = {} if emulated else _times(pair, profiles, measurement)
+    if not emulated:
+        timed["yardstick_ns"] = yardstick_ns
     return Measured(
         model=artifact.model,
         variant=artifact.variant,

@@ -58,7 +58,7 @@ def run_process(
     Raises OSError where the program cannot be started at all. ``cpus`` pins it to these cores
     (Linux).
     """
-    with _pinned(cpus):
+    with pinned(cpus):
         process = subprocess.Popen(
             list(arguments),
             stdin=subprocess.DEVNULL,
@@ -92,7 +92,7 @@ def run_process(
 
 
 @contextlib.contextmanager
-def _pinned(cpus: Sequence[int]) -> Iterator[None]:
+def pinned(cpus: Sequence[int]) -> Iterator[None]:
     """Pin this thread for a moment: a child inherits it from its first instruction on."""
     if not cpus:
         yield

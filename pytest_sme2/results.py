@@ -63,6 +63,15 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """How much a process does before the other of its pair goes on."""
+
+    runs: int
+    lead: int = 0
+    """Untimed runs first, to find the caches as they are when nobody else runs."""
+
+
+@dataclass(frozen=True)
 class RunRequest:
     """What one process of the runner is asked to do."""
 
@@ -79,6 +88,8 @@ class RunRequest:
     """The cores to pin to; empty means the system decides."""
     extra_arguments: tuple[str, ...] = ()
     """Further ones for the runner, as they are."""
+    turn: Turn | None = None
+    """Where it takes turns with another process; None where it runs alone."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +215,10 @@ class PairSample:
     first: str
     """The arm that ran first."""
     reference_ns: float
-    """Median of the process's runs, in wall nanoseconds."""
+    """What a run took, in wall nanoseconds: the median of the process's runs."""
     candidate_ns: float
+    log_ratio: float
+    """Of the candidate over the reference; turn by turn where the two took turns."""
     interference: float | None
     """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
     throttled: bool = False
@@ -249,6 +262,8 @@ class Measurement:
     seconds: float
     tracing_overhead: Mapping[str, float] = field(default_factory=dict)
     """By arm, how much longer a traced run took; empty where no traced run was made."""
+    turn: Turn | None = None
+    """How the two processes of a pair took turns; None where one ran after the other."""
 
     @property
     def ratio(self) -> float:
@@ -801,6 +816,8 @@ class Measured:
     """Of each untraced process, its median run; None where the target is emulated."""
     interference: float | None = None
     """The usual process's wall time over its CPU time, less 1; None where it is not known."""
+    yardstick_ns: float | None = None
+    """What a program that never changes took meanwhile; None where it was not taken."""
     speedup: Estimate | None = None
     """Off over on: how many times faster SME2 makes it."""
     shares: Mapping[Arm, Mapping[Category, Spread]] | None = None
@@ -848,6 +865,8 @@ class Session:
     """The version of what ran the program."""
     medians_ns: Mapping[Arm, tuple[float, ...]]
     loads_ns: Mapping[Arm, tuple[float, ...]]
+    yardstick_ns: float | None = None
+    """What a program that never changes took meanwhile; None where it was not taken."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from pytest_sme2.results import (
     Measurement,
     Outcome,
     Profile,
-    Run,
 )
+from pytest_sme2.starting import alone, in_turns
+from pytest_sme2.targets.base import Job
 
 if TYPE_CHECKING:
     from pytest_sme2.against import OpenReference
@@ -52,10 +53,10 @@ class Rival:
     def name(self) -> str:
         return self.reference.reference.name
 
-    def _run(self, side: str, folder: Path, *, traced: bool, warmup: int, runs: int) -> Run:
+    def _job(self, side: str, folder: Path, **choices: int | bool) -> Job:
         artifact, runner = self.sides[side]
-        request = self.session.request(self.case, self.arm, traced=traced, warmup=warmup, runs=runs)
-        return self.session.target.run(runner, replace(request, artifact=artifact), folder)
+        request = self.session.request(self.case, self.arm, **choices)
+        return Job(runner, replace(request, artifact=artifact), folder)
 
     def _file_name(self, side: str) -> str:
         return "candidate" if side == CANDIDATE else "reference"
@@ -64,7 +65,8 @@ class Rival:
         """Where the time of one side goes, from a traced process."""
         runs = 10 if self.session.target.capabilities().timing else 1
         folder = self.folder / f"{self._file_name(side)}_traced"
-        run = self._run(side, folder, traced=True, warmup=0, runs=runs)
+        job = self._job(side, folder, traced=True, warmup=0, runs=runs)
+        run = self.session.target.run(job.runner, job.request, job.folder)
         if run.etdump is None:
             raise ValueError("a traced run leaves an ETDump")
         return build_profile(read_etdump(run.etdump), rules=self.session.settings.rules)
@@ -97,11 +99,13 @@ class Rival:
         """Interleaved pairs until the answer is clear or the budget is spent."""
         counts = {self.name: 0, CANDIDATE: 0}
 
-        def run_arm(side: str, *, warmup: int, runs: int) -> Run:
+        def make_job(side: str) -> Job:
             folder = self.folder / self._file_name(side) / f"process_{counts[side]:03}"
             counts[side] += 1
-            return self._run(side, folder, traced=False, warmup=warmup, runs=runs)
+            return self._job(side, folder)
 
+        target = self.session.target
+        able = all(runner.takes_turns for _, runner in self.sides.values())
         plan = Plan(
             threshold=threshold,
             # One alarm of the whole run must stay as rare as one verdict's would be alone.
@@ -110,10 +114,11 @@ class Rival:
         )
         with self.session.alone():
             return measure_pairs(
-                run_arm,
+                alone(target, make_job),
                 self.name,
                 CANDIDATE,
                 plan,
                 progress=lambda progress: self.session.show_progress(self.case, progress),
                 redo=self.session.redo,
+                in_turns=in_turns(target, make_job, able),
             )

@@ -91,6 +91,8 @@ class ProcessFiles:
     """Given where ``Runner.traces`` says so."""
     outputs: str | None
     """A folder; given where the request keeps outputs."""
+    turn_descriptor: int | None = None
+    """Given where the request takes turns."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,11 @@ class Runner(abc.ABC):
     @abc.abstractmethod
     def files(self, arm: Arm) -> tuple[Path, ...]:
         """What of the folder must be on the device for this arm."""
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether two of its processes can take turns, run by run."""
+        return False
 
     def traces(self, request: RunRequest) -> bool:
         """Whether a process for this request writes an ETDump."""
@@ -140,6 +147,10 @@ class Runner(abc.ABC):
 class Sme2Runner(Runner):
     """One binary for both arms: ``sme2_runner``, from the wheel or from a source tree."""
 
+    @property
+    def takes_turns(self) -> bool:
+        return True
+
     def files(self, arm: Arm) -> tuple[Path, ...]:
         return tuple(
             path
@@ -168,6 +179,12 @@ class Sme2Runner(Runner):
             arguments += ["--etdump", files.etdump]
         if files.outputs is not None:
             arguments += ["--outputs", files.outputs]
+        if request.turn is not None and files.turn_descriptor is not None:
+            arguments += [
+                *("--turn", str(request.turn.runs)),
+                *("--lead", str(request.turn.lead)),
+                *("--turn-descriptor", str(files.turn_descriptor)),
+            ]
         return (*arguments, *request.extra_arguments)
 
     def explain(self, returncode: int, stderr: str) -> str | None:

@@ -6,7 +6,6 @@ Any difference found here is a false alarm. Printing is left to the command.
 from __future__ import annotations
 
 import hashlib
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -14,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2 import stats
-from pytest_sme2.measure import INTERFERENCE_MARGIN, Plan, Progress, RunArm, measure_pairs
+from pytest_sme2.measure import (
+    INTERFERENCE_MARGIN,
+    Plan,
+    Progress,
+    RunArm,
+    RunInTurns,
+    measure_pairs,
+)
 from pytest_sme2.results import Artifact, Measurement, Outcome, TensorSpec
 
 PROGRAM = Path(__file__).parent / "programs" / "selfcheck.pte"
@@ -81,6 +87,7 @@ def check_machine(
     threshold: float = stats.TOLERATED_SLOWDOWN,
     progress: Callable[[int, Progress], None] | None = None,
     finished: Callable[[int, Measurement], None] | None = None,
+    in_turns: RunInTurns | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SelfCheck:
     """Measure A against A again and again for about so long; at least once."""
@@ -92,7 +99,9 @@ def check_machine(
         begun = clock()
         plan = Plan(threshold=threshold, seed=number, budget_seconds=max(1.0, deadline - begun))
         tell = None if progress is None else _numbered(progress, number)
-        measurement = measure_pairs(run_arm, "A", "A again", plan, progress=tell, clock=clock)
+        measurement = measure_pairs(
+            run_arm, "A", "A again", plan, progress=tell, clock=clock, in_turns=in_turns
+        )
         measurements.append(measurement)
         longest = max(longest, clock() - begun)
         if finished is not None:
@@ -120,11 +129,7 @@ def summarise(
         for measurement in measurements
         if measurement.noise_floor is not None
     ]
-    ratios = [
-        math.log(pair.candidate_ns / pair.reference_ns)
-        for measurement in measurements
-        for pair in measurement.pairs
-    ]
+    ratios = [pair.log_ratio for measurement in measurements for pair in measurement.pairs]
     detectable: tuple[float, ...] = ()
     if floors:
         detectable = stats.smallest_detectable(stats.robust_spread(ratios), threshold)

@@ -404,6 +404,7 @@ class Session:
                 runtime=self.runner.executorch,
                 profiles={arm: self.profile(case, arm) for arm in self.arms},
                 measurement=self.measurement(case),
+                yardstick_ns=timing.yardstick_ns if isinstance(timing, Timing) else None,
             )
 
         return self._once(make, "measured", case, timing is not None)

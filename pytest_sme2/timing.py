@@ -17,6 +17,9 @@ from pytest_sme2.measure import (
     tracing_overhead,
 )
 from pytest_sme2.results import Arm, Measurement, Run
+from pytest_sme2.starting import alone, in_turns
+from pytest_sme2.targets.base import Job
+from pytest_sme2.yardstick import Yardstick
 
 if TYPE_CHECKING:
     from pytest_sme2.session import Case, Session
@@ -29,6 +32,8 @@ class Timing:
     processes: Mapping[Arm, Sequence[Run]]
     measurement: Measurement | None
     """The pairs; None where only one arm could be measured."""
+    yardstick_ns: float | None = None
+    """What a program that never changes took meanwhile."""
 
 
 def measure_case(session: Session, case: Case) -> Timing:
@@ -36,18 +41,23 @@ def measure_case(session: Session, case: Case) -> Timing:
     processes: dict[Arm, list[Run]] = {arm: [] for arm in session.arms}
     root = session.folder(case)
 
-    def run_arm(label: str, *, warmup: int, runs: int) -> Run:
+    def make_job(label: str) -> Job:
         arm = Arm(label)
-        request = session.request(case, arm, warmup=warmup, runs=runs)
         folder = root / f"timing_sme2_{arm}" / f"process_{len(processes[arm]):03}"
-        run = session.target.run(session.runner, request, folder)
-        processes[arm].append(run)
-        return run
+        return Job(session.runner, session.request(case, arm), folder)
 
+    yardstick = Yardstick(session.target, session.runner, root / "yardstick")
+
+    def keep(label: str, run: Run) -> None:
+        processes[Arm(label)].append(run)
+        yardstick.take()
+
+    run_arm = alone(session.target, make_job, keep)
     plan = Plan(threshold=None, budget_seconds=session.settings.budget_seconds)
     if len(session.arms) == 1:
         arm = session.arms[0]
-        return Timing({arm: measure_alone(run_arm, arm, plan)}, None)
+        alone_runs = measure_alone(run_arm, arm, plan)
+        return Timing({arm: alone_runs}, None, yardstick.median_ns)
     measurement = measure_pairs(
         run_arm,
         str(Arm.OFF),
@@ -55,6 +65,7 @@ def measure_case(session: Session, case: Case) -> Timing:
         plan,
         progress=lambda progress: session.show_progress(case, progress),
         redo=session.redo,
+        in_turns=in_turns(session.target, make_job, session.runner.takes_turns, keep),
     )
     # The first process of each arm is the pilot: it also warms the file cache.
     counted = {arm: runs[1:] for arm, runs in processes.items()}
@@ -65,7 +76,8 @@ def measure_case(session: Session, case: Case) -> Timing:
     overhead = {
         str(arm): tracing_overhead(medians[arm], [session.traced(case, arm)]) for arm in medians
     }
-    return Timing(counted, replace(measurement, tracing_overhead=overhead))
+    measurement = replace(measurement, tracing_overhead=overhead)
+    return Timing(counted, measurement, yardstick.median_ns)
 
 
 def measure_alone(run_arm: RunArm, arm: Arm, plan: Plan) -> list[Run]:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import TargetError, UsageError
-from pytest_sme2.measure import Progress, RunArm
-from pytest_sme2.results import Arm, Measurement, Outcome, Run, RunRequest
+from pytest_sme2.measure import Progress
+from pytest_sme2.results import Arm, Measurement, Outcome, RunRequest
 from pytest_sme2.runners import Runner, wheel_runner
 from pytest_sme2.selfcheck import SelfCheck, check_machine, selfcheck_artifact
 from pytest_sme2.settings import DEVICES, Settings, parse_device
+from pytest_sme2.starting import MakeJob, alone, in_turns
 from pytest_sme2.stats import LOOKS
 from pytest_sme2.targets import Target, choose_target
+from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.local import LocalTarget
 
 HELP = "Measure a program against itself: is this machine quiet enough to gate on?"
@@ -50,12 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="sme2-selfcheck-") as folder:
         try:
             target.prepare()
+            make_job = _job_maker(target, runner, arm, Path(folder))
             result = check_machine(
-                _starter(target, runner, arm, Path(folder)),
+                alone(target, make_job),
                 target.name,
                 seconds=60 * arguments.minutes,
                 progress=_show_progress if sys.stderr.isatty() else None,
                 finished=None if arguments.json else _show_measurement,
+                in_turns=in_turns(target, make_job, runner.takes_turns),
             )
         finally:
             target.restore()
@@ -73,15 +77,11 @@ def _target(device: str | None) -> Target:
     return choose_target(Settings(device=parse_device(device)))
 
 
-def _starter(target: Target, runner: Runner, arm: Arm, folder: Path) -> RunArm:
+def _job_maker(target: Target, runner: Runner, arm: Arm, folder: Path) -> MakeJob:
     artifact = selfcheck_artifact()
     target.put([artifact.pte])
-
-    # Both labels stand for the very same thing.
-    def start(_label: str, /, *, warmup: int, runs: int) -> Run:
-        return target.run(runner, RunRequest(artifact, arm, warmup=warmup, runs=runs), folder)
-
-    return start
+    # Both labels stand for the very same thing, and only their files are apart.
+    return lambda label: Job(runner, RunRequest(artifact, arm), folder / label)
 
 
 def exit_code(result: SelfCheck) -> int:

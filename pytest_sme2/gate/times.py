@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pytest_sme2.baselines import differing_facts
 from pytest_sme2.gate.judging import CREATE_HINT, UPDATE_HINT, judge
@@ -22,6 +23,8 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.sessions import PROVISIONAL_SESSIONS, session_interval
 
+SAME_SPEED = 0.05
+"""How far the yardstick's time may be from what it was: within it, the machine is as it was."""
 BUSY = 0.05
 """Wall time over CPU time, less 1: above it, something else had the core so often that a latency
 measured at another time cannot be compared. Interleaved pairs share such times and still can."""
@@ -117,8 +120,8 @@ def _against_sessions(
     provisional = len(sessions) < PROVISIONAL_SESSIONS
     if provisional and verdict is Outcome.REGRESSED and low <= 1 + PROVISIONAL_MARGIN:
         verdict = Outcome.INCONCLUSIVE
-    busy = (measured.interference or 0.0) > BUSY
-    if busy and verdict in (Outcome.REGRESSED, Outcome.IMPROVED):
+    unlike = _unlike(measured, current)
+    if unlike is not None and verdict in (Outcome.REGRESSED, Outcome.IMPROVED):
         verdict = Outcome.INCONCLUSIVE
     if provisional and verdict is Outcome.IMPROVED and high >= 1 / (1 + PROVISIONAL_MARGIN):
         verdict = Outcome.PASS
@@ -126,7 +129,7 @@ def _against_sessions(
         metric,
         verdict,
         _time_message(centre / old, len(sessions), verdict)
-        + (f" {_busy_message(measured)}" if busy else ""),
+        + (f" {unlike}" if unlike is not None else ""),
         old=old,
         new=centre,
         unit="ns",
@@ -135,10 +138,24 @@ def _against_sessions(
     )
 
 
-def _busy_message(measured: Measured) -> str:
+def _unlike(measured: Measured, sessions: Sequence[Session]) -> str | None:
+    """Why the machine is not as it was, in one sentence; None where nothing speaks for that."""
+    if (measured.interference or 0.0) > BUSY:
+        return (
+            f"The machine was busy (wall time {measured.interference:.0%} over CPU time in the "
+            "usual process), so a stored latency proves nothing."
+        )
+    then = [session.yardstick_ns for session in sessions if session.yardstick_ns is not None]
+    if measured.yardstick_ns is None or not then:
+        return None
+    speed = measured.yardstick_ns / statistics.median(then)
+    if 1 / (1 + SAME_SPEED) <= speed <= 1 + SAME_SPEED:
+        return None
+    change, word = (speed - 1, "slower") if speed > 1 else (1 / speed - 1, "faster")
     return (
-        f"The machine was busy (wall time {measured.interference or 0.0:.0%} over CPU time in the "
-        "usual process), so a stored latency proves nothing."
+        f"The machine itself is {change:.0%} {word} than it was: a program that never changes took "
+        f"{measured.yardstick_ns / 1e3:.0f} us, and {statistics.median(then) / 1e3:.0f} us then. "
+        "A stored latency proves nothing now."
     )
 
 
@@ -257,7 +274,11 @@ def check_share(
             new=new.value,
             unit="share",
         )
-    return _share_growth(metric, new, old, limits.max_share_growth)
+    found = _share_growth(metric, new, old, limits.max_share_growth)
+    unlike = _unlike(measured, baseline.current(measured.threads))
+    if unlike is not None and found.verdict is Outcome.REGRESSED:
+        return replace(found, verdict=Outcome.INCONCLUSIVE, message=f"{found.message} {unlike}")
+    return found
 
 
 def _against_bounds(metric: str, new: Spread, old: Spread | None, bounds: Bounds) -> Check:

@@ -13,6 +13,7 @@ const char* const kUsage =
     "usage: sme2_runner --model FILE --sme2 on|off --json FILE|-\n"
     "                   [--threads N] [--warmup N] [--runs N] [--etdump FILE]\n"
     "                   [--input FILE]... [--outputs FOLDER] [--seed N] [--method NAME]\n"
+    "                   [--turn N --turn-descriptor FD [--lead N]]\n"
     "\n"
     "Runs one ExecuTorch program and writes what it measured as JSON.\n"
     "  --model FILE      the program (.pte)\n"
@@ -26,7 +27,11 @@ const char* const kUsage =
     "                    without any the inputs are random\n"
     "  --outputs FOLDER  write each output of the last inference as output_N.bin\n"
     "  --seed N          seed of the random inputs, 0 unless given\n"
-    "  --method NAME     forward unless given\n";
+    "  --method NAME     forward unless given\n"
+    "  --turn N          take turns with another process: before every N timed inferences,\n"
+    "                    write a byte to the descriptor and wait for one on standard input\n"
+    "  --turn-descriptor FD  an open pipe, of the process that gives the turns\n"
+    "  --lead N          untimed inferences at the start of a turn, 0 unless given\n";
 
 namespace {
 
@@ -82,6 +87,12 @@ Arguments parse_arguments(int count, char** values) {
       arguments.seed = number(option, value, 0, std::numeric_limits<int64_t>::max());
     } else if (option == "--method") {
       arguments.method = value;
+    } else if (option == "--turn") {
+      arguments.turn = static_cast<int>(number(option, value, 1, 1000000));
+    } else if (option == "--turn-descriptor") {
+      arguments.turn_descriptor = static_cast<int>(number(option, value, 3, 1000000));
+    } else if (option == "--lead") {
+      arguments.lead = static_cast<int>(number(option, value, 0, 1000));
     } else if (option == "--json") {
       arguments.json = value;
     } else {
@@ -92,6 +103,12 @@ Arguments parse_arguments(int count, char** values) {
     if (seen.count(required) == 0) {
       throw Failure(Exit::kUsage, std::string(required) + " is missing");
     }
+  }
+  if ((arguments.turn > 0) != (arguments.turn_descriptor >= 0)) {
+    throw Failure(Exit::kUsage, "--turn and --turn-descriptor go together");
+  }
+  if (arguments.turn > 0 && !arguments.etdump.empty()) {
+    throw Failure(Exit::kUsage, "--turn does not go with --etdump");
   }
   return arguments;
 }

@@ -19,6 +19,10 @@ struct Arguments {
   uint64_t seed = 0;
   std::string method = "forward";
   std::string json;
+  // Timed inferences a turn, 0 for all in one go; see turns.h.
+  int turn = 0;
+  int lead = 0;
+  int turn_descriptor = -1;
 };
 
 // Throws Failure(kUsage).

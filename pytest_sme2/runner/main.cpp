@@ -16,6 +16,7 @@
 #include "sha256.h"
 #include "sme2_switch.h"
 #include "tracer.h"
+#include "turns.h"
 
 #if __has_include(<executorch/extension/threadpool/threadpool.h>)
 #include <executorch/extension/threadpool/threadpool.h>
@@ -73,6 +74,13 @@ void run_all(
   measured.wall_ns.reserve(arguments.runs);
   measured.cpu_ns.reserve(arguments.runs);
   for (int i = 0; i < arguments.runs; ++i) {
+    if (arguments.turn > 0 && i % arguments.turn == 0) {
+      wait_for_turn(arguments.turn_descriptor);
+      for (int lead = 0; lead < arguments.lead; ++lead) {
+        program.set_inputs(inputs);
+        program.execute();
+      }
+    }
     program.set_inputs(inputs);
     const int64_t cpu_start = cpu_ns();
     const int64_t wall_start = wall_ns();

@@ -5,17 +5,20 @@ Which flags a runner takes is the runner's business; how a device is reached, ea
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners import ProcessFiles, Runner
+from pytest_sme2.turns import Player, run_in_turns
 
 RESULT_NAME = "runner.json"
 LOG_NAME = "runner.log"
@@ -90,6 +93,63 @@ def check_request(
         )
 
 
+@dataclass(frozen=True)
+class Job:
+    """One process to be run: by which runner, what, and the folder for its files."""
+
+    runner: Runner
+    request: RunRequest
+    folder: Path
+
+
+@runtime_checkable
+class TakesTurns(Protocol):
+    """A target on which processes can take turns, run by run."""
+
+    def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where on this machine the files of one process go."""
+
+    result: Path
+    log: Path
+    etdump: Path | None
+    outputs: Path | None
+
+    def command(self, job: Job, turn_descriptor: int | None = None) -> tuple[str, ...]:
+        artifact = job.request.artifact
+        return job.runner.command(
+            job.request,
+            ProcessFiles(
+                model=str(artifact.pte.absolute()),
+                inputs=tuple(str(path.absolute()) for path in artifact.input_files),
+                result=str(self.result),
+                etdump=None if self.etdump is None else str(self.etdump),
+                outputs=None if self.outputs is None else str(self.outputs),
+                turn_descriptor=turn_descriptor,
+            ),
+        )
+
+
+def make_place(job: Job) -> Place:
+    """The job's folder, cleared of what an earlier run left: it must not pass for this one's."""
+    folder = job.folder.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in (folder / RESULT_NAME, folder / ETDUMP_NAME):
+            stale.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"The run's folder {folder} cannot be used: {error}.") from error
+    return Place(
+        result=folder / RESULT_NAME,
+        log=folder / LOG_NAME,
+        etdump=folder / ETDUMP_NAME if job.runner.traces(job.request) else None,
+        outputs=folder / OUTPUTS_NAME if job.request.keep_outputs else None,
+    )
+
+
 def run_here(
     target: str,
     runner: Runner,
@@ -102,51 +162,70 @@ def run_here(
     cpus: Sequence[int] = (),
 ) -> Run:
     """Run one process of the runner on this machine, behind ``launcher`` if there is one."""
-    folder = folder.absolute()
-    result, log = folder / RESULT_NAME, folder / LOG_NAME
-    etdump = folder / ETDUMP_NAME if runner.traces(request) else None
-    outputs = folder / OUTPUTS_NAME if request.keep_outputs else None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # What an earlier run left must not pass for this one's.
-        for stale in (result, folder / ETDUMP_NAME):
-            stale.unlink(missing_ok=True)
-    except OSError as error:
-        raise RunError(f"The run's folder {folder} cannot be used: {error}.") from error
-    artifact = request.artifact
-    command = runner.command(
-        request,
-        ProcessFiles(
-            model=str(artifact.pte.absolute()),
-            inputs=tuple(str(path.absolute()) for path in artifact.input_files),
-            result=str(result),
-            etdump=None if etdump is None else str(etdump),
-            outputs=None if outputs is None else str(outputs),
-        ),
-    )
+    job = Job(runner, request, folder)
+    place = make_place(job)
     finished = run_logged(
-        [*launcher, *command],
-        log,
+        [*launcher, *place.command(job)],
+        place.log,
         folder=runner.folder,
         timeout_seconds=request.timeout_seconds,
         environment=environment,
         cpus=cpus,
     )
-    problem = describe_failure(finished, runner, request)
+    return read_run(target, job, place, finished, emulated=emulated)
+
+
+def read_run(target: str, job: Job, place: Place, finished: Finished, *, emulated: bool) -> Run:
+    """What a process that ended has left; RunError where it did not end well."""
+    request = job.request
+    problem = describe_failure(finished, job.runner, request)
     if problem is not None:
         raise RunError(
-            f"{artifact.model} ({artifact.variant}) failed on {target} with SME2 {request.arm}: "
-            f"{problem} Its log is {log}"
+            f"{request.artifact.model} ({request.artifact.variant}) failed on {target} with SME2 "
+            f"{request.arm}: {problem} Its log is {place.log}"
         )
-    return runner.read_result(
+    return job.runner.read_result(
         request,
         target=target,
         emulated=emulated,
-        result=result,
-        etdump=etdump,
-        outputs=outputs,
-        log=log,
+        result=place.result,
+        etdump=place.etdump,
+        outputs=place.outputs,
+        log=place.log,
     )
+
+
+def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:
+    """Run one process of each job on this machine; they take turns as their requests say."""
+    places = [make_place(job) for job in jobs]
+    request = jobs[0].request
+    if any(job.request.turn is None or job.request.turn != request.turn for job in jobs):
+        raise ValueError("those who take turns take equal ones")
+    turns = -(-request.runs // (request.turn.runs if request.turn else 1))
+    try:
+        with contextlib.ExitStack() as stack:
+            logs = [stack.enter_context(place.log.open("w+b")) for place in places]
+            players = [
+                Player(functools.partial(place.command, job), job.runner.folder, log)
+                for job, place, log in zip(jobs, places, logs, strict=True)
+            ]
+            answers = run_in_turns(
+                players, turns, timeout_seconds=request.timeout_seconds, cpus=cpus
+            )
+            for log, finished in zip(logs, answers, strict=True):
+                if finished is not None:
+                    log.seek(0, os.SEEK_END)
+                    log.write(_one_line(finished.arguments) + b"\n" + _ending(finished))
+    except OSError as error:
+        raise RunError(
+            f"The runner could not be started: {error}. Its log is {places[0].log}"
+        ) from error
+    # Where some have no answer, reading the one that has raises why.
+    return [
+        read_run(target, job, place, finished, emulated=False)
+        for job, place, finished in zip(jobs, places, answers, strict=True)
+        if finished is not None
+    ]
 
 
 def run_logged(
@@ -179,11 +258,15 @@ def run_logged(
             end = file.seek(0, os.SEEK_END)
             file.seek(max(start, end - _TAIL_BYTES))
             finished = replace(finished, stdout=file.read().decode(errors="replace"))
-            ending = "time limit" if finished.timed_out else f"exit {finished.returncode}"
-            file.write(finished.stderr.encode(errors="replace") + f"[{ending}]\n".encode())
+            file.write(_ending(finished))
     except OSError as error:
         raise RunError(f"The runner could not be started: {error}. Its log is {log}") from error
     return finished
+
+
+def _ending(finished: Finished) -> bytes:
+    ending = "time limit" if finished.timed_out else f"exit {finished.returncode}"
+    return finished.stderr.encode(errors="replace") + f"[{ending}]\n".encode()
 
 
 def _one_line(arguments: Sequence[str]) -> bytes:

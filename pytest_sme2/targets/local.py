@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
+import secrets
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
@@ -15,10 +16,11 @@ from pytest_sme2.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
 from pytest_sme2.processes import run_process
 from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners import Runner
-from pytest_sme2.targets.base import check_request, run_here
+from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
 
 _AT_HWCAP2 = 26
 _HWCAP2_SME2 = 1 << 37
+CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
 class LocalTarget:
@@ -58,6 +60,20 @@ class LocalTarget:
         check_cpus(request.cpus)
         return run_here(self.name, runner, request, folder, emulated=False, cpus=request.cpus)
 
+    def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
+        """One process of each job, on one core where the system lets them be pinned.
+
+        On two cores each would meet the noise of its own. Several threads need several cores.
+        """
+        for job in jobs:
+            check_request(self.name, self.platform, self.capabilities(), job.runner, job.request)
+            check_cpus(job.request.cpus)
+        request = jobs[0].request
+        cpus = request.cpus
+        if not cpus and request.threads == 1 and hasattr(os, "sched_getaffinity"):
+            cpus = (secrets.choice(fastest_cores(os.sched_getaffinity(0))),)
+        return run_here_in_turns(self.name, jobs, cpus=cpus)
+
     def fingerprint(self) -> Fingerprint:
         facts = _mac_facts() if self._platform == MACOS_ARM64 else _linux_facts()
         facts["platform"] = self._platform
@@ -94,6 +110,19 @@ def check_cpus(cpus: Sequence[int]) -> None:
             f"This process may not use core {missing[0]}. "
             f"Choose from: {', '.join(map(str, sorted(available)))}."
         )
+
+
+def fastest_cores(available: Iterable[int], system: Path = CPU_FOLDER) -> list[int]:
+    """Those of the cores with the highest clock: all of them where the system does not tell."""
+    clocks = {core: _highest_clock(system / f"cpu{core}") for core in available}
+    return sorted(core for core, clock in clocks.items() if clock == max(clocks.values()))
+
+
+def _highest_clock(core: Path) -> int:
+    try:
+        return int((core / "cpufreq" / "cpuinfo_max_freq").read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _linux_facts() -> dict[str, str]:

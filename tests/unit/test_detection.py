@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.measure import Plan
-from pytest_sme2.results import Outcome
-from tests.unit.pretended_machine import Machine
+from pytest_sme2.results import Arm, Outcome, RunRequest
+from pytest_sme2.targets.base import Job
+from tests.unit.pretended_machine import ARTIFACT, Machine
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -28,15 +30,27 @@ def rules(monkeypatch):
     return importlib.import_module("detection_rules")
 
 
+class PretendedTarget(Machine):
+    """Runs what the folder's name says."""
+
+    def make_job(self, label):
+        return Job(None, RunRequest(ARTIFACT, Arm.OFF), Path(label))
+
+    def run(self, runner, request, folder):
+        return self(folder.name, warmup=request.warmup, runs=request.runs)
+
+    def run_in_turns(self, jobs):
+        runs = [self.run(job.runner, job.request, job.folder) for job in jobs]
+        return [
+            replace(run, request=replace(run.request, turn=job.request.turn))
+            for run, job in zip(runs, jobs, strict=True)
+        ]
+
+
 def entry_of(detection, extra, seed):
-    machine = Machine(slowdown=extra / 100, seed=seed)
-
-    def start(layers, warmup, runs):
-        return machine("B" if layers else "A", warmup=warmup, runs=runs)
-
-    recorder = detection.Recorder(start, {"A": 0, "B": extra})
+    target = PretendedTarget(slowdown=extra / 100, seed=seed)
     entry = {"condition": "idle", "extra": extra}
-    entry |= detection.record(recorder, recorder.processes, Plan(seed=seed))
+    entry |= detection.record(target, target.make_job, Plan(seed=seed))
     return json.loads(json.dumps(entry))
 
 

@@ -288,7 +288,7 @@ def test_speedup_verdicts(low: float, high: float, least: float | None, outcome:
 
 def measurement(low: float, high: float, decided: Outcome | None, at: float = 0.02) -> Measurement:
     look = Look(10, 0.005, (low + high) / 2, (low, high), 0.5)
-    pair = PairSample(0, "A", 10e6, 10e6 * look.estimate, 0.0)
+    pair = PairSample(0, "A", 10e6, 10e6 * look.estimate, 0.0, 0.0)
     decision = None if decided is None else Decision(decided, at, (look,), 0.5)
     return Measurement(
         "executorch 1.5.0", "this", 0, 3, 10, 1, (pair,), (), decision, (look,), "clear",
@@ -671,3 +671,42 @@ def test_a_busy_machine_cannot_prove_anything_about_a_stored_latency(factor: flo
     check = gate.check_latency(busy, baseline(), LIMITS)
     assert check.verdict is Outcome.INCONCLUSIVE
     assert "busy (wall time 30% over CPU time" in check.message
+
+
+@pytest.mark.parametrize("factor", [1.5, 0.5])
+def test_a_machine_that_changed_cannot_prove_anything_about_a_stored_latency(factor: float) -> None:
+    """The very thing that a neighbour on the same core does: all is slower, and no clock tells."""
+    old = baseline()
+    old = dataclasses.replace(
+        old,
+        sessions=tuple(dataclasses.replace(entry, yardstick_ns=1e6) for entry in old.sessions),
+    )
+    changed = {Arm.ON: medians(10 * factor), Arm.OFF: medians(20 * factor)}
+    now = measured(medians_ns=changed, interference=0.0, yardstick_ns=1.03e6)
+    assert gate.check_latency(now, old, LIMITS).verdict is not Outcome.INCONCLUSIVE
+    slowed = dataclasses.replace(now, yardstick_ns=1e6 * factor)
+    check = gate.check_latency(slowed, old, LIMITS)
+    assert check.verdict is Outcome.INCONCLUSIVE
+    word = "50% slower" if factor > 1 else "100% faster"
+    assert f"The machine itself is {word} than it was" in check.message
+    # A machine of another speed proves nothing against a latency that stayed what it was, either.
+    same = dataclasses.replace(slowed, medians_ns=measured().medians_ns)
+    assert gate.check_latency(same, old, LIMITS).verdict is Outcome.PASS
+
+
+def test_a_share_that_grew_on_a_changed_machine_is_not_held_against_the_program() -> None:
+    old = baseline()
+    old = dataclasses.replace(
+        old,
+        sessions=tuple(dataclasses.replace(entry, yardstick_ns=1e6) for entry in old.sessions),
+    )
+    (arm, shares), *_ = (measured().shares or {}).items()
+    category, share = next(iter(shares.items()))
+    grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
+    now = measured(shares=grown, yardstick_ns=1e6)
+    check = gate.check_share(now, old, LIMITS, category, arm)
+    assert check.verdict is Outcome.REGRESSED
+    slowed = dataclasses.replace(now, yardstick_ns=2e6)
+    check = gate.check_share(slowed, old, LIMITS, category, arm)
+    assert check.verdict is Outcome.INCONCLUSIVE
+    assert "100% slower" in check.message

@@ -177,6 +177,7 @@ def test_the_filter_is_blind_to_the_arms():
                     "A",
                     source.uniform(1e6, 2e6),
                     source.uniform(1e6, 2e6),
+                    0.0,
                     source.uniform(0.3, 0.8) if disturbed else source.uniform(0, 0.01),
                 )
             )
@@ -363,3 +364,76 @@ def test_without_redo_a_lost_connection_is_the_callers_business():
 
     with pytest.raises(ConnectionLostError):
         measure_pairs(lost, "A", "B")
+
+
+# --- taking turns ---------------------------------------------------------------------------------
+
+
+class Alternating(Machine):
+    """Its processes take turns on a core whose speed comes and goes in spells."""
+
+    def in_turns(self, arms, *, warmup, runs, turn):
+        alone = {arm: self(arm, warmup=warmup, runs=runs) for arm in arms}
+        rounds = -(-runs // turn.runs)
+        # A spell lasts some rounds and makes everything up to three times slower.
+        spells = [1.0] * rounds
+        for start in range(0, rounds, 5):
+            spells[start : start + 5] = [self.random.choice([1.0, 1.7, 3.0])] * 5
+        return {
+            arm: replace(
+                run,
+                request=replace(run.request, turn=turn),
+                wall_ns=tuple(
+                    round(value * spells[index // turn.runs])
+                    for index, value in enumerate(run.wall_ns)
+                ),
+            )
+            for arm, run in alone.items()
+        }
+
+    def measure_in_turns(self, **choices):
+        return measure_pairs(
+            self, "A", "B", Plan(**choices), clock=self.clock, in_turns=self.in_turns
+        )
+
+
+@pytest.mark.parametrize(("slowdown", "outcome"), [(0.0, Outcome.PASS), (0.05, Outcome.REGRESSED)])
+def test_spells_of_noise_do_not_reach_the_ratio_of_two_that_take_turns(slowdown, outcome):
+    machine = Alternating(slowdown=slowdown)
+    result = machine.measure_in_turns()
+    assert result.decision.outcome is outcome
+    assert result.stopped_because == "clear"
+    assert result.ratio == pytest.approx(1 + slowdown, abs=0.01)
+    # The times themselves are all over the place.
+    levels = [pair.reference_ns for pair in result.pairs]
+    assert max(levels) > 1.3 * min(levels)
+    assert result.turn is not None
+
+
+def test_a_turn_is_a_few_runs_and_a_slow_run_is_one():
+    assert measure.choose_turn(0.0005) == measure.Turn(4, lead=1)
+    assert measure.choose_turn(0.004) == measure.Turn(1, lead=1)
+    assert measure.choose_turn(0.5) == measure.Turn(1, lead=0)
+
+
+def test_the_quiet_rounds_are_chosen_blind_to_the_arms():
+    source = random.Random(11)
+    for _ in range(50):
+        reference = [source.randrange(1000, 4000) for _ in range(41)]
+        candidate = [source.randrange(1000, 4000) for _ in range(41)]
+        there = measure.rounds_log_ratio(reference, candidate, 2)
+        back = measure.rounds_log_ratio(candidate, reference, 2)
+        assert there == pytest.approx(-back)
+
+
+def test_one_disturbed_side_makes_a_round_a_loud_one():
+    quiet = [1000] * 6
+    disturbed = [1000, 9000, 1000, 9000, 1000, 1100]
+    assert measure.rounds_log_ratio(quiet, disturbed, 1) == pytest.approx(0.0)
+
+
+def test_a_small_budget_pays_for_what_a_turn_begins_with():
+    plan = Plan(budget_seconds=2.0)
+    plain = measure.choose_sampling(0.002, 0.0, 2.0, plan)
+    with_lead = measure.choose_sampling(0.002, 0.0, 2.0, plan, measure.Turn(1, lead=1))
+    assert with_lead.runs < plain.runs

@@ -112,7 +112,11 @@ def test_shares_carry_the_spread_of_the_runs() -> None:
 
 def measurement(interval: tuple[float, float] | None) -> Measurement:
     look = Look(10, 0.005, 0.5, interval, 0.5)
-    pairs = (PairSample(0, "on", 20.0, 10.0, 0.0), PairSample(1, "off", 22.0, 11.0, 0.0))
+    half = math.log(0.5)
+    pairs = (
+        PairSample(0, "on", 20.0, 10.0, half, 0.0),
+        PairSample(1, "off", 22.0, 11.0, half, 0.0),
+    )
     return Measurement(
         "off", "on", 0, 3, 10, 1, pairs, (), None, (look,), "precise", None, None, (), (), 1.0
     )

@@ -1,0 +1,10 @@
+// Two processes that take turns, so that both meet the same state of the machine.
+#pragma once
+
+namespace sme2 {
+
+// Says on the descriptor that this process is at rest, and waits on standard input until it may go
+// on. Throws Failure(kExecutionFailed) where whoever gives the turns is gone.
+void wait_for_turn(int descriptor);
+
+}  // namespace sme2

@@ -1,0 +1,80 @@
+"""Two real runners that take turns on this machine, and what is said when one of them fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import RunError
+from pytest_sme2.measure import Plan, measure_pairs
+from pytest_sme2.results import Arm, RunRequest, Turn
+from pytest_sme2.runners import Sme2Runner
+from pytest_sme2.selfcheck import selfcheck_artifact
+from pytest_sme2.starting import alone, in_turns
+from pytest_sme2.targets import LocalTarget
+from pytest_sme2.targets.base import Job
+from tests.device.conftest import artifact
+
+
+def job(runner: Sme2Runner, folder: Path, **choices: object) -> Job:
+    request = RunRequest(selfcheck_artifact(), Arm.OFF, warmup=1, runs=5, turn=Turn(2, lead=1))
+    return Job(runner, RunRequest(**{**vars(request), **choices}), folder)
+
+
+def test_each_has_all_its_runs_and_its_own_files(local_runner: Sme2Runner, tmp_path: Path) -> None:
+    jobs = [job(local_runner, tmp_path / name, keep_outputs=True) for name in "ab"]
+    runs = LocalTarget().run_in_turns(jobs)
+    assert [len(run.wall_ns) for run in runs] == [5, 5]
+    assert runs[0].outputs[0].sha256 == runs[1].outputs[0].sha256
+    assert {run.log for run in runs} == {tmp_path / name / "runner.log" for name in "ab"}
+    text = (tmp_path / "a" / "runner.log").read_text()
+    assert "--turn" in text
+    assert text.endswith("[exit 0]\n")
+
+
+def test_the_one_that_fails_is_named(local_runner: Sme2Runner, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pte"
+    broken.write_bytes(b"no program at all, but long enough to be read as one")
+    jobs = [
+        job(local_runner, tmp_path / "good"),
+        job(local_runner, tmp_path / "bad", artifact=artifact(broken)),
+    ]
+    with pytest.raises(RunError, match=r"^toy \(fp32\) failed on .*bad.runner\.log"):
+        LocalTarget().run_in_turns(jobs)
+
+
+def test_a_runner_that_is_not_there(local_runner: Sme2Runner, tmp_path: Path) -> None:
+    empty = Sme2Runner("wheel", local_runner.platform, "1.5.1", tmp_path)
+    with pytest.raises(RunError, match="could not be started"):
+        LocalTarget().run_in_turns([job(empty, tmp_path / name) for name in "ab"])
+
+
+def test_unequal_turns_are_refused(local_runner: Sme2Runner, tmp_path: Path) -> None:
+    jobs = [job(local_runner, tmp_path / "a"), job(local_runner, tmp_path / "b", turn=Turn(1))]
+    with pytest.raises(ValueError, match="equal"):
+        LocalTarget().run_in_turns(jobs)
+
+
+def test_a_measurement_in_turns(local_runner: Sme2Runner, tmp_path: Path) -> None:
+    """Only that it works: what it finds on a busy machine is for the benchmarks to say."""
+    target = LocalTarget()
+    kept: list[str] = []
+
+    def make_job(label: str) -> Job:
+        return job(local_runner, tmp_path / label, turn=None)
+
+    def keep(label: str, _run: object) -> None:
+        kept.append(label)
+
+    result = measure_pairs(
+        alone(target, make_job, keep),
+        "A",
+        "B",
+        Plan(runs=6, warmup=1, looks=(3,), split=(1.0,)),
+        in_turns=in_turns(target, make_job, local_runner.takes_turns, keep),
+    )
+    assert len(result.pairs) == 3
+    assert result.turn is not None
+    assert len(kept) >= 8
+    assert in_turns(target, make_job, able=False) is None
