@@ -16,7 +16,7 @@ from pytest_sme2.settings import cache_folder
 
 CHANNELS = 8
 """Few, so that the weights of a hundred layers fit into any second-level cache."""
-SIDE = 24
+SIDE = 16
 SELFCHECK_LAYERS, SELFCHECK_SIDE = 10, 64
 
 

@@ -89,7 +89,25 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     if not options.anything_chosen(config):
         return []
-    return session_of(config).header()
+    session = session_of(config)
+    return [*session.header(), *_workers_in_vain(config, session)]
+
+
+def _workers_in_vain(config: pytest.Config, session: Session) -> list[str]:
+    """A word where workers cannot help: measurements of one machine wait for each other."""
+    workers = getattr(config.option, "numprocesses", None)
+    if not workers or session.settings.device == "android":
+        return []
+    try:
+        target = session.chosen
+    except Sme2Error:
+        return []
+    if not target.capabilities().timing:
+        return []
+    return [
+        f"sme2: warning: -n {workers} buys nothing on {target.name}: measurements wait for each "
+        "other, and exports beside them disturb them"
+    ]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pytest_sme2 import stats
 from pytest_sme2.compare import compare
+from pytest_sme2.measure import thread_warnings
 from pytest_sme2.report.findings import LARGE_OVERHEAD
 from pytest_sme2.report.text import count, percent, times
 from pytest_sme2.results import Arm, Category, Executor, Measured, OperatorProfile, Profile
@@ -76,7 +78,35 @@ def insights(records: Sequence[CaseRecord]) -> list[Insight]:
         for rule in _RULES
         for text, cost, advice in rule(members)
     ]
+    found += _slower_together(records)
     return sorted(found, key=lambda insight: -insight.cost)
+
+
+def _slower_together(records: Sequence[CaseRecord]) -> Iterator[Insight]:
+    """What is slower than its reference when the comparisons of a run are judged as one family.
+
+    Each verdict was given before the others were known, with the error split equally; Holm's
+    procedure, which needs them all, may show more.
+    """
+    compared = [
+        (record, check, check.p_value)
+        for record in records
+        for check in record.checks
+        if check.p_value is not None
+    ]
+    if len(compared) < 2:
+        return
+    adjusted = stats.holm([value for _, _, value in compared])
+    for (record, check, _), value in zip(compared, adjusted, strict=True):
+        if value < stats.FALSE_ALARM_RATE:
+            change = check.new / check.old - 1 if check.new and check.old else 0.0
+            yield Insight(
+                record.measured.model,
+                f"{record.id}: {check.metric} is worse than tolerated among the "
+                f"{len(compared)} comparisons of this run (Holm's p {value:.2g})",
+                max(0.0, change),
+                "It is a regression even where its own verdict, given first, was INCONCLUSIVE.",
+            )
 
 
 def _merged(told: Sequence[tuple[str, str]]) -> str:
@@ -251,6 +281,18 @@ def _overhead(members: Sequence[_Member]) -> Iterator[_Found]:
         )
 
 
+def _threads(members: Sequence[_Member]) -> Iterator[_Found]:
+    """Thread counts that cost more time than fewer would."""
+    sweeps: dict[str, dict[int, Sequence[float]]] = {}
+    for member in members:
+        medians = (member.measured.medians_ns or {}).get(member.measured.arm)
+        if medians:
+            sweeps.setdefault(member.measured.variant, {})[member.measured.threads] = medians
+    for variant, sweep in sweeps.items():
+        for warning in thread_warnings(sweep):
+            yield f"{variant}: {warning}", 0.0, "Use fewer threads for this model."
+
+
 def _unknown(members: Sequence[_Member]) -> Iterator[_Found]:
     names = sorted({name for member in members for name in member.profile.unknown})
     if names:
@@ -270,5 +312,6 @@ _RULES: tuple[_Rule, ...] = (
     _portable,
     _depthwise,
     _overhead,
+    _threads,
     _unknown,
 )

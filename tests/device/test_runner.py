@@ -453,6 +453,13 @@ def test_an_input_that_is_missing(local_runner, programs, make_artifact, tmp_pat
         (["--warmup", "1e3"], 2, "--warmup takes a whole number"),
         (["--seed", "99999999999999999999"], 2, "--seed takes a whole number"),
         (["--frobnicate", "1"], 2, "unknown option '--frobnicate'"),
+        (["--turn", "2"], 2, "--turn and --turn-descriptor go together"),
+        (["--turn", "2", "--turn-descriptor", "1"], 2, "--turn-descriptor takes a whole number"),
+        (
+            ["--turn", "2", "--turn-descriptor", "3", "--etdump", "x"],
+            2,
+            "--turn does not go with --etdump",
+        ),
         (["--method", "backward"], 17, "has no method 'backward'; it has: forward"),
         (["--json", "/dev/full"], 16, "cannot write '/dev/full': No space left on device"),
         (["--etdump", "/dev/full"], 16, "cannot write '/dev/full': No space left on device"),

@@ -120,3 +120,31 @@ def test_a_verdict_at_the_end_of_a_row_is_found() -> None:
     assert split_verdict("  fp16  2/3 REGRESSED") == ("  fp16  2/3 ", Outcome.REGRESSED)
     assert split_verdict("a sentence about PASS.") == ("a sentence about PASS.", None)
     assert split_verdict("") == ("", None)
+
+
+def test_more_threads_that_are_slower_are_told(tmp_path: Path) -> None:
+    first, *_ = records(tmp_path)
+    medians = first.measured.medians_ns
+    assert medians is not None
+    slower = {arm: tuple(1.5 * value for value in values) for arm, values in medians.items()}
+    both = replace(first.measured, threads=4, medians_ns=slower)
+    text = flat(run_lines([first, replace(first, measured=both)], 1))
+    assert f"{first.measured.variant}: 4 threads are 50.0% slower than 1" in text
+    faster = replace(both, medians_ns={arm: (values[0] / 2,) for arm, values in medians.items()})
+    assert "threads are" not in flat(run_lines([first, replace(first, measured=faster)], 1))
+
+
+def test_the_comparisons_of_a_run_are_judged_as_one_family(tmp_path: Path) -> None:
+    def compared(record: CaseRecord, p_value: float) -> CaseRecord:
+        check = Check(
+            "latency against X", Outcome.INCONCLUSIVE, "", old=1.0, new=1.03, p_value=p_value
+        )
+        return replace(record, checks=(check,))
+
+    first, second, *_ = records(tmp_path)
+    text = flat(run_lines([compared(first, 0.004), compared(second, 0.008)], 1))
+    # 0.004 counts twice and 0.008 once: Bonferroni would have let neither through.
+    assert text.count("Holm's p 0.008") == 2
+    text = flat(run_lines([compared(first, 0.006), compared(second, 0.5)], 1))
+    assert "Holm" not in text
+    assert "Holm" not in flat(run_lines([compared(first, 0.0001)], 1))
