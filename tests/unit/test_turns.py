@@ -91,7 +91,7 @@ def test_one_that_never_starts_to_wait_ends_it_all(make: Make) -> None:
 
 def test_one_that_hangs_is_ended_when_time_is_up(make: Make) -> None:
     begun = time.monotonic()
-    answers = run_in_turns([make("a"), make("b", program=HANG)], 3, timeout_seconds=5)
+    answers = run_in_turns([make("a"), make("b", program=HANG)], 3, timeout_seconds=15)
     assert time.monotonic() - begun < 300
     assert answers[0] is None
     assert answers[1] is not None
@@ -99,7 +99,7 @@ def test_one_that_hangs_is_ended_when_time_is_up(make: Make) -> None:
 
 
 def test_one_that_takes_more_turns_than_it_was_given_is_told_of(make: Make, journal: Path) -> None:
-    answers = run_in_turns([make("a"), make("b", turns=9)], 3, timeout_seconds=10)
+    answers = run_in_turns([make("a"), make("b", turns=9)], 3, timeout_seconds=15)
     assert answers[0] is None
     assert answers[1] is not None
     assert answers[1].returncode != 0
