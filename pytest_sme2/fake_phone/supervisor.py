@@ -244,7 +244,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
     # Looked up, not connected to: adbd would take that for a host.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         rows = "".join(
             Path(table).read_text(encoding="ascii") for table in ("/proc/net/tcp", "/proc/net/tcp6")

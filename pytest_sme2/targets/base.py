@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.processes import Finished, run_process, whitelisted_environment
@@ -71,6 +71,19 @@ class Target(Protocol):
 
     def fingerprint(self) -> Fingerprint:
         """What it is, as far as timings depend on it."""
+        ...
+
+
+@runtime_checkable
+class Observed(Protocol):
+    """A target with a state of its own beside the programs: heat, battery, screen."""
+
+    def cool_down(self) -> None:
+        """Wait until heat does not slow it down."""
+        ...
+
+    def state(self) -> Mapping[str, str]:
+        """What a reader of a run wants to know about it, for the run's manifest."""
         ...
 
 

@@ -28,10 +28,10 @@ from tests.device.android.phones import MakeTarget, settings_of, start_lab
 
 def test_three_devices_work_at_once_and_agree() -> None:
     start_lab().close()
-    gain, _, same = compare(runs=6, seconds=0.5)
+    # Each of the three workers has a phone before the first begins, or this raises. How much
+    # faster that is, the benchmark says: it runs alone.
+    _, _, same = compare(runs=6, seconds=0.2)
     assert same
-    # The benchmark asks for 2.7; here it only has to be clear that they worked at once.
-    assert gain > 1.8
 
 
 def test_a_phone_that_is_put_back_leaves_the_runs_of_others_alone(
