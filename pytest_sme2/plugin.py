@@ -7,6 +7,7 @@ costs time, is made when the first test asks for it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,13 +175,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return CaseScheduling(config, log, [case.id for case in session_of(config).cases()])
 
 
-@pytest.hookimpl(optionalhook=True)
+# First, as xdist's own answer would else come before it.
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """What ``-n auto`` means here: a worker a phone, and none beside a measurement.
 
     On a machine that is measured itself, exports of another worker would disturb the timing.
     """
-    if not options.anything_chosen(config):
+    if not options.anything_chosen(config) or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     chosen = options.read_settings(config)
     try:

@@ -70,7 +70,7 @@ def run(
     project: pytest.Pytester, lab: FakeLab, phones: list[FakePhone], *more: str
 ) -> pytest.RunResult:
     arguments = [*options(lab, phones), "-p", "no:cacheprovider", *more]
-    return project.runpytest_subprocess(*arguments, timeout=600)
+    return project.runpytest_subprocess(*arguments, timeout=1800)
 
 
 def records(out: Path) -> dict[str, dict[str, object]]:
@@ -261,7 +261,7 @@ def test_a_soc_is_asked_of_other_devices_too(project: pytest.Pytester) -> None:
             raise AssertionError
         """
     )
-    result = project.runpytest_subprocess("--device=linux", "-rs", timeout=600)
+    result = project.runpytest_subprocess("--device=linux", "-rs", timeout=1800)
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*a chip named like 'no such chip', and linux is another*"])
 
@@ -298,7 +298,7 @@ def run_suite(suite: pytest.Pytester, *arguments: str) -> None:
     """Everything passes that a device without a clock can vouch for; nothing lacks a baseline."""
     result = suite.runpytest_subprocess(
         "tests/performance", "--device=android", "--sme2-strict", "-p", "no:cacheprovider",
-        *arguments, timeout=900,
+        *arguments, timeout=1800,
     )  # fmt: skip
     cases = list((suite.path / "sme2-out").rglob("metrics.json"))
     outcomes = result.parseoutcomes()
