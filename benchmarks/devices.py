@@ -1,6 +1,6 @@
 """How much faster three devices are than one, with a runner whose work is a fixed sleep.
 
-    python -m benchmarks.devices                    # 60 runs of 0.5 s
+    python -m benchmarks.devices                    # 60 runs of 1 s
     python -m benchmarks.devices --runs 6 --seconds 0.2
 
 Each worker is a process of its own that leases a device for each piece of work, as the workers of
@@ -68,24 +68,39 @@ def throughput(lab: FakeLab, folder: Path, devices: int, runs: int) -> tuple[flo
              str(lab.port), serials, str(index), str(share)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for index in range(devices)
     ]  # fmt: skip
-    for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
-    started = time.perf_counter()
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    answers = [json.loads(worker.communicate(timeout=600)[0]) for worker in workers]
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            if worker.stdout.readline() != "ready\n":
+                result_of(worker)
+        started = time.perf_counter()
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+        answers = [json.loads(result_of(worker)) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
     seconds = max(answer["seconds"] for answer in answers)
     assert seconds <= time.perf_counter() - started
     used = {answer["serial"] for answer in answers}
     assert len(used) == devices, f"{devices} workers used {len(used)} devices"
     return devices * share / seconds, [json.dumps(answer["values"]) for answer in answers]
+
+
+def result_of(worker: subprocess.Popen[str]) -> str:
+    """What a worker printed in the end; if it died, its last words are the error."""
+    out, said = worker.communicate(timeout=600)
+    if worker.returncode != 0:
+        raise RuntimeError(f"A worker ended with {worker.returncode}:\n{said}")
+    return out
 
 
 def compare(runs: int, seconds: float) -> tuple[float, float, bool]:

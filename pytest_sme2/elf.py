@@ -1,7 +1,7 @@
-"""The functions of a 64-bit ELF file: symbol tables, unwind table, segments. Reads, never runs.
+"""ELF files, read and never run: the functions of a 64-bit one, and what a program needs to run.
 
-Only what resolving an address needs lives here; what the names mean is the business of
-``kernels.py``.
+What the names of functions mean is the business of ``kernels.py``; which machines and libraries
+a device has, of ``targets/abi.py``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _PROGRAM = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 
-_LOAD = 1
+_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
 _EH_FRAME = 0x6474E550
+_DT_NEEDED, _DT_STRTAB = 1, 5
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 
@@ -49,6 +50,17 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a program or library asks of the system it is to run on."""
+
+    machine: int
+    """ELF's number for the kind of CPU."""
+    interpreter: str | None
+    """Its loader; None where it is static, or a library."""
+    libraries: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ElfFile:
     """What an address in a mapped file can be resolved with."""
 
@@ -71,16 +83,40 @@ class ElfFile:
         return _enclosing(self.symbols, address) or _enclosing(self.unnamed, address)
 
 
-def read_elf(path: Path) -> ElfFile:
-    """Read a little-endian ELF64 file; an ElfError says what is wrong with any other."""
+def is_elf(path: Path) -> bool:
+    """Whether a file is a program or library at all, and not a script or something else."""
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def read_needs(path: Path) -> Needs:
+    """What a 64-bit little-endian file needs; of any other, only its machine is known."""
+    data = _read(path)
+    if data[:4] != b"\x7fELF" or len(data) < _HEADER.size:
+        raise ElfError(f"{path} is not a program (no ELF header). Give the program itself.")
+    machine: int = struct.unpack_from("<H", data, 18)[0]
+    if data[4:6] != b"\x02\x01":
+        return Needs(machine, None, ())
     try:
-        data = path.read_bytes()
+        return Needs(machine, _interpreter(data), _libraries(data))
+    except (struct.error, ValueError) as error:
+        raise ElfError(f"{path} is a damaged program ({error}). Build it again.") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
     except OSError as error:
         raise ElfError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def read_elf(path: Path) -> ElfFile:
+    """Read a little-endian ELF64 file; an ElfError says what is wrong with any other."""
+    data = _read(path)
     if data[:6] != b"\x7fELF\x02\x01":
         raise ElfError(f"{path} is not a little-endian 64-bit ELF file.")
     try:
-        segments, headers = _segments(data)
+        segments, headers = _segments(data, _LOAD), _segments(data, _EH_FRAME)
         symbols = tuple(sorted(set(_symbols(data))))
         starts = {symbol.address for symbol in symbols}
         unnamed = tuple(
@@ -104,19 +140,45 @@ def _enclosing(functions: tuple[Function, ...], address: int) -> Function | None
     return function if address < function.address + function.size else None
 
 
-def _segments(data: bytes) -> tuple[tuple[Segment, ...], list[Segment]]:
+def _segments(data: bytes, wanted: int) -> tuple[Segment, ...]:
     fields = _HEADER.unpack_from(data)
     start, entry_size, count = fields[5], fields[9], fields[10]
-    loads, unwind = [], []
+    found = []
     for index in range(count):
         kind, _, offset, address, _, file_size, _, _ = _PROGRAM.unpack_from(
             data, start + index * entry_size
         )
-        if kind == _LOAD:
-            loads.append(Segment(offset, address, file_size))
-        elif kind == _EH_FRAME:
-            unwind.append(Segment(offset, address, file_size))
-    return tuple(loads), unwind
+        if kind == wanted:
+            found.append(Segment(offset, address, file_size))
+    return tuple(found)
+
+
+def _interpreter(data: bytes) -> str | None:
+    for part in _segments(data, _INTERPRETER):
+        return data[part.offset : part.offset + part.file_size].rstrip(b"\0").decode()
+    return None
+
+
+def _libraries(data: bytes) -> tuple[str, ...]:
+    entries = [
+        struct.unpack_from("<qQ", data, place)
+        for part in _segments(data, _DYNAMIC)
+        for place in range(part.offset, min(part.offset + part.file_size, len(data) - 15), 16)
+    ]
+    tables = [value for tag, value in entries if tag == _DT_STRTAB]
+    if not tables:
+        return ()
+    for part in _segments(data, _LOAD):
+        if part.address <= tables[0] < part.address + part.file_size:
+            strings = part.offset + tables[0] - part.address
+            break
+    else:
+        raise ValueError("its string table is nowhere")
+    return tuple(_string(data, strings + value) for tag, value in entries if tag == _DT_NEEDED)
+
+
+def _string(data: bytes, start: int) -> str:
+    return data[start : data.index(b"\0", start)].decode()
 
 
 def _symbols(data: bytes) -> Iterator[Function]:
@@ -135,8 +197,7 @@ def _symbols(data: bytes) -> Iterator[Function]:
         for position in range(offset, offset + size, symbol_size):
             name, info, _, section_index, address, length = _SYMBOL.unpack_from(data, position)
             if info & 0xF in _FUNCTION_TYPES and section_index != 0 and length:
-                end = data.index(b"\0", names + name)
-                yield Function(address, length, data[names + name : end].decode())
+                yield Function(address, length, _string(data, names + name))
 
 
 def _unwind_functions(data: bytes, header: Segment) -> Iterator[Function]:

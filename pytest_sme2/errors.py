@@ -51,6 +51,23 @@ class ConnectionLostError(TargetError):
     """The device or its adb server went away in the middle: worth another try from the start."""
 
 
+class UnvouchedError(TargetError):
+    """The target cannot vouch for what a test asks: the test is skipped with the reason."""
+
+
+class DeviceGoneError(TargetError):
+    """The device did not come back after its connection was lost: only another one can help."""
+
+
+class NoDeviceLeftError(TargetError):
+    """None of a run's devices can be leased any more."""
+
+    def __init__(self, message: str, *, retired: bool) -> None:
+        super().__init__(message)
+        self.retired = retired
+        """Whether one of them died; otherwise all are merely of another kind."""
+
+
 class DeviceTimeoutError(TargetError):
     """A command on the device did not finish in its time."""
 

@@ -39,9 +39,12 @@ def sme2_model(request: pytest.FixtureRequest) -> Case:
     return case
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def sme2_target(sme2_session: Session) -> Target:
-    """The device: ``.name``, ``.capabilities()``, ``.fingerprint()``, ``.run(…)``."""
+    """The device: ``.name``, ``.capabilities()``, ``.fingerprint()``, ``.run(…)``.
+
+    A test's own: of several phones, the next test may be given another.
+    """
     return sme2_session.target
 
 

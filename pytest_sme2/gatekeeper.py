@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_sme2 import gate
-from pytest_sme2.errors import BaselineError
+from pytest_sme2.errors import BaselineError, UnvouchedError
 from pytest_sme2.report.failure import Growth, growth_of, growth_since
 from pytest_sme2.results import Baseline, Check, Limits, Measured, Outcome, Verdict
 from pytest_sme2.rival import Rival
-from pytest_sme2.session import Case, Session, UnvouchedError
+from pytest_sme2.session import Case, Session
 
 _BAD = (Outcome.REGRESSED, Outcome.INVALID)
 
@@ -180,6 +180,10 @@ class Gate:
         self._check(lambda: self._held_against(rival))
 
     def _held_against(self, rival: Rival) -> list[Check]:
+        """All of it on one device, so that only the versions differ."""
+        return self.session.steadily(lambda: self._hold_against(rival))
+
+    def _hold_against(self, rival: Rival) -> list[Check]:
         operators, comparison = rival.check_operators()
         checks = [operators]
         if self.session.target.capabilities().timing:

@@ -26,6 +26,8 @@ class Option:
     help: str
     ini: bool = True
     """Whether the ini file may set it, under ``sme2_<field>``."""
+    repeats: bool = False
+    """Whether it may be given several times; the values are then one comma-separated list."""
 
     @property
     def destination(self) -> str:
@@ -186,8 +188,9 @@ PHONE_OPTIONS: tuple[Option, ...] = (
         "serials",
         "SERIAL[,SERIAL]",
         settings.split_list,
-        "the phones to use with --device=android, by serial or host:port; default: "
-        "ANDROID_SERIAL, else the only one attached.",
+        "the phones to use with --device=android, by serial or host:port; may be given several "
+        "times; default: ANDROID_SERIAL, else the only one attached.",
+        repeats=True,
     ),
     Option(
         "--adb-server",
@@ -203,6 +206,14 @@ PHONE_OPTIONS: tuple[Option, ...] = (
         settings.parse_power_mode,
         f"the phone's settings while it measures: {', '.join(settings.POWER_MODES)}. Whatever is "
         "changed is put back. Default keep.",
+    ),
+    Option(
+        "--sme2-patience",
+        "patience_seconds",
+        "TIME",
+        settings.parse_patience,
+        "how long a phone whose connection was lost may take to come back before it is retired "
+        "and its work goes to another of its kind; default 60s.",
     ),
     Option(
         "--fixed-performance",
@@ -269,6 +280,7 @@ def add_options(parser: pytest.Parser) -> None:
             group.addoption(
                 option.flag,
                 dest=option.destination,
+                action="append" if option.repeats else "store",
                 metavar=option.metavar,
                 default=None,
                 help=option.help,
@@ -298,6 +310,8 @@ def add_options(parser: pytest.Parser) -> None:
 def _value(config: pytest.Config, option: Option) -> Any:
     """Command line over ini; None where neither speaks."""
     value = config.getoption(option.destination)
+    if value is not None and option.repeats:
+        value = ",".join(value)
     where = option.flag
     if value is None and option.ini:
         value = config.getini(option.destination)

@@ -7,13 +7,15 @@ costs time, is made when the first test asks for it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_sme2 import fixtures, hookspecs, options
-from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.errors import Sme2Error, UnvouchedError, UsageError
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Check
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 CHECKS: pytest.StashKey[tuple[str, str, list[Check]]] = pytest.StashKey()
 """Of an item: the case's id, its folder in the run directory, and the checks that were made."""
+
+PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
+NOT_RESTORED = "sme2_not_restored"
+"""Devices that could not be put back, for the end of the run; and a worker's word of one."""
 
 MARKUP = {
     "PASS": {"green": True},
@@ -46,8 +52,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sme2(models=None, variants=None): run a test that asks for a model only for these "
-        "models and variants (a name or a list of names each).",
+        "sme2(models=None, variants=None, soc=None): run a test that asks for a model only for "
+        "these models and variants (a name or a list of names each), and only on a device whose "
+        "chip's name holds soc.",
     )
     for name, text in (
         ("structure", "about what a program is made of: exact, on any device."),
@@ -81,9 +88,27 @@ def session_of(config: pytest.Config) -> Session:
     return config.stash[SESSION]
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if SESSION in config.stash:
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave the device as it was found; Ctrl-C comes through here, too."""
+    config = session.config
+    if SESSION not in config.stash:
+        return
+    try:
         config.stash[SESSION].close()
+    except Sme2Error as error:
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[NOT_RESTORED] = str(error)
+        else:
+            config.stash[PROBLEMS] = [str(error)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """What a worker could not put back, told by the controller."""
+    problem = getattr(node, "workeroutput", {}).get(NOT_RESTORED)
+    if problem is not None:
+        node.config.stash.setdefault(PROBLEMS, []).append(problem)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -168,13 +193,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return CaseScheduling(config, log, [case.id for case in session_of(config).cases()])
 
 
-@pytest.hookimpl(optionalhook=True)
+# First, as xdist's own answer would else come before it.
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """What ``-n auto`` means here: a worker a phone, and none beside a measurement.
 
     On a machine that is measured itself, exports of another worker would disturb the timing.
     """
-    if not options.anything_chosen(config):
+    if not options.anything_chosen(config) or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     chosen = options.read_settings(config)
     try:
@@ -192,21 +218,31 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 # --- how they end ---------------------------------------------------------------------------------
 
 
-def _speak_plainly() -> Generator[None, object, object]:
+def _speak_plainly(item: pytest.Item | None = None) -> Generator[None, object, object]:
     """Our errors say all there is to say: a skip with its reason, or a plain failure."""
     try:
+        if item is not None:
+            _ask_for_device(item)
         return (yield)
     except Sme2Error as error:
-        from pytest_sme2.session import UnvouchedError
-
         if isinstance(error, UnvouchedError):
             raise pytest.skip.Exception(str(error)) from None
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
+def _ask_for_device(item: pytest.Item) -> None:
+    """The device that the test's marker asks for, or any again after a test that asked."""
+    asked = [marker.kwargs.get("soc") for marker in item.iter_markers("sme2")]
+    soc = next((name for name in asked if name is not None), None)
+    if soc is not None and not isinstance(soc, str):
+        raise UsageError(f"{soc!r} in @pytest.mark.sme2 is not the name of a chip.")
+    if soc is not None or SESSION in item.config.stash:
+        session_of(item.config).ask_for(soc)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from _speak_plainly())
+    return (yield from _speak_plainly(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -244,8 +280,12 @@ class Collector:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found = getattr(report, "sme2", None)
         if found is not None:
-            self.folders[found["case"]] = found["folder"]
-            self.checks.setdefault(found["case"], []).extend(json.loads(found["checks"]))
+            case, folder = found["case"], found["folder"]
+            # Tests may have asked for different devices: each has its own folder.
+            if self.folders.get(case, folder) != folder:
+                case = f"{case} on {Path(folder).name}"
+            self.folders[case] = folder
+            self.checks.setdefault(case, []).extend(json.loads(found["checks"]))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -266,6 +306,8 @@ class Collector:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for problem in self.config.stash.get(PROBLEMS, []):
+            terminalreporter.write_line(f"sme2: {problem}", red=True)
         if self.lines:
             terminalreporter.section("sme2")
             from pytest_sme2.report.terminal import split_verdict

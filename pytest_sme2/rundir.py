@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ class CaseRecord:
     checks: tuple[Check, ...]
     etdumps: Mapping[Arm, str]
     """By arm, the traced run's ETDump, relative to the record's folder."""
+    state: Mapping[str, str] = field(default_factory=dict)
+    """The device's state as far as it is no part of its fingerprint: battery, screen, heat …"""
 
 
 def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:

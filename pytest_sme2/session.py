@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pytest_sme2.errors import ModelError, TargetError
+from pytest_sme2.errors import DeviceGoneError, ModelError, TargetError, UnvouchedError
 from pytest_sme2.platforms import LINUX_X86_64
 from pytest_sme2.registry import ModelEntry, Registry, discover, safe_name
 from pytest_sme2.results import (
@@ -34,6 +34,7 @@ from pytest_sme2.settings import Settings, Variant, cache_folder, parse_variant
 
 if TYPE_CHECKING:
     from pytest_sme2.against import OpenReference
+    from pytest_sme2.held_device import HeldDevice
     from pytest_sme2.measure import Progress
     from pytest_sme2.runners import Runner
     from pytest_sme2.targets.base import Target
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 _Value = TypeVar("_Value")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # An emulated run is exact at the first try, and slow; a real one needs company to be typical.
 EMULATED_TRACE = {"warmup": 0, "runs": 1}
@@ -72,6 +74,16 @@ class Case:
         return f"{self.model}-{self.variant}{threads}"
 
 
+def _on_one_device(method: _Method) -> _Method:
+    """Of a stage: all of it is measured on one device, from the start again where that died."""
+
+    @functools.wraps(method)
+    def stage(self: Session, *arguments: Any, **choices: Any) -> Any:
+        return self.steadily(lambda: method(self, *arguments, **choices))
+
+    return cast(_Method, stage)
+
+
 class Session:
     """Holds what one run shares between its tests."""
 
@@ -80,6 +92,7 @@ class Session:
         self.say = say
         self._identity = identity
         self._made: dict[tuple[object, ...], object] = {}
+        self._steady = False
 
     def _once(self, make: Callable[[], _Value], *key: object) -> _Value:
         """``make()``, the first time it is asked for under this key."""
@@ -144,7 +157,7 @@ class Session:
     def emulated(self) -> bool:
         """Whether the device is an emulator. Asked while tests are collected, so it is cheap."""
         if self.settings.device != "auto":
-            return self.settings.device == "emulated"
+            return self.settings.device == "emulated" or self.settings.fake_phone
         from pytest_sme2.targets import EmulatedTarget, choose_target
 
         try:
@@ -163,17 +176,48 @@ class Session:
     # --- where it runs -------------------------------------------------------------------------
 
     @functools.cached_property
+    def device(self) -> HeldDevice:
+        """Who holds the target, and exchanges it where it must be."""
+        from pytest_sme2.held_device import HeldDevice
+
+        return HeldDevice(self.settings, lambda: self.origin[0], self.say)
+
+    @property
     def chosen(self) -> Target:
         """The target as it was chosen; nothing is changed on it yet."""
-        from pytest_sme2.targets import choose_target
+        return self.device.chosen
 
-        return choose_target(self.settings, run=self._identity)
-
-    @functools.cached_property
+    @property
     def target(self) -> Target:
         """The target, ready to run."""
-        self.chosen.prepare()
-        return self.chosen
+        return self.device.prepared
+
+    def ask_for(self, soc: str | None) -> None:
+        """From now on the target is one whose chip's name holds ``soc``; None: any."""
+        if self.device.ask_for(soc):
+            self._forget_measured()
+
+    def steadily(self, measure: Callable[[], _Value]) -> _Value:
+        """``measure()``, again from its start on another phone of its kind where one died.
+
+        So everything that is held against each other was measured on one device.
+        """
+        if self._steady:
+            return measure()
+        self._steady = True
+        try:
+            while True:
+                try:
+                    return measure()
+                except DeviceGoneError as error:
+                    self._forget_measured()
+                    self.device.replace(error)
+        finally:
+            self._steady = False
+
+    def _forget_measured(self) -> None:
+        self._made = {key: made for key, made in self._made.items() if key[0] == "artifact"}
+        self.__dict__.pop("baseline_bundle", None)
 
     @functools.cached_property
     def runner(self) -> Runner:
@@ -215,7 +259,9 @@ class Session:
 
     def folder(self, case: Case) -> Path:
         """The case's part of the run directory."""
-        return self.out / safe_name(case.id) / "runs" / self.target.name
+        asked = self.device.soc
+        name = self.target.name if asked is None else f"{self.target.name}-{safe_name(asked)}"
+        return self.out / safe_name(case.id) / "runs" / name
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -273,16 +319,20 @@ class Session:
 
         if not isinstance(self.target, Recoverable):
             return measure()
-        return redo_when_lost(self.target, measure, progress=self.say)
+        patience = self.settings.patience_seconds
+        return redo_when_lost(self.target, measure, patience_seconds=patience, progress=self.say)
 
+    @_on_one_device
     def run(self, request: RunRequest, folder: Path) -> Run:
         """One process of the runner on the target."""
         return self.redo(lambda: self.target.run(self.runner, request, folder))
 
+    @_on_one_device
     def traced(self, case: Case, arm: Arm) -> Run:
         """One process with the event tracer on; its outputs are kept."""
         return self._traced(case, arm)[0]
 
+    @_on_one_device
     def census(self, case: Case, arm: Arm) -> KernelCensus | None:
         """The kernels that ran, where the target can tell."""
         return self._traced(case, arm)[1]
@@ -305,6 +355,7 @@ class Session:
 
         return self._once(make, "traced", case, arm)
 
+    @_on_one_device
     def profile(self, case: Case, arm: Arm) -> Profile:
         def make() -> Profile:
             from pytest_sme2.etdump import read_etdump
@@ -319,6 +370,7 @@ class Session:
 
         return self._once(make, "profile", case, arm)
 
+    @_on_one_device
     def evidence(self, case: Case) -> Evidence | None:
         """Whether the pair shows SME2 on and off; None where only the off arm can run."""
         if Arm.ON not in self.arms:
@@ -327,6 +379,7 @@ class Session:
 
         return check_pair(on=self.profile(case, Arm.ON), off=self.profile(case, Arm.OFF))
 
+    @_on_one_device
     def comparison(self, case: Case) -> Comparison:
         """Off against on."""
         self.require_sme2()
@@ -334,6 +387,7 @@ class Session:
 
         return compare(self.profile(case, Arm.OFF), self.profile(case, Arm.ON))
 
+    @_on_one_device
     def pair(self, case: Case) -> Pair:
         """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
 
@@ -356,6 +410,7 @@ class Session:
 
         return self._once(make, "pair", case)
 
+    @_on_one_device
     def timing(self, case: Case) -> Timing:
         """Untraced processes in pairs, alone on the machine; only where times mean something."""
         self.require_timing()
@@ -366,11 +421,13 @@ class Session:
             # Exporting and building come first: they must not eat the time budget.
             for arm in self.arms:
                 self.traced(case, arm)
+            self.cool_down()
             with self.alone():
                 return measure_case(self, case)
 
         return self._once(make, "timing", case)
 
+    @_on_one_device
     def measured(self, case: Case, *, timed: bool) -> Measured:
         """Everything about the case; without ``timed`` its structure and outputs alone.
 
@@ -461,13 +518,32 @@ class Session:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Measurements on one machine never overlap, whoever started them."""
+        """Measurements on one machine never overlap, whoever started them; a phone is leased."""
+        if self.settings.device == "android":
+            yield
+            return
         from filelock import FileLock
 
         lock = cache_folder() / "locks" / "measuring.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(lock):
             yield
+
+    def cool_down(self) -> None:
+        """Before a block of timed processes: wait for a device that gets hot."""
+        from pytest_sme2.targets.base import Observed
+
+        if isinstance(self.target, Observed):
+            self.redo(self.target.cool_down)
+
+    def state(self, case: Case) -> Mapping[str, str]:
+        """What else of the device's state a reader of the case may want to know."""
+        from pytest_sme2.targets.base import Observed
+
+        def make() -> Mapping[str, str]:
+            return self.target.state() if isinstance(self.target, Observed) else {}
+
+        return self._once(make, "state", case)
 
     # --- what is left behind -------------------------------------------------------------------
 
@@ -485,6 +561,7 @@ class Session:
                 measured=measured,
                 measurement=self.measurement(case),
                 checks=tuple(checks),
+                state=self.state(case),
                 etdumps={arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump},
             ),
         )
@@ -502,9 +579,5 @@ class Session:
 
     def close(self) -> None:
         """Leave the device as it was found."""
-        if "chosen" in self.__dict__:
-            self.chosen.restore()
-
-
-class UnvouchedError(TargetError):
-    """The target cannot vouch for what a test asks: the test is skipped with the reason."""
+        if "device" in self.__dict__:
+            self.device.close()

@@ -79,6 +79,8 @@ class Settings:
     """HOST:PORT of the adb server; None means this machine's usual one."""
     power_mode: str = "keep"
     fixed_performance: bool = False
+    patience_seconds: float = 60.0
+    """How long a phone may take to be there again after its connection was lost."""
     cpus: str | tuple[int, ...] = ()
     """The phone's cores to run on: ``big``, ``little`` or their numbers; empty: the system's."""
     device_bundle: Path | None = None
@@ -147,13 +149,20 @@ def parse_threads(value: str) -> tuple[int, ...]:
 
 
 def parse_budget(value: str) -> float:
+    return _parse_seconds(value, "a time budget")
+
+
+def parse_patience(value: str) -> float:
+    """As a budget is written."""
+    return _parse_seconds(value, "a time to wait")
+
+
+def _parse_seconds(value: str, what: str) -> float:
     """``60``, ``60s`` or ``2m``, in seconds."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min)?", value.strip())
     seconds = float(match[1]) * (60 if match[2] in ("m", "min") else 1) if match else 0.0
     if not 1 <= seconds <= 86400:
-        raise UsageError(
-            f"{value!r} is not a time budget. Give seconds or minutes, as in 60s or 2m."
-        )
+        raise UsageError(f"{value!r} is not {what}. Give seconds or minutes, as in 60s or 2m.")
     return seconds
 
 

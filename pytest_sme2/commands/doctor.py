@@ -49,7 +49,7 @@ def _device(device: str) -> Finding:
 
     what = f"--device={device}"
     try:
-        target = choose_target(Settings(device=device))
+        target = choose_target(Settings(device=device), wait_seconds=1)
         able = target.capabilities()
     except Sme2Error as error:
         return Finding(what, False, str(error))

@@ -34,7 +34,7 @@ from pytest_sme2.fake_phone.root import STATE, Phone
 from pytest_sme2.results import Arm
 from pytest_sme2.settings import cache_folder
 from pytest_sme2.targets.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.android import AndroidTarget
+from pytest_sme2.targets.android import FAKE_PROPERTY, LAUNCHER_PROPERTY, AndroidTarget
 
 EMULATOR_ON_PHONE = "/vendor/bin/qemu-aarch64"
 
@@ -91,22 +91,10 @@ class FakePhone:
         self.lab.ask("start adbd", name=self.phone.name)
 
 
-def fake_options(phone: FakePhone) -> dict[str, Any]:
-    """How AndroidTarget must treat a fake phone. Where the lab has an emulator, all runs are
-    behind it, and the same emulated CPU serves both arms: what switches SME2 off is the runner,
-    as on a phone.
-    """
-    options: dict[str, Any] = {"emulated": True}
-    if phone.lab.emulator is not None:
-        cpu = CPUS[Arm.ON if phone.phone.sme2 else Arm.OFF]
-        options["launcher"] = dict.fromkeys(Arm, (EMULATOR_ON_PHONE, "-cpu", cpu))
-    return options
-
-
 def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
     """A fake phone as a target."""
     server = AdbServer(phone.lab.host, phone.lab.port)
-    return AndroidTarget(AdbDevice(server, phone.serial), **{**fake_options(phone), **options})
+    return AndroidTarget(AdbDevice(server, phone.serial), **options)
 
 
 def open_fake_phone(qemu: Path | None = None, **options: Any) -> AndroidTarget:
@@ -143,7 +131,7 @@ class FakeLab:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._control.settimeout(60)
+        self._control.settimeout(180)
         # One empty folder serves all labs as mount point: each sees only its own mount on it.
         folder = (cache or cache_folder()) / "fake-phone" / "mount"
         folder.mkdir(parents=True, exist_ok=True)
@@ -188,10 +176,24 @@ class FakeLab:
         index = len(self.phones)
         # Even ports from 5555 on are scanned by adb servers as emulators; these are far off.
         phone = Phone(**{"name": f"phone{index}", "port": 15601 + 2 * index, **likeness})
+        properties = {**self._own_properties(phone), **phone.properties}
+        phone = dataclasses.replace(phone, properties=properties)
         device = FakePhone(self, phone)
         self.ask("add phone", phone=dataclasses.asdict(phone))
         self.phones.append(device)
         return device
+
+    def _own_properties(self, phone: Phone) -> dict[str, str]:
+        """What tells a fake phone from a real one, and how programs are run on it.
+
+        Where the lab has an emulator, all runs are behind it, and the same emulated CPU serves
+        both arms: what switches SME2 off is the runner, as on a phone.
+        """
+        properties = {FAKE_PROPERTY: "1"}
+        if self.emulator is not None:
+            cpu = CPUS[Arm.ON if phone.sme2 else Arm.OFF]
+            properties[LAUNCHER_PROPERTY] = f"{EMULATOR_ON_PHONE} -cpu {cpu}"
+        return properties
 
     def add_stubborn(self, port: int = 15599) -> str:
         """The serial of a phone that never allows debugging."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from pytest_sme2.debian_packages import unpack_packages
+from pytest_sme2.elf import is_elf, read_needs
 from pytest_sme2.errors import TargetError
 from pytest_sme2.settings import cache_folder
 
@@ -102,8 +103,7 @@ def unpacked_parts(folder: Path) -> Parts:
 
 def is_static(program: Path) -> bool:
     """Whether an ELF file names no interpreter, so that it runs in a root without libraries."""
-    data = program.read_bytes()[:4096]
-    return data[:4] == b"\x7fELF" and b"/ld-linux" not in data and b"/ld64.so" not in data
+    return is_elf(program) and read_needs(program).interpreter is None
 
 
 def shared_libraries(program: Path, environment: dict[str, str]) -> tuple[Path, list[Path]]:

@@ -161,7 +161,10 @@ def _write_sysfs(root: Path, phone: Phone) -> None:
 
 
 def _mount(root: Path, phone: Phone) -> None:
-    """Mounts are private to the sandbox and go with its last process."""
+    """Mounts are private to the sandbox and go with its last process.
+
+    /proc shows the processes of whoever mounts it: this runs in the phone's own process tree.
+    """
     mount("-t", "proc", "proc", root / "proc")
     mount("--bind", root / STATE / "cpuinfo", root / "proc/cpuinfo")
     mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "dev")

@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import socket
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pytest_sme2.fake_phone.no_vsock import forbid_vsock
+from pytest_sme2.fake_phone.process_tree import ProcessTree
 from pytest_sme2.fake_phone.root import Phone, build_root, mount
 
 _SIOCGIFFLAGS = 0x8913
@@ -52,6 +52,7 @@ class Supervisor:
         self.chroot = shutil.which("chroot") or "/usr/sbin/chroot"
         self.server: subprocess.Popen[bytes] | None = None
         self.devices: dict[str, subprocess.Popen[bytes]] = {}
+        self.trees: dict[str, ProcessTree] = {}
         self.phones: dict[str, Phone] = {}
 
     def start(self) -> None:
@@ -66,11 +67,6 @@ class Supervisor:
 
     def serve(self) -> None:
         while True:
-            # Orphans of a device are this process's children: without this they stay zombies.
-            ready, _, _ = select.select([self.control], [], [], 0.2)
-            self._reap()
-            if not ready:
-                continue
             message, descriptors, _, _ = socket.recv_fds(self.control, 65536, 1)
             if not message:
                 return
@@ -83,22 +79,6 @@ class Supervisor:
                 for descriptor in descriptors:
                     os.close(descriptor)
             self.control.send(json.dumps(answer).encode())
-
-    def _reap(self) -> None:
-        known = {process.pid for process in self.devices.values()}
-        if self.server is not None:
-            known.add(self.server.pid)
-        for process in (*self.devices.values(), *([self.server] if self.server else ())):
-            process.poll()
-        while True:
-            try:
-                status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if status is None or status.si_pid in known:
-                return
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(status.si_pid, 0)
 
     def start_server(self, descriptors: list[int]) -> dict[str, Any]:
         """The listening socket is the host's, bound to its loopback; adb itself lives in here."""
@@ -125,9 +105,10 @@ class Supervisor:
 
     def add_phone(self, descriptors: list[int], phone: dict[str, Any]) -> dict[str, Any]:
         made = Phone.from_json(phone)
-        root = self.folder / made.name
-        build_root(root, made, self.plan["tools"])
-        self.phones[made.name] = made
+        tree = ProcessTree()
+        with tree:
+            build_root(self.folder / made.name, made, self.plan["tools"])
+        self.phones[made.name], self.trees[made.name] = made, tree
         return self.start_adbd(descriptors, made.name)
 
     def add_stubborn(self, descriptors: list[int], port: int) -> dict[str, Any]:
@@ -146,7 +127,7 @@ class Supervisor:
             "SHELL": "/system/bin/sh",
             "TMPDIR": "/data/local/tmp",
         }
-        with (self.folder / f"{name}.log").open("ab") as log:
+        with (self.folder / f"{name}.log").open("ab") as log, self.trees[name]:
             self.devices[name] = subprocess.Popen(
                 [
                     *(self.chroot, str(root)),
@@ -263,7 +244,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
     # Looked up, not connected to: adbd would take that for a host.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         rows = "".join(
             Path(table).read_text(encoding="ascii") for table in ("/proc/net/tcp", "/proc/net/tcp6")

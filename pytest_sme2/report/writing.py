@@ -142,6 +142,7 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
         "weights": measured.weights,
         "program": {"sha256": measured.pte_sha256, "bytes": measured.pte_bytes},
         "device": {"target": measured.fingerprint.target, **dict(measured.fingerprint.facts)},
+        "device_state": dict(record.state),
         "runner": measured.runner,
         "threads": measured.threads,
         "session": measured.session,

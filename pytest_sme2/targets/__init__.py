@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pytest_sme2.emulator import find_qemu
 from pytest_sme2.errors import TargetError
+from pytest_sme2.results import Fingerprint
 from pytest_sme2.settings import Settings, parse_device
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -14,15 +16,26 @@ from pytest_sme2.targets.local import LocalTarget
 __all__ = ["EmulatedTarget", "LocalTarget", "Target", "choose_target"]
 
 
-def choose_target(settings: Settings, *, run: str | None = None) -> Target:
+def choose_target(
+    settings: Settings,
+    *,
+    run: str | None = None,
+    soc: str | None = None,
+    like: Fingerprint | None = None,
+    wait_seconds: float = 3600.0,
+    progress: Callable[[str], None] | None = None,
+) -> Target:
     """The target the settings ask for; ``run`` names a run whose workers share their phones.
+
+    Of several phones, ``soc`` and ``like`` ask for one of a kind (``phones.lease_phone``); where
+    all are in use, one is waited for.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
     without SME2, whose capabilities then say why.
     """
     device = parse_device(settings.device)
     if device == "android":
-        return _phone(settings, run)
+        return _phone(settings, run, soc=soc, like=like, timeout=wait_seconds, progress=progress)
     if device == "emulated":
         return EmulatedTarget(find_qemu(settings.qemu))
     if device == "auto":
@@ -36,9 +49,11 @@ def choose_target(settings: Settings, *, run: str | None = None) -> Target:
     return local
 
 
-def _phone(settings: Settings, run: str | None) -> Target:
+def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
     """A phone that is this process's own from here on, until it is restored."""
     options: dict[str, Any] = {
+        "progress": wishes.pop("progress"),
+        "patience_seconds": min(15.0, settings.patience_seconds),
         "power_mode": settings.power_mode,
         "fixed_performance": settings.fixed_performance,
         "cpus": settings.cpus,
@@ -51,7 +66,8 @@ def _phone(settings: Settings, run: str | None) -> Target:
     from pytest_sme2.targets.phones import lease_phone, open_pool, open_server
 
     server = open_server(settings.adb_server)
-    return lease_phone(server, open_pool(server, settings.serials, run=run), **options)
+    pool = open_pool(server, settings.serials, run=run)
+    return lease_phone(server, pool, **wishes, **options)
 
 
 def _automatic(settings: Settings) -> Target:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import shlex
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pytest_sme2.elf import is_elf, read_needs
 from pytest_sme2.errors import (
     ConnectionLostError,
     DeviceTimeoutError,
@@ -22,9 +24,9 @@ from pytest_sme2.errors import (
     TargetError,
 )
 from pytest_sme2.platforms import ANDROID_ARM64, LINUX_AARCH64
-from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners import ProcessFiles, Runner
-from pytest_sme2.targets.abi import ABI_MACHINES, is_elf, read_elf, unmet_needs
+from pytest_sme2.targets.abi import AARCH64, machine_name, unmet_needs
 from pytest_sme2.targets.adb import AdbDevice, quote
 from pytest_sme2.targets.base import (
     ETDUMP_NAME,
@@ -36,8 +38,20 @@ from pytest_sme2.targets.base import (
 from pytest_sme2.targets.leases import Lease
 from pytest_sme2.targets.phone_choice import make_ready
 from pytest_sme2.targets.phone_power import PhonePower, pick_cores
-from pytest_sme2.targets.phone_run import Answer, PhoneRun, explain, parse_answer, phone_command
+from pytest_sme2.targets.phone_run import (
+    Answer,
+    PhoneRun,
+    explain,
+    parse_answer,
+    phone_command,
+    phone_limit,
+)
 from pytest_sme2.targets.phone_storage import RUNS, PhoneStorage
+
+FAKE_PROPERTY = "ro.pytest_sme2.fake"
+"""By which a fake phone says what it is, whichever way it was reached."""
+LAUNCHER_PROPERTY = "ro.pytest_sme2.launcher"
+"""A fake phone's emulator: what goes before a runner's command on it."""
 
 _ATTEMPTS = 3
 _PROPERTIES = (
@@ -49,6 +63,9 @@ _PROPERTIES = (
     "ro.soc.manufacturer",
     "ro.soc.model",
     "ro.board.platform",
+    "ro.boot.qemu",
+    FAKE_PROPERTY,
+    LAUNCHER_PROPERTY,
 )
 
 
@@ -66,7 +83,6 @@ class AndroidTarget:
         power_mode: str = "keep",
         fixed_performance: bool = False,
         cpus: str | Sequence[int] = (),
-        launcher: Mapping[Arm, Sequence[str]] | None = None,
         emulated: bool | None = None,
         xnnpack_log: bool = False,
         cool_celsius: float = 45.0,
@@ -75,19 +91,16 @@ class AndroidTarget:
         lease: Lease | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        """``launcher`` goes before the runner's command on the phone, per arm.
+        """``emulated`` says that times are never latency; left out, the phone itself tells.
 
-        Only fake phones have one (an emulator). ``emulated`` says that times are never latency;
-        left out, it is so where there is a launcher. ``patience_seconds`` is how long a phone may
-        take to be there again after its connection was lost. ``xnnpack_log`` appends XNNPACK's
-        lines of logcat to a run's log.
+        ``patience_seconds`` is how long a phone may take to be there again after its connection
+        was lost. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
         """
         self.device = device
         self.power_mode = power_mode
         self.wants_fixed_performance = fixed_performance
         self.cpus = cpus
-        self.launcher = dict(launcher or {})
-        self.emulated = bool(self.launcher) if emulated is None else emulated
+        self._emulated = emulated
         self.xnnpack_log = xnnpack_log
         self.cool_celsius = cool_celsius
         self.cool_seconds = cool_seconds
@@ -113,6 +126,14 @@ class AndroidTarget:
         named = f"{known.get('ro.soc.manufacturer', '')} {known.get('ro.soc.model', '')}".strip()
         return named or known.get("ro.board.platform", "") or "an unknown SoC"
 
+    @property
+    def emulated(self) -> bool:
+        """Whether it is no phone: a fake one, or Android's own emulator."""
+        if self._emulated is not None:
+            return self._emulated
+        known = self._known()
+        return bool(known.get(FAKE_PROPERTY)) or known.get("ro.boot.qemu") == "1"
+
     def prepare(self) -> None:
         """Connect, clear up after a run that broke off, and set the phone up for measuring."""
         self._insist(self._prepare)
@@ -130,7 +151,7 @@ class AndroidTarget:
             self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
             if self.cpus:
                 self.cores = pick_cores(self.cpus, self.power.frequencies())
-            self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
+            self.cool_down()
         except BaseException:
             self._restore_quietly()
             raise
@@ -138,7 +159,7 @@ class AndroidTarget:
     def recover(self) -> None:
         """After a lost connection: find the phone again and set it up again."""
         self.storage.forget()
-        self.prepare()
+        self._prepare()
 
     def _insist(self, action: Callable[[], None]) -> None:
         """Do what may be done again from its start, through a few lost connections."""
@@ -175,7 +196,7 @@ class AndroidTarget:
         self._known()
         reasons = []
         if self.emulated:
-            reasons.append("a fake phone's times say nothing about a phone.")
+            reasons.append("a fake or emulated phone's times say nothing about a phone.")
         sme2 = "sme2" in self.features
         if not sme2:
             reasons.append(f"its SoC ({self.soc}) has no SME2.")
@@ -195,14 +216,17 @@ class AndroidTarget:
         }
         return Fingerprint(self.name, tuple(sorted(facts.items())))
 
-    def manifest(self) -> dict[str, str]:
-        """What a reader of the run wants to know of the phone's state."""
+    def state(self) -> dict[str, str]:
+        """What is not in the fingerprint: which phone it is, and the state it is in."""
         return {
             "serial": self.serial,
-            **dict(self.fingerprint().facts),
             "cpu_features": " ".join(self.features),
             **self.power.observe(),
         }
+
+    def cool_down(self) -> None:
+        """Wait until the phone says that it is cool."""
+        self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
 
     def put(self, files: Sequence[Path]) -> None:
         """Push files ahead of time; those that are there already are not pushed again."""
@@ -213,7 +237,7 @@ class AndroidTarget:
         """One process of the runner on the phone; everything it left ends up in ``folder``."""
         self._check_runner(runner, request)
         if self._hot:
-            self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
+            self.cool_down()
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / LOG_NAME
         # What an earlier run left must not pass for this one's.
@@ -245,11 +269,15 @@ class AndroidTarget:
         files = self._put(runner, request, place)
         home = self.storage.put({path.name: path for path in runner.files(request.arm)})
         command = phone_command(
-            [*self.launcher.get(request.arm, ()), *runner.command(request, files)],
+            [
+                *shlex.split(self._known().get(LAUNCHER_PROPERTY, "")),
+                *runner.command(request, files),
+            ],
             cores=request.cpus or self.cores,
             timeout_seconds=request.timeout_seconds,
         )
-        return PhoneRun(name=name, place=place, home=home, command=command, files=files)
+        limit = phone_limit(request.timeout_seconds)
+        return PhoneRun(name, place, home, command, files, longest_seconds=limit)
 
     def _put(self, runner: Runner, request: RunRequest, place: str) -> ProcessFiles:
         artifact = request.artifact
@@ -281,7 +309,7 @@ class AndroidTarget:
     ) -> Run:
         log, result = folder / LOG_NAME, folder / RESULT_NAME
         log.write_bytes(process.header() + answer.log + f"[exit {answer.code}]\n".encode())
-        throttled = self._hot = bool(answer.thermal_status)
+        throttled = self._hot = answer.throttled
         if answer.code != 0:
             self._remove(process)
             problem = explain(runner, request, answer.code, answer.log.decode(errors="replace"))
@@ -332,10 +360,10 @@ class AndroidTarget:
             return
         files = {path.name: path for path in runner.files(request.arm)}
         for path in filter(is_elf, files.values()):
-            elf = read_elf(path)
-            if elf.machine != ABI_MACHINES["arm64-v8a"]:
+            machine = read_needs(path).machine
+            if machine != AARCH64:
                 raise TargetError(
-                    f"{path.name} of the runner is for {elf.machine_name}, "
+                    f"{path.name} of the runner is for {machine_name(machine)}, "
                     f"the phone {self.serial} is arm64-v8a. Build it for arm64."
                 )
         for name, absent in unmet_needs(files).items():

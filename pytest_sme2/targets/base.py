@@ -77,6 +77,19 @@ class Target(Protocol):
         ...
 
 
+@runtime_checkable
+class Observed(Protocol):
+    """A target with a state of its own beside the programs: heat, battery, screen."""
+
+    def cool_down(self) -> None:
+        """Wait until heat does not slow it down."""
+        ...
+
+    def state(self) -> Mapping[str, str]:
+        """What a reader of a run wants to know about it, for the run's manifest."""
+        ...
+
+
 def check_request(
     target: str, platform: str, capabilities: Capabilities, runner: Runner, request: RunRequest
 ) -> None:

@@ -6,6 +6,7 @@ machine; two machines that reach one phone must be kept apart by whoever runs th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
@@ -14,8 +15,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from pytest_sme2.errors import TargetError
+from pytest_sme2.errors import NoDeviceLeftError, TargetError
 from pytest_sme2.settings import cache_folder
+
+# How long a run's retired devices are remembered at most: no run takes that long.
+_RETIRED_SECONDS = 7 * 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,14 @@ class Lease:
 
     serial: str
     lock: FileLock
+    pool: DevicePool
 
     def release(self) -> None:
         self.lock.release()
+
+    def retire(self, reason: str) -> None:
+        """The device died. It stays leased: whoever has it must still try to put it back."""
+        self.pool.retire(self.serial, reason)
 
 
 class DevicePool:
@@ -48,7 +57,7 @@ class DevicePool:
     def lease(
         self,
         *,
-        timeout: float = 600.0,
+        timeout: float = 3600.0,
         accept: Callable[[str], bool] = lambda serial: True,
         prefer: int = 0,
         progress: Callable[[str], None] | None = None,
@@ -61,7 +70,7 @@ class DevicePool:
             usable = [serial for serial in self._order(prefer) if not self._retired(serial)]
             usable = [serial for serial in usable if serial not in refused]
             if not usable:
-                raise TargetError(self._none_left(refused))
+                raise self._none_left(refused)
             for serial in usable:
                 lease = self._try(serial)
                 if lease is None:
@@ -84,6 +93,7 @@ class DevicePool:
 
     def retire(self, serial: str, reason: str) -> None:
         """No worker of this run takes the device again."""
+        self._forget_old_runs()
         self._retired_file(serial).write_text(reason, encoding="utf-8")
 
     def retired(self) -> dict[str, str]:
@@ -98,6 +108,14 @@ class DevicePool:
         """Forget this run's retired devices; called once, when the whole run is over."""
         for serial in self.serials:
             self._retired_file(serial).unlink(missing_ok=True)
+
+    def _forget_old_runs(self) -> None:
+        """What runs that were never closed left behind."""
+        for path in self.folder.glob("retired-*"):
+            # Another worker may be doing the same.
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _RETIRED_SECONDS:
+                    path.unlink()
 
     def _order(self, prefer: int) -> tuple[str, ...]:
         start = prefer % len(self.serials) if self.serials else 0
@@ -118,9 +136,12 @@ class DevicePool:
             lock.acquire(timeout=0)
         except Timeout:
             return None
-        return Lease(serial, lock)
+        return Lease(serial, lock, self)
 
-    def _none_left(self, refused: set[str]) -> str:
-        reasons = [f"{serial}: {reason}" for serial, reason in self.retired().items()]
-        reasons += [f"{serial}: not of the kind that was asked for" for serial in sorted(refused)]
-        return "No device is left. " + "; ".join(reasons or ["None was given"]) + "."
+    def _none_left(self, refused: set[str]) -> NoDeviceLeftError:
+        retired = self.retired()
+        reasons = [f"{serial}: {reason}" for serial, reason in retired.items()]
+        unlike = sorted(refused - set(retired))
+        reasons += [f"{serial}: not of the kind that was asked for" for serial in unlike]
+        told = "; ".join(reason.rstrip(".") for reason in reasons or ["None was given"])
+        return NoDeviceLeftError(f"No device is left. {told}.", retired=bool(retired))

@@ -69,11 +69,12 @@ def choose_serials(
     serials: Sequence[str] = (),
     *,
     environment: Mapping[str, str] = os.environ,
+    check: bool = True,
 ) -> tuple[str, ...]:
-    """The devices that are meant, each checked to be usable."""
+    """The devices that are meant, each checked to be usable unless that is left for later."""
     wanted = tuple(serials) or tuple(filter(None, [environment.get("ANDROID_SERIAL")]))
     if wanted:
-        for serial in wanted:
+        for serial in wanted if check else ():
             make_ready(server, serial)
         return wanted
     attached = list_attached(server)
@@ -88,7 +89,8 @@ def choose_serials(
             + "; ".join(map(str, attached))
             + ". Choose with --serial (it may be given several times) or ANDROID_SERIAL."
         )
-    make_ready(server, attached[0].serial)
+    if check:
+        make_ready(server, attached[0].serial)
     return (attached[0].serial,)
 
 

@@ -75,10 +75,9 @@ class Heat:
         return f"thermal status {status}{degrees}"
 
 
-def parse_thermal_status(text: str) -> int | None:
-    """From ``dumpsys thermalservice``."""
-    match = re.search(r"^Thermal Status: (\d+)", text, re.MULTILINE)
-    return int(match[1]) if match else None
+def parse_thermal_statuses(text: str) -> tuple[int, ...]:
+    """From what one or several ``dumpsys thermalservice`` said."""
+    return tuple(int(word) for word in re.findall(r"^Thermal Status: (\d+)", text, re.MULTILINE))
 
 
 def parse_zones(lines: Sequence[str]) -> float | None:
@@ -203,7 +202,8 @@ class PhonePower:
             'do echo "$(cat $zone/type) $(cat $zone/temp)"; done 2>/dev/null'
         )
         service, _, zones = done.text.partition("==zones\n")
-        return Heat(parse_thermal_status(service), parse_zones(zones.splitlines()))
+        status = max(parse_thermal_statuses(service), default=None)
+        return Heat(status, parse_zones(zones.splitlines()))
 
     def wait_until_cool(
         self, *, celsius: float = 45.0, seconds: float = 300.0, interval: float = 2.0

@@ -13,12 +13,15 @@ from pytest_sme2.results import RunRequest
 from pytest_sme2.runners import ProcessFiles, Runner
 from pytest_sme2.targets.adb import ShellResult, quote
 from pytest_sme2.targets.base import describe_failure
-from pytest_sme2.targets.phone_power import parse_thermal_status
+from pytest_sme2.targets.phone_power import parse_thermal_statuses
 from pytest_sme2.targets.phone_storage import RUN_MARK
 
 _RESULT_MARK = "==pytest-sme2-result=="
 _TRACED_MARK = "==pytest-sme2-etdump=="
 _LONGEST_LOG = 1 << 20
+# How often the thermal status is looked at during a run; a look costs the phone some 20 ms.
+_WATCH_SECONDS = 5
+_THERMAL_STATUS = "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
 # The phone's own limit comes after ours: it is there for a cable that was pulled.
 _GRACE_SECONDS = 30
 
@@ -35,6 +38,8 @@ class PhoneRun:
     """The runner's folder, which it starts in."""
     command: tuple[str, ...]
     files: ProcessFiles
+    longest_seconds: float
+    """The phone's own time limit for it."""
 
     @property
     def keeps_files(self) -> bool:
@@ -44,6 +49,11 @@ class PhoneRun:
     @property
     def log(self) -> str:
         return f"{self.place}/log"
+
+    @property
+    def heat(self) -> str:
+        """The file for what was seen of the thermal status meanwhile."""
+        return f"{self.place}/heat"
 
     def header(self) -> bytes:
         """What a log starts with: the command, in one line whatever is in it."""
@@ -55,9 +65,12 @@ class PhoneRun:
         if xnnpack_log:
             lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
         lines += [
+            *self._watch(),
             f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null",
             'echo "code $?"',
-            "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'",
+            "kill $watcher; wait $watcher 2>/dev/null",
+            f"cat {self.heat}",
+            _THERMAL_STATUS,
         ]
         if xnnpack_log:
             lines.append(f'logcat -d -v raw -T "$start" -s XNNPACK >> {self.log} 2>&1')
@@ -72,6 +85,22 @@ class PhoneRun:
             lines.append(f"rm -rf {self.place}")
         return "\n".join([*lines, "exit 0"])
 
+    def _watch(self) -> list[str]:
+        """Look at the thermal status now and then while the process runs.
+
+        The watcher ends with the run, and by itself should the shell that started it be gone. It
+        is a shell of its own, as only what a program is started with can be seen as its mark; its
+        sleep is in the background, as only a ``wait`` can be interrupted.
+        """
+        looks = math.ceil(self.longest_seconds / _WATCH_SECONDS)
+        watcher = (
+            "trap 'kill -9 $! && wait $!; exit' TERM; looks=0; "
+            f"while [ $looks -lt {looks} ]; do looks=$((looks + 1)); "
+            f"sleep {_WATCH_SECONDS} & wait $!; {_THERMAL_STATUS}; done"
+        )
+        started = f"{RUN_MARK}={self.name} {quote(['sh', '-c', watcher])}"
+        return [f"{started} > {self.heat} 2>/dev/null < /dev/null &", "watcher=$!"]
+
     def tail(self) -> str:
         """The command that shows the log."""
         return f"tail -c {_LONGEST_LOG} {self.log}"
@@ -82,7 +111,8 @@ class Answer:
     """What a run's script gave back."""
 
     code: int
-    thermal_status: int | None
+    throttled: bool
+    """Whether the phone slowed itself down at any time of the run."""
     has_etdump: bool
     document: bytes
     """The runner's own result; empty where it wrote none."""
@@ -96,8 +126,12 @@ def phone_command(
     if cores:
         # Hexadecimal without a prefix is what every Android's taskset takes.
         command = ["taskset", f"{sum(1 << core for core in cores):x}", *command]
-    limit = math.ceil(timeout_seconds) + _GRACE_SECONDS
-    return ("timeout", "-s", "KILL", str(limit), *command)
+    return ("timeout", "-s", "KILL", str(phone_limit(timeout_seconds)), *command)
+
+
+def phone_limit(timeout_seconds: float) -> int:
+    """The phone's own time limit, in whole seconds."""
+    return math.ceil(timeout_seconds) + _GRACE_SECONDS
 
 
 def parse_answer(serial: str, done: ShellResult) -> Answer:
@@ -111,7 +145,7 @@ def parse_answer(serial: str, done: ShellResult) -> Answer:
         )
     return Answer(
         code=int(code[1]),
-        thermal_status=parse_thermal_status(head.decode("utf-8", "replace")),
+        throttled=any(parse_thermal_statuses(head.decode("utf-8", "replace"))),
         has_etdump=_TRACED_MARK.encode() in head,
         document=document,
         log=done.stderr,

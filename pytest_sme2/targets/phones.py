@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytest_sme2.errors import ConnectionLostError
+from pytest_sme2.errors import NoDeviceLeftError, TargetError
 from pytest_sme2.results import Fingerprint
 from pytest_sme2.settings import adb_server_from, parse_adb_server
 from pytest_sme2.targets.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.android import AndroidTarget
 from pytest_sme2.targets.leases import DevicePool
-from pytest_sme2.targets.phone_choice import choose_serials
+from pytest_sme2.targets.phone_choice import choose_serials, make_ready
 
 
 def open_server(
@@ -41,8 +42,9 @@ def open_pool(
     ``run`` is the same for all workers of one test run (xdist's ``testrunuid``); without it,
     this process is a run of its own.
     """
-    chosen = choose_serials(server, serials, environment=environment)
-    return DevicePool(str(server), chosen, run=run or f"process {os.getpid()}")
+    # Whether a phone can be used is found out when it is leased: one that cannot is passed over.
+    chosen = choose_serials(server, serials, environment=environment, check=False)
+    return DevicePool(str(server), chosen, run=run or uuid.uuid4().hex)
 
 
 # What of a fingerprint is the phone's own; the rest is how it was set up.
@@ -61,25 +63,34 @@ def lease_phone(
     soc: str | None = None,
     like: Fingerprint | None = None,
     prefer: int = 0,
-    timeout: float = 600.0,
+    timeout: float = 3600.0,
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> AndroidTarget:
     """A free phone of the pool as a target that holds its lease until ``restore``.
 
     ``soc`` asks for a phone whose SoC's name contains it; ``like`` for one of the same kind as
-    one that died. A phone that does not answer is retired. ``options`` are AndroidTarget's.
+    one that died. A phone that cannot be used is retired. ``options`` are AndroidTarget's.
     """
+    refusals: list[TargetError] = []
 
     def accept(serial: str) -> bool:
         candidate = AndroidTarget(AdbDevice(server, serial), **options)
         try:
+            make_ready(server, serial, seconds=candidate.patience_seconds)
             if soc is not None and soc.lower() not in candidate.soc.lower():
                 return False
             return like is None or _kind(candidate.fingerprint()) == _kind(like)
-        except ConnectionLostError as error:
+        except TargetError as error:
             pool.retire(serial, str(error))
+            refusals.append(error)
             return False
 
-    lease = pool.lease(timeout=timeout, accept=accept, prefer=prefer, progress=progress)
+    try:
+        lease = pool.lease(timeout=timeout, accept=accept, prefer=prefer, progress=progress)
+    except NoDeviceLeftError:
+        # What is wrong with the only one there is needs no list around it.
+        if len(pool.serials) == 1 and refusals:
+            raise refusals[0] from None
+        raise
     return AndroidTarget(AdbDevice(server, lease.serial), lease=lease, progress=progress, **options)

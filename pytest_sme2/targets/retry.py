@@ -1,4 +1,4 @@
-"""Redoing what a lost connection broke, from its start."""
+"""Redoing what a lost connection broke, from its start, and what a target must offer for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
-from pytest_sme2.errors import ConnectionLostError, TargetError
+from pytest_sme2.errors import ConnectionLostError, DeviceGoneError
+from pytest_sme2.targets.leases import Lease
 
 Result = TypeVar("Result")
 
@@ -16,6 +17,16 @@ class Recoverable(Protocol):
     """A target that can be found again after its connection was lost."""
 
     def recover(self) -> None: ...
+
+
+@runtime_checkable
+class Leased(Protocol):
+    """A target that may be one of several, held by a lease until it is restored."""
+
+    lease: Lease | None
+    patience_seconds: float
+
+    def restore(self) -> None: ...
 
 
 def redo_when_lost(
@@ -35,7 +46,7 @@ def redo_when_lost(
             return measure()
         except ConnectionLostError as error:
             if attempt == retries:
-                raise TargetError(
+                raise DeviceGoneError(
                     f"Gave up after {retries + 1} attempts, as the connection was lost each time. "
                     f"Last: {error} Check the cable, the hub and the phone's power saving."
                 ) from error
@@ -52,7 +63,7 @@ def _recover(target: Recoverable, seconds: float, lost: ConnectionLostError) -> 
             return target.recover()
         except ConnectionLostError as error:
             if time.monotonic() > deadline:
-                raise TargetError(
+                raise DeviceGoneError(
                     f"{lost} It did not come back in {seconds:g} s: {error}"
                 ) from error
             time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""ELF headers: of real programs, and of broken ones."""
+"""What programs need of the system they are to run on: real ones, and broken ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import BuildError
-from pytest_sme2.targets.abi import AARCH64, is_elf, read_elf, unmet_needs
+from pytest_sme2.elf import is_elf, read_needs
+from pytest_sme2.errors import ElfError
+from pytest_sme2.targets.abi import AARCH64, machine_name, unmet_needs
 
 
 def make_elf(machine: int = AARCH64, needed: tuple[str, ...] = (), interpreter: str = "") -> bytes:
@@ -40,40 +41,40 @@ def make_elf(machine: int = AARCH64, needed: tuple[str, ...] = (), interpreter: 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes(make_elf(needed=("libc.so.6", "libm.so.6"), interpreter="/lib/ld.so"))
-    elf = read_elf(path)
-    assert elf.machine == AARCH64
-    assert elf.machine_name == "arm64"
-    assert elf.needed == ("libc.so.6", "libm.so.6")
-    assert elf.interpreter == "/lib/ld.so"
+    needs = read_needs(path)
+    assert needs.machine == AARCH64
+    assert machine_name(needs.machine) == "arm64"
+    assert needs.libraries == ("libc.so.6", "libm.so.6")
+    assert needs.interpreter == "/lib/ld.so"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="this machine's programs are not ELF files")
 def test_a_real_program() -> None:
-    elf = read_elf(Path("/bin/sh").resolve())
-    assert "libc.so.6" in elf.needed
-    assert elf.interpreter is not None
-    assert "ld-linux" in elf.interpreter
+    needs = read_needs(Path("/bin/sh").resolve())
+    assert "libc.so.6" in needs.libraries
+    assert needs.interpreter is not None
+    assert "ld-linux" in needs.interpreter
 
 
 def test_other_machines_are_named(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes(make_elf(machine=62))
-    assert read_elf(path).machine_name == "x86_64"
+    assert machine_name(read_needs(path).machine) == "x86_64"
     path.write_bytes(make_elf(machine=9999))
-    assert read_elf(path).machine_name == "machine 9999"
+    assert machine_name(read_needs(path).machine) == "machine 9999"
     # 32 bit: only the machine is told.
     data = bytearray(make_elf(machine=40))
     data[4] = 1
     path.write_bytes(bytes(data))
-    assert read_elf(path).machine_name == "arm (32 bit)"
+    assert machine_name(read_needs(path).machine) == "arm (32 bit)"
 
 
 def test_things_that_are_no_program(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_text("#!/bin/sh\n", encoding="utf-8")
     assert not is_elf(path)
-    with pytest.raises(BuildError, match="is not a program"):
-        read_elf(path)
+    with pytest.raises(ElfError, match="is not a program"):
+        read_needs(path)
 
 
 def test_damaged_programs_are_errors_of_ours(tmp_path: Path) -> None:
@@ -82,8 +83,8 @@ def test_damaged_programs_are_errors_of_ours(tmp_path: Path) -> None:
     for length in range(64, len(whole)):
         path.write_bytes(whole[:length])
         # Whatever was cut off: read, or refused in our words, but never another exception.
-        with contextlib.suppress(BuildError):
-            read_elf(path)
+        with contextlib.suppress(ElfError):
+            read_needs(path)
 
 
 def test_a_bundle_that_lacks_a_library(tmp_path: Path) -> None:

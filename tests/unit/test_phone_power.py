@@ -10,7 +10,7 @@ from pytest_sme2.targets.phone_power import (
     POWER_COMMANDS,
     SETTINGS,
     Heat,
-    parse_thermal_status,
+    parse_thermal_statuses,
     parse_zones,
     pick_cores,
 )
@@ -35,8 +35,9 @@ def test_every_power_mode_has_its_commands() -> None:
 
 
 def test_thermal_status() -> None:
-    assert parse_thermal_status(THERMAL) == 3
-    assert parse_thermal_status("Can't find service: thermalservice") is None
+    assert parse_thermal_statuses(THERMAL) == (3,)
+    assert parse_thermal_statuses(f"{THERMAL}Thermal Status: 0\n") == (3, 0)
+    assert parse_thermal_statuses("Can't find service: thermalservice") == ()
 
 
 @pytest.mark.parametrize(

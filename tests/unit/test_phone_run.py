@@ -23,7 +23,7 @@ def make_run(folder: Path, *command: str, etdump: bool = False) -> PhoneRun:
         etdump=f"{place}/run.etdump" if etdump else None,
         outputs=None,
     )
-    return PhoneRun("name", str(place), str(folder), command, files)
+    return PhoneRun("name", str(place), str(folder), command, files, longest_seconds=60)
 
 
 def in_a_shell(run: PhoneRun) -> ShellResult:
@@ -38,7 +38,7 @@ def test_an_untraced_run_clears_up_after_itself(tmp_path: Path) -> None:
     assert answer.code == 7
     assert answer.log.decode() == f"said\n{tmp_path}\nname\n"
     assert answer.document == b""
-    assert answer.thermal_status is None
+    assert not answer.throttled
     assert not Path(run.place).exists()
 
 
@@ -59,7 +59,7 @@ def test_a_result_that_looks_like_our_own_words_is_a_result(tmp_path: Path) -> N
     run = make_run(tmp_path, "sh", "-c", f"printf '{text}' > {place}/runner.json")
     answer = parse_answer("serial", in_a_shell(run))
     assert answer.code == 0
-    assert answer.thermal_status is None
+    assert not answer.throttled
     assert answer.document.decode() == text.replace("\\n", "\n")
 
 
@@ -69,9 +69,22 @@ def test_a_run_that_could_not_be_started(tmp_path: Path) -> None:
         parse_answer("serial", in_a_shell(run))
 
 
-def test_the_thermal_status_is_read() -> None:
-    done = ShellResult(0, b"code 0\nThermal Status: 2\n==pytest-sme2-result==\n{}", b"")
-    assert parse_answer("serial", done).thermal_status == 2
+@pytest.mark.parametrize(
+    ("statuses", "throttled"), [((), False), ((0, 0), False), ((0, 2, 0), True), ((0, 1), True)]
+)
+def test_any_thermal_status_of_a_run_counts(statuses: tuple[int, ...], throttled: bool) -> None:
+    seen = "".join(f"Thermal Status: {status}\n" for status in statuses)
+    done = ShellResult(0, f"code 0\n{seen}==pytest-sme2-result==\n{{}}".encode(), b"")
+    assert parse_answer("serial", done).throttled is throttled
+
+
+def test_the_watcher_of_heat_ends_with_the_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "true")
+    marked = f"grep -l PYTEST_SME2_RUN={tmp_path.name} /proc/[0-9]*/environ 2>/dev/null"
+    run = dataclasses.replace(run, name=tmp_path.name)
+    assert parse_answer("serial", in_a_shell(run)).code == 0
+    left = subprocess.run(["sh", "-c", marked], capture_output=True, timeout=60, check=False)
+    assert left.stdout == b""
 
 
 def test_cores_and_the_last_time_limit() -> None:

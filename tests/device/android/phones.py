@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,17 @@ def settings_of(phone: FakePhone) -> dict[str, str | None]:
 
 
 def leftovers(phone: FakePhone) -> list[str]:
-    """What of a run is still on the phone: a note, run folders, half-pushed files, processes."""
+    """What of a run is still on the phone: a note, run folders, half-pushed files, processes.
+
+    A process that was killed needs the CPU once more to be gone: it is given time for that.
+    """
+    deadline = time.monotonic() + 20
+    while (found := _leftovers(phone)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _leftovers(phone: FakePhone) -> list[str]:
     files = phone.files()
     found = [name for name in files if name == Path(NOTE).name]
     found += [

@@ -182,7 +182,7 @@ def test_an_unauthorized_phone_is_named_so_by_a_real_server(
 ) -> None:
     serial = fresh_lab.add_stubborn()
     with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
-        make_ready(fresh_server, serial, seconds=5)
+        make_ready(fresh_server, serial, seconds=60)
 
 
 def test_a_device_that_went_away_is_a_lost_connection(

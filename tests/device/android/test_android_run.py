@@ -229,8 +229,8 @@ def test_a_runner_that_hangs_is_ended_on_the_phone(
     phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    request = RunRequest(artifact, Arm.ON, timeout_seconds=0.5)
-    with pytest.raises(RunError, match=r"did not finish within 0.5 s"):
+    request = RunRequest(artifact, Arm.ON, timeout_seconds=2)
+    with pytest.raises(RunError, match=r"did not finish within 2 s"):
         make_target(phone).run(make_runner(600), request, tmp_path)
     assert leftovers(phone) == []
 
@@ -271,6 +271,25 @@ def test_a_throttled_run_says_so_and_the_next_waits(
         target.run(runner, request, tmp_path)
     phone.write("data/system/fake/thermal_status", "0\n")
     assert not target.run(runner, request, tmp_path).throttled
+
+
+def test_heat_that_passes_during_a_run_is_seen(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("pytest_sme2.targets.phone_run._WATCH_SECONDS", 1)
+    runner = make_runner(0)
+    program = runner.folder / "sme2_runner"
+    # Hot while it runs, until the watcher has looked; cool before and after.
+    state, seen = "/data/system/fake/thermal_status", "/data/local/tmp/pytest-sme2/runs/*/heat"
+    hot = (
+        f"echo 3 > {state}; until grep -q 'Status: 3' {seen}; do sleep 0.1; done; echo 0 > {state}"
+    )
+    text = program.read_text(encoding="utf-8")
+    program.write_text(text.replace("sleep 0", hot), encoding="utf-8")
+    target = make_target(phone)
+    assert target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=60), tmp_path).throttled
+    assert leftovers(phone) == []
 
 
 def test_xnnpacks_log_comes_from_logcat(

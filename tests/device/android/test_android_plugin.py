@@ -1,0 +1,337 @@
+"""`pytest --device=android` as a user types it, against real adbd devices."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.settings import cache_folder
+from tests.device.android.phones import leftovers, settings_of
+
+REPOSITORY = Path(__file__).parents[3]
+
+MODEL = """
+import torch
+from pytest_sme2 import register_model
+
+
+@register_model("{name}", variants=("fp32",))
+class Net:
+    def get_eager_model(self):
+        return torch.nn.Sequential(torch.nn.Conv2d(3, {width}, 3), torch.nn.ReLU())
+
+    def get_example_inputs(self):
+        return (torch.randn(1, 3, 8, 8),)
+"""
+
+TESTS = """
+import pytest
+
+def test_evidence(sme2_gate):
+    sme2_gate.check_evidence()
+
+def test_pair(sme2_pair):
+    assert len(sme2_pair.on) == len(sme2_pair.off) == 1
+"""
+
+
+@pytest.fixture
+def phones(sme2_lab: FakeLab) -> list[FakePhone]:
+    return [sme2_lab.add() for _ in range(3)]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Three small models and two tests."""
+    # pytester moves HOME, and with it the cache.
+    monkeypatch.setenv("SME2_CACHE_DIR", str(cache_folder()))
+    for index, name in enumerate(("alpha", "beta", "gamma")):
+        folder = pytester.mkdir("models") if index == 0 else pytester.path / "models"
+        (folder / name).mkdir()
+        text = MODEL.format(name=name, width=4 + index)
+        (folder / name / "model.py").write_text(text, encoding="utf-8")
+    pytester.makepyfile(test_models=TESTS)
+    return pytester
+
+
+def options(lab: FakeLab, phones: list[FakePhone]) -> list[str]:
+    named = [word for phone in phones for word in ("--serial", phone.serial)]
+    return ["--device=android", f"--adb-server={lab.address}", *named, "--power-mode=boost"]
+
+
+def run(
+    project: pytest.Pytester, lab: FakeLab, phones: list[FakePhone], *more: str
+) -> pytest.RunResult:
+    arguments = [*options(lab, phones), "-p", "no:cacheprovider", *more]
+    return project.runpytest_subprocess(*arguments, timeout=1800)
+
+
+def records(out: Path) -> dict[str, dict[str, object]]:
+    """What the run found out, by case, without what differs from run to run."""
+    found = {}
+    for path in sorted(out.rglob("metrics.json")):
+        document = json.loads(path.read_text("utf-8"))
+        measured = document["measured"]
+        assert measured["fingerprint"]["target"] == "android"
+        kept = ("structures", "agreements", "pte_sha256", "fingerprint", "evidence")
+        found[document["id"]] = {name: measured[name] for name in kept}
+    return found
+
+
+def serials(out: Path) -> dict[str, str]:
+    """By case, the phone it was measured on, from the run's manifests."""
+    documents = [json.loads(path.read_text("utf-8")) for path in out.rglob("manifest.json")]
+    return {document["case"]: document["device_state"]["serial"] for document in documents}
+
+
+def test_three_phones_give_the_results_of_one(
+    sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
+) -> None:
+    before = [settings_of(phone) for phone in phones]
+    one = run(project, sme2_lab, phones[:1], "--sme2-out=one")
+    one.assert_outcomes(passed=6)
+    three = run(project, sme2_lab, phones, "--sme2-out=three", "-n", "auto")
+    three.assert_outcomes(passed=6)
+    three.stdout.fnmatch_lines(["*3 workers*"])
+    assert set(serials(project.path / "one").values()) == {phones[0].serial}
+    # A case is a worker's, and a worker has a phone of its own.
+    assert set(serials(project.path / "three")) == {"alpha-fp32", "beta-fp32", "gamma-fp32"}
+    found = records(project.path / "three")
+    assert found == records(project.path / "one")
+    assert len(found) == 3
+    assert [settings_of(phone) for phone in phones] == before
+    assert [leftovers(phone) for phone in phones] == [[], [], []]
+
+
+def test_the_manifest_tells_the_phones_state(
+    sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
+) -> None:
+    run(project, sme2_lab, phones[:1], "--sme2-models=alpha").assert_outcomes(passed=2)
+    (path,) = (project.path / "sme2-out").rglob("manifest.json")
+    manifest = json.loads(path.read_text("utf-8"))
+    assert manifest["device"]["power_mode"] == "boost"
+    state = manifest["device_state"]
+    assert state["serial"] == phones[0].serial
+    assert state["battery_percent"] == "85"
+    assert state["charging"] == "USB"
+    assert state["screen"] == "Awake"
+    assert state["governor"] == "schedutil"
+    assert state["heat"].startswith("thermal status 0")
+    assert state["low_power"] == "0"
+
+
+def works(phone: FakePhone) -> bool:
+    """Whether a runner runs on it just now."""
+    return any("sme2_runner" in word for words in phone.processes().values() for word in words)
+
+
+@pytest.fixture
+def killed_while_working(phones: list[FakePhone]) -> Iterator[list[FakePhone]]:
+    """The first phone that runs something loses its cable for good; which, is in the list."""
+    killed: list[FakePhone] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.is_set():
+            for phone in phones:
+                if works(phone):
+                    phone.kill_adbd()
+                    killed.append(phone)
+                    return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    yield killed
+    over.set()
+    thread.join()
+
+
+def test_a_phone_that_dies_is_retired_and_another_of_its_kind_takes_over(
+    sme2_lab: FakeLab,
+    phones: list[FakePhone],
+    project: pytest.Pytester,
+    killed_while_working: list[FakePhone],
+) -> None:
+    result = run(project, sme2_lab, phones, "-n", "3", "--sme2-patience=2s")
+    result.assert_outcomes(passed=6)
+    (dead,) = killed_while_working
+    used = serials(project.path / "sme2-out")
+    assert len(used) == 3
+    assert dead.serial not in used.values()
+    for phone in phones:
+        if phone is not dead:
+            assert leftovers(phone) == []
+    # What it had been set to is put back at the next connect.
+    dead.start_adbd()
+    run(project, sme2_lab, [dead], "--sme2-models=alpha").assert_outcomes(passed=2)
+    assert leftovers(dead) == []
+    assert settings_of(dead) == settings_of(next(phone for phone in phones if phone is not dead))
+
+
+def test_a_phone_that_dies_alone_of_its_kind_is_an_error_and_the_rest_goes_on(
+    sme2_lab: FakeLab, project: pytest.Pytester
+) -> None:
+    lonely = sme2_lab.add(properties={"ro.soc.model": "Lonely"})
+    other = sme2_lab.add()
+    project.makepyfile(
+        test_models="""
+        import pytest
+
+        @pytest.mark.sme2(models="alpha", soc="lonely")
+        def test_first(sme2_session, sme2_model, sme2_target):
+            print("SERIAL", sme2_target.serial)
+            sme2_session.profile(sme2_model, sme2_session.arms[0])
+
+        @pytest.mark.sme2(models="beta")
+        def test_second(sme2_pair, sme2_target):
+            print("SERIAL", sme2_target.serial)
+        """
+    )
+    killed: list[str] = []
+
+    def kill() -> None:
+        while not killed:
+            if works(lonely):
+                lonely.kill_adbd()
+                killed.append(lonely.serial)
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    result = run(project, sme2_lab, [lonely, other], "--sme2-patience=2s", "-rA")
+    thread.join()
+    result.assert_outcomes(passed=1, failed=1)
+    text = result.stdout.str()
+    assert f"SERIAL {lonely.serial}" in text
+    assert f"SERIAL {other.serial}" in text
+    assert "No other of its kind could take over" in text
+    assert "It did not come back in 2 s" in text
+    assert "INTERNALERROR" not in text
+    assert leftovers(other) == []
+
+
+def test_a_test_asks_for_a_phone_by_its_soc(sme2_lab: FakeLab, project: pytest.Pytester) -> None:
+    phones = [sme2_lab.add(properties={"ro.soc.model": name}) for name in ("SM1", "MT9")]
+    project.makepyfile(
+        test_models="""
+        import pytest
+
+        @pytest.mark.sme2(soc="mt9")
+        def test_one(sme2_target):
+            assert sme2_target.soc == "Fake MT9"
+
+        @pytest.mark.sme2(soc="SM1")
+        def test_other(sme2_target):
+            assert sme2_target.soc == "Fake SM1"
+
+        def test_any(sme2_target):
+            assert sme2_target.soc.startswith("Fake ")
+
+        @pytest.mark.sme2(soc="Exynos")
+        def test_none(sme2_target):
+            raise AssertionError
+
+        @pytest.mark.sme2(soc=7)
+        def test_nonsense(sme2_target):
+            raise AssertionError
+        """
+    )
+    result = run(project, sme2_lab, phones, "-rs")
+    result.assert_outcomes(passed=3, skipped=1, errors=1)
+    result.stdout.fnmatch_lines(["*no device has a chip named like 'Exynos'*"])
+    result.stdout.fnmatch_lines(["*7 in @pytest.mark.sme2 is not the name of a chip*"])
+    assert [leftovers(phone) for phone in phones] == [[], []]
+
+
+def test_a_soc_is_asked_of_other_devices_too(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_models="""
+        import pytest
+
+        @pytest.mark.sme2(soc="no such chip")
+        def test_chip(sme2_target):
+            raise AssertionError
+        """
+    )
+    result = project.runpytest_subprocess("--device=linux", "-rs", timeout=1800)
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*a chip named like 'no such chip', and linux is another*"])
+
+
+def test_one_of_several_that_cannot_be_reached_does_not_stop_the_others(
+    sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
+) -> None:
+    phones[0].kill_adbd()
+    result = run(project, sme2_lab, phones[:2], "--sme2-models=alpha", "--sme2-patience=1s")
+    result.assert_outcomes(passed=2)
+    assert set(serials(project.path / "sme2-out").values()) == {phones[1].serial}
+
+
+def test_a_single_one_that_cannot_be_reached_is_one_clear_error_a_test(
+    sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
+) -> None:
+    phones[0].kill_adbd()
+    result = run(project, sme2_lab, phones[:1], "--sme2-models=alpha", "--sme2-patience=1s")
+    result.assert_outcomes(failed=1, errors=1)
+    result.stdout.fnmatch_lines([f"*Could not connect to {phones[0].serial}*"])
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """The project's own suite, models and baselines."""
+    monkeypatch.setenv("SME2_CACHE_DIR", str(cache_folder()))
+    for name in ("models/toy_cnn", "tests/performance"):
+        shutil.copytree(REPOSITORY / name, pytester.path / name)
+    (pytester.path / "baselines").symlink_to(REPOSITORY / "baselines")
+    return pytester
+
+
+def run_suite(suite: pytest.Pytester, *arguments: str) -> None:
+    """Everything passes that a device without a clock can vouch for; nothing lacks a baseline."""
+    result = suite.runpytest_subprocess(
+        "tests/performance", "--device=android", "--sme2-strict", "-p", "no:cacheprovider",
+        *arguments, timeout=1800,
+    )  # fmt: skip
+    cases = list((suite.path / "sme2-out").rglob("metrics.json"))
+    outcomes = result.parseoutcomes()
+    assert set(outcomes) == {"passed", "skipped"}
+    # Evidence, coverage, operators, delegation, size, and the outputs against two others.
+    assert outcomes["passed"] == 7 * len(cases) > 0
+    assert "NO_BASELINE" not in result.stdout.str()
+    for path in cases:
+        document = json.loads(path.read_text("utf-8"))
+        assert document["measured"]["evidence"]["valid"]
+        for arm in ("on", "off"):
+            folder = path.parent / f"android_sme2_{arm}"
+            assert (folder / "run.etdump").stat().st_size > 0
+            assert (folder / "runner.log").stat().st_size > 0
+            assert list((folder / "outputs").iterdir())
+
+
+def test_the_suite_passes_and_leaves_the_phone_as_it_was(
+    sme2_lab: FakeLab, suite: pytest.Pytester
+) -> None:
+    phone = sme2_lab.add()
+    before = settings_of(phone)
+    chosen = [*options(sme2_lab, [phone]), "--sme2-variants=fp32,fp16"]
+    run_suite(suite, *chosen)
+    assert settings_of(phone) == before
+    assert leftovers(phone) == []
+    # What is kept for the next run is in one place, and the next run adds nothing to it.
+    kept = phone.files()
+    assert all(f"{name}/".startswith("pytest-sme2/files/") for name in kept if "/" in name)
+    assert [name for name in kept if "/" not in name] == ["pytest-sme2"]
+    run_suite(suite, *chosen)
+    assert phone.files() == kept
+
+
+def test_the_suite_passes_on_a_phone_of_its_own(suite: pytest.Pytester) -> None:
+    run_suite(suite, "--sme2-fake-phone", "--sme2-variants=fp32")
