@@ -61,6 +61,17 @@ def test_what_costs_most_comes_first(tmp_path: Path) -> None:
     assert len(costs) > 2
 
 
+def test_noise_and_the_smallest_detectable_difference_are_told(tmp_path: Path) -> None:
+    found = records(tmp_path)
+    usual = flat(run_lines(found))
+    assert "- noise floor 0.2 %, smallest detectable difference 1.1 %; the noisiest is" in usual
+    verbose = flat(run_lines(found, 1))
+    for record in found:
+        assert f"- {record.id}: noise floor 0.2 %, smallest detectable difference 1.1 %" in verbose
+    assert "noise floor" not in flat(run_lines(found, -1))
+    assert "noise floor" not in flat(run_lines(records(tmp_path / "e", emulated=True), 1))
+
+
 def test_quiet_prints_the_table_alone_and_quieter_nothing(tmp_path: Path) -> None:
     found = records(tmp_path)
     table = run_lines(found, -1)

@@ -380,6 +380,10 @@
       const [value, low, high, confidence, pairs] = chosen.speedup;
       add("Speedup", factor(value), `${factor(low)} to ${factor(high)} (${(100 * confidence).toFixed(1)} %, ${pairs} pairs)`);
     }
+    if (chosen.precision) {
+      const [floor, detectable] = chosen.precision;
+      add("Noise floor", percent(floor), known(detectable) ? `smallest detectable difference ${percent(detectable)}` : null);
+    }
     for (const arm of ["off", "on"]) {
       if (known(chosen.memory[arm])) add(`Peak memory, SME2 ${arm}`, figureFor(chosen.memory[arm], "bytes"));
     }
