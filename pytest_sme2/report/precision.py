@@ -1,4 +1,4 @@
-"""How well a timed case was measured: its noise, and the smallest difference it could show. Pure."""
+"""How well a timed case was measured: its noise, the smallest difference it could show. Pure."""
 
 from __future__ import annotations
 
