@@ -63,11 +63,14 @@ class _Member:
 def insights(records: Sequence[CaseRecord]) -> list[Insight]:
     """All there is to say about a run, the costliest first."""
     groups: dict[str, list[_Member]] = {}
+    several = len({record.measured.fingerprint.target for record in records}) > 1
     for record in records:
         measured = record.measured
         profile = measured.profiles.get(measured.arm)
         if profile is not None:
             label = record.id.removeprefix(f"{measured.model}-") or measured.variant
+            if several:
+                label = f"{label} on {measured.fingerprint.target}"
             member = _Member(label, measured, profile, not measured.emulated)
             groups.setdefault(measured.model, []).append(member)
     found = [

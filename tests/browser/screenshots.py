@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,11 @@ from tests.browser.chromium import Browser, browser, find_chromium
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-COMMAND = ("pytest", "tests/performance", "--device=emulated", "--sme2-models=toy_cnn")
+# Without the header: it lists whatever plugins happen to be installed.
+COMMAND = (
+    *("pytest", "tests/performance", "--no-header", "-m", "structure or numerics"),
+    *("--device=emulated", "--sme2-models=toy_cnn"),
+)
 
 _COLOURS = {"1": "bold", "31": "red", "32": "green", "33": "yellow"}
 _TERMINAL = """<!doctype html><meta charset="utf-8"><style>
@@ -59,7 +64,7 @@ def run_pytest(out: Path) -> str:
 
 def take_terminal(chromium: Browser, work: Path) -> None:
     page = chromium.page()
-    prompt = f'<span class="prompt">$</span> {html.escape(" ".join(COMMAND))}\n'
+    prompt = f'<span class="prompt">$</span> {html.escape(shlex.join(COMMAND))}\n'
     file = work / "terminal.html"
     file.write_text(_TERMINAL % (prompt + coloured(run_pytest(work / "out"))), encoding="utf-8")
     page.open(file)
@@ -78,6 +83,7 @@ def take_report(chromium: Browser, work: Path) -> None:
     page = chromium.page()
     page.prefer("light")
     page.resize(1120, 1180)
+    page.send("Emulation.setScrollbarsHidden", hidden=True)
     page.open(file)
     page.screenshot(IMAGES / "report.png", whole=False)
 

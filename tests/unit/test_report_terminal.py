@@ -55,6 +55,13 @@ def test_variants_are_merged_into_one_sentence(tmp_path: Path) -> None:
     assert "fp32 runs all 3 on SME2" in text
 
 
+def test_variants_name_their_device_where_there_are_several(tmp_path: Path) -> None:
+    found = [*records(tmp_path / "a"), *records(tmp_path / "b", emulated=True)]
+    text = flat([insight.text for insight in insights(found)])
+    assert "fp32 on linux and fp32 on emulated run all 3 on SME2" in text
+    assert "on linux" not in flat([insight.text for insight in insights(found[:3])])
+
+
 def test_what_costs_most_comes_first(tmp_path: Path) -> None:
     costs = [found.cost for found in insights(records(tmp_path))]
     assert costs == sorted(costs, reverse=True)
