@@ -150,7 +150,7 @@
   }, { rootMargin: "300px" });
 
   // What fits between the margins of A4 and of Letter.
-  const paperWidth = 640;
+  const paperWidth = 670;
 
   function draw(entry, width) {
     const { place, make } = entry;
@@ -194,7 +194,7 @@
   function latencyOverview(parent, cases) {
     const labels = cases.map((each) => plain(clipped(labelOf(each), 34)));
     const arms = ["off", "on"].filter((arm) => cases.some((each) => each.latency[arm]));
-    chart(parent, "Latency, SME2 off and on", "Median of process medians with its 95 % interval",
+    chart(parent, `Latency, SME2 ${arms.join(" and ")}`, "Median of process medians with its 95 % interval",
       `${cases.length} models`, () => ({
         height: 110 + 24 * cases.length,
         traces: arms.map((arm) => {
@@ -264,6 +264,7 @@
 
   function breakdown(parent, chosen) {
     const arms = Object.keys(chosen.arms);
+    const both = arms.join(" and ");
     const labels = arms.map((arm) => `SME2 ${arm}`);
     const names = [...data.categories, ...(chosen.emulated ? [] : ["overhead"])];
     const value = (arm, name) => {
@@ -298,10 +299,10 @@
     });
     const described = arms.map((arm) => `SME2 ${arm}: ` + present.map((name) => `${name} ${value(arm, name).toPrecision(3)} ${unit}`).join(", ")).join(". ");
     if (chosen.emulated) {
-      chart(parent, "Operators by category, SME2 off and on", "Counts, since emulated times mean nothing", described, bars(false));
+      chart(parent, `Operators by category, SME2 ${both}`, "Counts, since emulated times mean nothing", described, bars(false));
     } else {
-      chart(parent, "Time by category, SME2 off and on", "Of the traced runs; tracing itself costs time", described, bars(false));
-      chart(parent, "Shares by category, SME2 off and on", "Where the bottleneck moves", described, bars(true));
+      chart(parent, `Time by category, SME2 ${both}`, "Of the traced runs; tracing itself costs time", described, bars(false));
+      chart(parent, `Shares by category, SME2 ${both}`, "Where the bottleneck moves", described, bars(true));
     }
   }
 
@@ -459,7 +460,7 @@
     const columns = [
       { title: "#", number: true, value: (row) => row.index },
       { title: "operator", name: true, value: (row) => row.name },
-      { title: "category", value: (row) => row.category, show: (row) => element("span", {},
+      { title: "category", value: (row) => row.category, show: (row) => element("span", { class: "whole" },
         swatch(row.category), row.category) },
       { title: "kind", value: (row) => row.kind },
       { title: "ran", value: (row) => row.ran },
