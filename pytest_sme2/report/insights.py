@@ -139,7 +139,9 @@ def _complete(full: Sequence[_Member], what: str = "") -> Iterator[str]:
     for member in full:
         labels.setdefault(member.profile.coverage.matrix_operators, []).append(member.label)
     for number, names in labels.items():
-        yield f"{_joined(names)} {'runs' if len(names) == 1 else 'run'} all {number}{what} on SME2"
+        verb = "runs" if len(names) == 1 else "run"
+        whole = f"all {number}{what}" if number > 1 else "the only matrix operator"
+        yield f"{_joined(names)} {verb} {whole} on SME2"
 
 
 def _shortfall(member: _Member) -> str:
