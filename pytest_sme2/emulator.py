@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.processes import run_process
+from pytest_sme2.processes import ANSWER_SECONDS, run_process
 from pytest_sme2.results import Arm
 from pytest_sme2.settings import cache_folder
 
@@ -59,7 +59,7 @@ def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:
 def check_qemu(path: Path) -> Qemu:
     """The emulator at ``path``, or an error that says why it cannot be used."""
     try:
-        finished = run_process([str(path), "--version"], timeout_seconds=30)
+        finished = run_process([str(path), "--version"], timeout_seconds=ANSWER_SECONDS)
     except OSError as error:
         raise TargetError(
             f"The emulator {path} cannot be started: {error.strerror}. {REMEDY}"

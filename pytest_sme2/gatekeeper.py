@@ -37,7 +37,6 @@ class Gate:
         self._conclude = conclude
         self._override_limits = override_limits
         self._custom = custom
-        self._timed = False
         self._growth: Growth | None = None
         self.checks: list[Check] = []
 
@@ -45,13 +44,13 @@ class Gate:
 
     @property
     def measured(self) -> Measured:
-        return self.session.measured(self.case, timed=self._timed)
+        """What was measured so far: timing is in it once a check has asked for it."""
+        return self.session.measured(self.case, timed=False)
 
     @property
     def timed(self) -> Measured:
         """What was measured, timing included; skipped where the target cannot vouch for it."""
-        self._timed = True
-        return self.measured
+        return self.session.measured(self.case, timed=True)
 
     @property
     def limits(self) -> Limits:

@@ -504,18 +504,18 @@ class _Session:
             floor = stats.noise_floor(
                 [pair.reference_ns for pair in kept], [pair.candidate_ns for pair in kept]
             )
-            if plan.threshold is not None:
-                by_look = stats.smallest_detectable(
-                    stats.robust_spread(self.ledger.log_ratios()),
-                    plan.threshold,
-                    plan.alpha,
-                    looks=plan.looks,
-                    split=plan.split,
-                    family=plan.family,
-                )
-                reached = [size for size in plan.looks if size <= len(kept)]
-                if reached and math.isfinite(by_look[len(reached) - 1]):
-                    detectable = by_look[len(reached) - 1]
+            by_look = stats.smallest_detectable(
+                stats.robust_spread(self.ledger.log_ratios()),
+                # Where only the ratio is asked for, any difference at all would be news.
+                plan.threshold or 0.0,
+                plan.alpha,
+                looks=plan.looks,
+                split=plan.split,
+                family=plan.family,
+            )
+            reached = [size for size in plan.looks if size <= len(kept)]
+            if reached and math.isfinite(by_look[len(reached) - 1]):
+                detectable = by_look[len(reached) - 1]
         drift = drifting(self.drift)
         return Measurement(
             reference=self.arms[0],

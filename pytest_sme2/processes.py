@@ -17,6 +17,9 @@ from typing import IO
 # Enough for any program to find its tools and a place for temporary files, and nothing that
 # changes how it runs (LD_PRELOAD, OMP_NUM_THREADS, …).
 BASIC_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
+# For a program that only has to say its version. Far more than it needs: on a busy machine it may
+# wait long for its turn, and a compiler that is there must not be reported missing.
+ANSWER_SECONDS = 180.0
 
 
 @dataclass(frozen=True)

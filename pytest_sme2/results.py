@@ -254,7 +254,8 @@ class Measurement:
     noise_floor: float | None
     """Relative spread of process medians within an arm; None with fewer than three pairs."""
     detectable: float | None
-    """The smallest slowdown that a measurement of this many pairs would catch, 4 times of 5."""
+    """The smallest slowdown that a measurement of this many pairs would catch, 4 times of 5; where
+    only the ratio was asked for, the smallest difference between the two arms."""
     drift: tuple[tuple[str, float], ...]
     """Arms whose runs got slower (above 0) or faster within a process, and by how much."""
     notes: tuple[str, ...]

@@ -17,7 +17,12 @@ from packaging.version import Version
 
 from pytest_sme2.errors import BuildError
 from pytest_sme2.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
-from pytest_sme2.processes import Finished, run_process, whitelisted_environment
+from pytest_sme2.processes import (
+    ANSWER_SECONDS,
+    Finished,
+    run_process,
+    whitelisted_environment,
+)
 
 RUNNER_SOURCES = Path(__file__).parent / "runner"
 CROSS_COMPILER = "aarch64-linux-gnu-g++"
@@ -83,7 +88,7 @@ def _cmake_version(program: str) -> Version | None:
 
 def _first_answer(arguments: Sequence[str]) -> str:
     try:
-        finished = run_process(arguments, timeout_seconds=30)
+        finished = run_process(arguments, timeout_seconds=ANSWER_SECONDS)
     except OSError:
         return ""
     return finished.stdout if finished.returncode == 0 else ""

@@ -11,7 +11,7 @@ from pytest_sme2.evidence import check_pair
 from pytest_sme2.measured import shares_of, structure_of
 from pytest_sme2.profile import build_profile
 from pytest_sme2.registry import safe_name
-from pytest_sme2.results import Arm, Check, Measured
+from pytest_sme2.results import Arm, Check, Look, Measured, Measurement, PairSample
 from pytest_sme2.rundir import SCHEMA, CaseRecord, read_record, write_record
 from tests import gate_examples
 from tests.profiles import ETDUMPS
@@ -56,8 +56,36 @@ def write_case(
         facts["shares"] = {arm: shares_of(profile) for arm, profile in profiles.items()}
     make = gate_examples.emulated if emulated else gate_examples.measured
     measured = make(**{**facts, **changes})
-    write_record(folder, CaseRecord(SCHEMA, case, measured, None, checks, etdumps))
+    pairs = measurement(measured) if len(measured.medians_ns or {}) == len(Arm) else None
+    write_record(folder, CaseRecord(SCHEMA, case, measured, pairs, checks, etdumps))
     return folder
+
+
+def measurement(measured: Measured) -> Measurement:
+    """Pairs whose medians are those of the case, found to be quiet."""
+    medians = measured.medians_ns or {}
+    pairs = tuple(
+        PairSample(number, "off", off, on, 0.0)
+        for number, (off, on) in enumerate(zip(medians[Arm.OFF], medians[Arm.ON], strict=True))
+    )
+    return Measurement(
+        reference="off",
+        candidate="on",
+        seed=0,
+        warmup=3,
+        runs=10,
+        threads=1,
+        pairs=pairs,
+        dropped=(),
+        decision=None,
+        looks=(Look(10, 0.005, 0.5, (0.493, 0.508), 0.5),),
+        stopped_because="precise",
+        noise_floor=0.0021,
+        detectable=0.0114,
+        drift=(),
+        notes=("Interference was not checked: several threads run.",),
+        seconds=12.5,
+    )
 
 
 def record(folder: Path) -> CaseRecord:

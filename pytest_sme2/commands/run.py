@@ -7,6 +7,7 @@ import json
 import statistics
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_sme2.commands.models import add_folder_argument, model_folders
 from pytest_sme2.errors import EvidenceError, UsageError
@@ -23,6 +24,9 @@ from pytest_sme2.settings import (
     parse_threads,
     parse_variant,
 )
+
+if TYPE_CHECKING:
+    from pytest_sme2.report.precision import Precision
 
 EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 
@@ -97,6 +101,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 
 def run_model(arguments: argparse.Namespace) -> int:
+    from pytest_sme2.report.precision import precision
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.rundir import METRICS, read_record
 
@@ -119,20 +124,23 @@ def run_model(arguments: argparse.Namespace) -> int:
     try:
         measured = session.measured(case, timed=session.target.capabilities().timing)
         folder = session.keep(case, measured, ())
-        write_case(folder, read_record(folder))
+        record = read_record(folder)
+        write_case(folder, record)
     finally:
         clear_line(sys.stderr)
         session.close()
     if arguments.json:
         print(json.dumps(json.loads((folder / METRICS).read_text("utf-8")), indent=2))
     else:
-        print("\n".join(_lines(session, case, measured, folder)))
+        print("\n".join(_lines(session, case, measured, folder, precision(record))))
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
     return 0
 
 
-def _lines(session: Session, case: Case, measured: Measured, folder: Path) -> list[str]:
+def _lines(
+    session: Session, case: Case, measured: Measured, folder: Path, precise: Precision | None
+) -> list[str]:
     able = session.target.capabilities()
     lines = [f"{case.id} on {session.target.name}, weights: {measured.weights}"]
     if measured.evidence is not None:
@@ -160,6 +168,8 @@ def _lines(session: Session, case: Case, measured: Measured, folder: Path) -> li
     if measured.speedup is not None:
         found = measured.speedup
         lines.append(f"speedup    {found.value:.2f}x [{found.low:.2f}, {found.high:.2f}]")
+    if precise is not None:
+        lines.append(f"measured   {precise}")
     if not able.timing:
         lines.append(f"no timing  {able.reason}")
     for entry in measured.agreements:

@@ -21,6 +21,7 @@ from pytest_sme2.events import select
 from pytest_sme2.gate import combine
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.report.insights import insights
+from pytest_sme2.report.precision import precision
 from pytest_sme2.report.reproduce import reproduce_command
 from pytest_sme2.report.trace import inference_events
 from pytest_sme2.results import (
@@ -81,6 +82,7 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
         "valid": measured.evidence is None or measured.evidence.valid,
         "latency": {str(arm): _latency(values) for arm, values in _medians(measured).items()},
         "speedup": _speedup(measured),
+        "precision": _precision(record),
         "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
         "arms": {
             str(arm): _arm(entry, arm, rules, timed)
@@ -142,6 +144,12 @@ def _speedup(measured: Measured) -> list[float] | None:
         if found is None
         else [found.value, found.low, found.high, found.confidence, found.pairs]
     )
+
+
+def _precision(record: CaseRecord) -> list[float | None] | None:
+    """The noise floor and the smallest detectable difference."""
+    found = precision(record)
+    return None if found is None else [found.noise_floor, found.detectable]
 
 
 # --- an arm ---------------------------------------------------------------------------------------

@@ -65,11 +65,14 @@ class _Member:
 def insights(records: Sequence[CaseRecord]) -> list[Insight]:
     """All there is to say about a run, the costliest first."""
     groups: dict[str, list[_Member]] = {}
+    several = len({record.measured.fingerprint.target for record in records}) > 1
     for record in records:
         measured = record.measured
         profile = measured.profiles.get(measured.arm)
         if profile is not None:
             label = record.id.removeprefix(f"{measured.model}-") or measured.variant
+            if several:
+                label = f"{label} on {measured.fingerprint.target}"
             member = _Member(label, measured, profile, not measured.emulated)
             groups.setdefault(measured.model, []).append(member)
     found = [
@@ -166,7 +169,9 @@ def _complete(full: Sequence[_Member], what: str = "") -> Iterator[str]:
     for member in full:
         labels.setdefault(member.profile.coverage.matrix_operators, []).append(member.label)
     for number, names in labels.items():
-        yield f"{_joined(names)} {'runs' if len(names) == 1 else 'run'} all {number}{what} on SME2"
+        verb = "runs" if len(names) == 1 else "run"
+        whole = f"all {number}{what}" if number > 1 else "the only matrix operator"
+        yield f"{_joined(names)} {verb} {whole} on SME2"
 
 
 def _shortfall(member: _Member) -> str:

@@ -14,6 +14,7 @@ from pytest_sme2.compare import compare, largest_category
 from pytest_sme2.gate import combine
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.report.insights import insights
+from pytest_sme2.report.precision import precision
 from pytest_sme2.report.reproduce import reproduce_command
 from pytest_sme2.report.text import count, duration, percent, printable, times
 from pytest_sme2.results import (
@@ -119,9 +120,10 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
     lines = ["# SME2 performance on several devices", ""]
     for title, cell in (
         ("Speedup by SME2, with its interval", lambda record: _speedup(record.measured)),
-        ("Latency with SME2", lambda record: _latency(record.measured, record.measured.arm)),
+        ("Latency with SME2 off", lambda record: _latency(record.measured, Arm.OFF)),
+        ("Latency with SME2 on", lambda record: _latency(record.measured, Arm.ON)),
         ("Matrix operators on SME2 kernels", lambda record: _covered(record.measured)),
-        ("Largest category", lambda record: _largest(record.measured)),
+        ("Largest category", lambda record: _largest_of_arm(record.measured)),
         ("Verdict", _verdict),
     ):
         rows = [
@@ -131,6 +133,14 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
         if any(entry != "-" for row in rows for entry in row[1:]):
             headings = ["model and variant", *(code(device) for device in devices)]
             lines += [f"## {title}", "", *table(headings, rows), ""]
+    without = [
+        device
+        for device in devices
+        if all(found[device].measured.arm is Arm.OFF for found in cases.values() if device in found)
+    ]
+    if without:
+        names = ", ".join(map(code, without))
+        lines += [f"Without SME2, so that only the off arm was run: {names}.", ""]
     lines += _notes([record for found in cases.values() for record in found.values()])
     for name, records in runs.items():
         for record in records:
@@ -217,6 +227,12 @@ def _largest(measured: Measured) -> str:
     return f"{category} {percent(profile.share(profile.category_ns[category]))}"
 
 
+def _largest_of_arm(measured: Measured) -> str:
+    """The same beside other devices, which may have SME2 where this one has none."""
+    told = _largest(measured)
+    return f"{told} (SME2 off)" if told != "-" and measured.arm is Arm.OFF else told
+
+
 def _memory(measured: Measured) -> str:
     peak = (measured.peak_bytes or {}).get(measured.arm)
     return "-" if peak is None else f"{peak / 1e6:.0f} MB"
@@ -300,7 +316,12 @@ def _latencies(record: CaseRecord) -> Iterator[str]:
             f"{found.high:.2f}x ({found.confidence:.1%} interval over {found.pairs} pairs of "
             "processes)."
         )
-    if record.measurement is not None:
+    measured_to = precision(record)
+    if measured_to is not None:
+        yield ""
+        yield f"Measured to: {measured_to}."
+    if record.measurement is not None and record.measurement.notes:
+        yield ""
         yield from (f"- {prose(note)}" for note in record.measurement.notes)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pytest_sme2.compare import largest_category
 from pytest_sme2.gate import combine
 from pytest_sme2.report.insights import Insight, insights
+from pytest_sme2.report.precision import Precision, overall, precision
 from pytest_sme2.report.text import WIDTH, bullet, clipped
 from pytest_sme2.results import Arm, Category, Measured, Outcome
 from pytest_sme2.rundir import CaseRecord
@@ -141,6 +142,7 @@ def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
     left = len(found) - len(shown)
     if left:
         yield bullet(f"{left} more with -v, and in report.md")
+    yield from _precisions(records, verbosity)
     if any(record.measured.emulated for record in records):
         yield bullet(
             "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "
@@ -148,3 +150,16 @@ def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
         )
     if any(record.measured.weights.startswith("random") for record in records):
         yield bullet("weights are random: latency does not depend on them, accuracy does")
+
+
+def _precisions(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
+    """How well times were measured: of all cases in one sentence, with -v of each."""
+    found: dict[str, Precision] = {}
+    for record in records:
+        entry = precision(record)
+        if entry is not None:
+            found[record.id] = entry
+    if found and verbosity > 0:
+        yield from (bullet(f"{name}: {entry}") for name, entry in found.items())
+    elif found:
+        yield bullet(overall(found))

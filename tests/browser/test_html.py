@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_sme2.report.document import Entry, report_document
+from pytest_sme2.report.html import page as html_page
+from pytest_sme2.results import Estimate
+from pytest_sme2.rundir import read_record
 from tests.browser.chromium import Page
+from tests.records import stored_dumps, toy_run, write_case
 
 ROWS = (
     "[...document.querySelectorAll('#{} tbody tr')]"
@@ -211,6 +217,57 @@ def test_it_prints(page: Page, timed_report: Path, tmp_path: Path) -> None:
     assert len(pdf) > 20_000
 
 
+def test_paper_is_white_and_narrow_whatever_the_screen_is(page: Page, timed_report: Path) -> None:
+    page.prefer("dark")
+    page.open(timed_report)
+    look_at_everything(page)
+    dark = page.evaluate(BACKGROUND), page.evaluate(CHART_TEXT)
+    # As a browser does when the user prints.
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.prefer("dark", media="print")
+    page.resize(718, 1000)  # A4 between its margins
+    assert page.evaluate(BACKGROUND) == "rgb(255, 255, 255)"
+    assert page.evaluate(CHART_TEXT) == "rgb(27, 31, 36)"
+    beyond = "[...document.querySelectorAll('figure, figure svg, pre, .facts')].filter({}).length"
+    assert page.evaluate(beyond.format("e => e.getBoundingClientRect().right > 719")) == 0
+    shown = "e => getComputedStyle(e).display !== 'none'"
+    assert page.evaluate(f"[...document.querySelectorAll('.controls')].filter({shown}).length") == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.prefer("dark")
+    page.resize(1200, 900)
+    page.wait_for(f"{BACKGROUND} === {dark[0]!r}")
+    page.wait_for(f"{CHART_TEXT} === {dark[1]!r}")
+
+
+def test_an_interval_without_an_upper_end_is_shown(page: Page, tmp_path: Path) -> None:
+    """Too few pairs give no interval; the page must not stop there."""
+    few = Estimate(2.0, 0.0, math.inf, 0.98, 3)
+    folder = write_case(tmp_path, "toy", "fp32", stored_dumps("toy_fp32"), speedup=few)
+    path = tmp_path / "report.html"
+    path.write_text(html_page(report_document([Entry(folder, read_record(folder))])), "utf-8")
+    page.open(path)
+    look_at_everything(page)
+    assert "2.00x [0.00, \u221e]" in page.evaluate("document.body.innerText")
+
+
+def test_the_same_model_on_two_devices_has_two_labels(page: Page, tmp_path: Path) -> None:
+    folders = [*toy_run(tmp_path / "a")[:1], *toy_run(tmp_path / "b", emulated=True)[:1]]
+    path = tmp_path / "report.html"
+    entries = [Entry(folder, read_record(folder)) for folder in folders]
+    path.write_text(html_page(report_document(entries)), "utf-8")
+    page.open(path)
+    look_at_everything(page)
+    labels = page.evaluate("[...document.querySelectorAll('.ytick text')].map(e => e.textContent)")
+    assert {"toy-fp16 on linux", "toy-fp16 on emulated"} <= set(labels)
+
+
+def test_how_well_it_was_measured_is_told(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    text = page.evaluate("document.querySelector('.facts').innerText")
+    assert "Noise floor" in text
+    assert "smallest detectable difference 1.1 %" in text
+
+
 def test_hostile_names_do_not_execute(page: Page, hostile_report: Path) -> None:
     page.evaluate("window.alert = () => { throw new Error('executed'); }")
     page.open(hostile_report)
@@ -240,6 +297,6 @@ def test_the_policy_stops_what_is_not_in_the_file(chromium: Any, timed_report: P
 
 def test_fifty_models_open_in_time(page: Page, large_report: Path) -> None:
     assert large_report.stat().st_size < 10_000_000
-    # The best of three: other programs may be busy, but none can make it faster.
+    # The best of three: a cache that others fill makes it slower, and nothing makes it faster.
     assert min(page.open(large_report, f"#case-{number}") for number in range(3)) < 3.0
     assert len(rows(page, "overview-table")) == 50

@@ -47,8 +47,10 @@ def test_a_pair_on_the_emulator(
             {"name": "kernels_sme2_on", "mode": "xnntrace", **amount},
         ],
     )
-    assert main(["run", "--config", str(file), "--qemu", str(qemu.path), "--json"]) == 0
-    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    code = main(["run", "--config", str(file), "--qemu", str(qemu.path), "--json"])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    (case,) = json.loads(printed.out)["cases"]
     assert case["evidence"]["valid"]
     root = tmp_path / "out" / "runs" / "emulated"
     assert problems(root) == []

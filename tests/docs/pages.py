@@ -3,9 +3,10 @@
 A fence's info string says what a block is: ```bash is a command, ```console a command and what it
 prints, and after the language may stand
 
-    run         it can run anywhere, and is run by the tests
-    suite       it runs in the project's own source, not in a project of the reader's
-    file=PATH   it is a file to write, not to run
+    run             it can run anywhere, and is run by the tests
+    suite           it runs in the project's own source, not in a project of the reader's
+    not-run=REASON  it is not run by these tests, for one of the reasons below
+    file=PATH       it is a file to write, not to run
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ PAGES = (
     *sorted((ROOT / "skills").glob("*.md")),
 )
 SHELLS = ("bash", "console")
+NOT_RUN = {
+    "ci": "the CI script runs it, from nothing, and with it all tests there are",
+    "installs": "it installs this package from a registry",
+    "device": "it needs a phone; tests/device/android does the same on a real adbd",
+    "source": "it needs ExecuTorch's source tree, and an hour; tests/device builds a stand-in",
+    "long": "it needs minutes to hours of an idle machine; tests/unit runs it with less",
+    "elsewhere": "another page, a playbook or tests/plugin runs the same with names of its own",
+}
+"""Why a command is not run here."""
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>.*)$")
 _INLINE = re.compile(r"(?<!`)`((?:sme2|pytest) [^`]+)`(?!`)")
 _SEPARATORS = frozenset({"&&", "||", "|", ";", "&"})
@@ -46,7 +56,16 @@ class Block:
     @property
     def file(self) -> str | None:
         """Where the block is to be written."""
-        return next((flag[5:] for flag in self.flags if flag.startswith("file=")), None)
+        return self._value("file=")
+
+    @property
+    def not_run(self) -> str | None:
+        """Why it is not run."""
+        return self._value("not-run=")
+
+    def _value(self, prefix: str) -> str | None:
+        found = (flag for flag in self.flags if flag.startswith(prefix))
+        return next((flag.removeprefix(prefix) for flag in found), None)
 
 
 def blocks(page: Path) -> list[Block]:

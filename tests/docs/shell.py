@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.settings import cache_folder
-from tests.docs.pages import ROOT, Block
+from tests.docs.pages import ROOT, Block, shell_lines
 
 TIMEOUT_SECONDS = 600
 # Of the run that this is part of; a reader's shell has none of it.
@@ -34,7 +34,7 @@ class Shell:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(block.text, encoding="utf-8")
             elif "run" in block.flags:
-                code, output = self.run(block.text)
+                code, output = self.run("\n".join(shell_lines(block)))
                 assert code == 0, f"{block} exited with {code}\n{block.text}\n{output}"
                 printed.append(output)
         return "".join(printed)
@@ -80,9 +80,25 @@ def make_programs(folder: Path) -> Path:
     return folder
 
 
+SAMPLE = ROOT / "docs" / "sample" / "emulated" / "toy_cnn-fp16" / "runs" / "emulated"
+ETRECORD = ROOT / "tests" / "data" / "etrecords"
+
+
+def put_results(folder: Path) -> None:
+    """What pages take for granted that came from a run: dumps, and run directories of devices."""
+    on, off = (SAMPLE / f"emulated_sme2_{arm}" / "run.etdump" for arm in ("on", "off"))
+    for name, dump in {"toy": on, "on": on, "off": off, "before": off, "after": on}.items():
+        shutil.copy(dump, folder / f"{name}.etdump")
+    shutil.copy(ETRECORD / "toy.etdump", folder / "run.etdump")
+    shutil.copy(ETRECORD / "toy.etrecord", folder / "toy_cnn_xnnpack_fp16.pte.etrecord")
+    for name in ("out_toy/runs/mac", "out-mac", "out-phone"):
+        shutil.copytree(SAMPLE, folder / name)
+
+
 def make_project(folder: Path) -> Path:
-    """What a reader starts from who has nothing yet."""
+    """What a reader starts from: nothing of their own yet but what a device left."""
     folder.mkdir()
+    put_results(folder)
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     return folder
 
@@ -94,4 +110,5 @@ def make_source(folder: Path) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", folder)
+    put_results(folder)
     return folder

@@ -17,6 +17,7 @@ import pytest
 from pytest_sme2 import cli, options
 from pytest_sme2.errors import UsageError
 from tests.docs.pages import (
+    NOT_RUN,
     PAGES,
     ROOT,
     SHELLS,
@@ -200,7 +201,25 @@ def test_flags_of_blocks_are_known() -> None:
     for block in all_blocks():
         # A directive of Sphinx has arguments instead.
         for flag in () if block.language.startswith("{") else block.flags:
-            assert flag in ("run", "suite", "check") or flag.startswith("file="), str(block)
+            known = ("run", "suite", "check")
+            assert flag in known or flag.startswith(("file=", "not-run=")), str(block)
+
+
+def test_every_command_is_run_or_says_why_not() -> None:
+    for block in all_blocks():
+        if block.language in SHELLS:
+            run = "run" in block.flags
+            assert run != (block.not_run is not None), f"{block}: add run, or not-run=REASON"
+            assert run or block.not_run in NOT_RUN, f"{block}: {block.not_run} is no reason"
+
+
+def test_the_ci_script_runs_the_readme_s_commands() -> None:
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    told = [block for block in blocks(ROOT / "README.md") if block.not_run == "ci"]
+    environments = [re.findall(r"tox run -e (\w+)", block.text) for block in told]
+    assert environments == [["suite"], ["tests"]]
+    for (name,) in environments:
+        assert re.search(rf"run (-q )?-e (\w+,)*{name}\b", script)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +252,9 @@ def test_the_workflow_is_whole_and_its_commands_exist() -> None:
     programs = []
     for job in document["jobs"].values():
         assert job["runs-on"]
-        uses = [step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step]
+        versioned = [step["uses"] for step in job["steps"] if "uses" in step]
+        assert all(re.fullmatch(r"actions/[a-z-]+@v[4-9]", name) for name in versioned)
+        uses = [name.partition("@")[0] for name in versioned]
         assert {"actions/checkout", "actions/upload-artifact"} <= set(uses)
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)

@@ -86,6 +86,48 @@ def test_quiet_shows_less_and_verbose_more(pytester: pytest.Pytester, run: Path)
     assert verbose.count("- toy:") > usual.count("- toy:")
 
 
+def ours(lines: list[str]) -> list[str]:
+    """The table and what stands under it, but for the paths of the reports."""
+    start = next(number for number, line in enumerate(lines) if line.startswith("  variant SME2"))
+    return [line for line in lines[start:] if not line.startswith(("report: ", "="))]
+
+
+def test_no_line_is_wider_than_80_columns(pytester: pytest.Pytester, run: Path) -> None:
+    for option in ("-v", "-q"):
+        lines = ours(pytester.runpytest_subprocess("--sme2-out=out", option).outlines)
+        assert any("REGRESSED" in line for line in lines)
+        assert max(map(len, lines)) <= 80
+
+
+def test_there_is_no_header_where_none_is_wanted(pytester: pytest.Pytester, run: Path) -> None:
+    """The table is not part of the header, so it stays."""
+    usual = pytester.runpytest_subprocess("--sme2-out=out", "--device=linux")
+    usual.stdout.fnmatch_lines(["sme2: *"])
+    bare = pytester.runpytest_subprocess("--sme2-out=out", "--device=linux", "--no-header")
+    bare.stdout.no_fnmatch_line("sme2: *")
+    bare.stdout.fnmatch_lines(["*= sme2 =*", "*REGRESSED"])
+
+
+def test_the_short_summary_of_pytest_stays_whole(pytester: pytest.Pytester, run: Path) -> None:
+    """With -rA pytest lists what passed; our table stands before that list and not within it."""
+    lines = pytester.runpytest_subprocess("--sme2-out=out", "-rA").outlines
+    table = next(number for number, line in enumerate(lines) if "= sme2 =" in line)
+    summary = next(number for number, line in enumerate(lines) if "short test summary" in line)
+    assert table < summary
+    assert len([line for line in lines[summary:] if line.startswith("PASSED ")]) == 3
+
+
+def test_a_ci_log_has_no_colours(
+    pytester: pytest.Pytester, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CI", "true")
+    text = pytester.runpytest_subprocess("--sme2-out=out").stdout.str()
+    assert "REGRESSED" in text
+    assert "\x1b" not in text
+
+
 def test_the_html_report_is_written_on_demand(pytester: pytest.Pytester, run: Path) -> None:
     result = pytester.runpytest_subprocess("--sme2-out=out", "--sme2-report=deep/r.html")
     result.stdout.fnmatch_lines(["report: *r.html"])

@@ -64,6 +64,9 @@ def test_noise_floor_and_detectable_effect_come_with_the_result():
     result = Machine(cv=0.004).measure()
     assert result.noise_floor == pytest.approx(0.004, rel=0.5)
     assert 0.02 < result.detectable < 0.035
+    # Where only the ratio is asked for there is no slowdown to tolerate first.
+    ratio = Machine(cv=0.004).measure(threshold=None)
+    assert 0 < ratio.detectable < 0.015
 
 
 # --- order, warm-up, determinism ------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pytest_sme2.report.markdown import (
     step_summary,
     table,
 )
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.rundir import read_record
 from tests.golden import check_golden
 from tests.records import HOSTILE, stored_dumps, toy_run, write_case
@@ -50,6 +50,12 @@ def test_a_pipeline_summary_reads_like_this(tmp_path: Path) -> None:
     check_golden("pipeline_summary.md", pipeline_markdown(read_record(toy_run(tmp_path)[0])))
 
 
+def test_how_well_it_was_measured_stands_beside_the_latency(tmp_path: Path) -> None:
+    text = case_report(read_record(toy_run(tmp_path)[0]))
+    latency = text.partition("## Latency\n")[2].partition("## ")[0]
+    assert "Measured to: noise floor 0.2 %, smallest detectable difference 1.1 %." in latency
+
+
 def test_every_section_is_there(tmp_path: Path) -> None:
     text = case_report(read_record(toy_run(tmp_path)[0]))
     for section in SECTIONS:
@@ -73,6 +79,22 @@ def test_devices_stand_side_by_side(tmp_path: Path) -> None:
     assert "| `toy fp16` | 2.00x \\[1.97, 2.03\\] | - |" in text
     assert "| `toy fp32` | 3 of 3 | - |" in text
     assert "## `toy-fp16 (phone)`" in text
+
+
+def test_a_device_without_sme2_is_not_said_to_have_run_with_it(tmp_path: Path) -> None:
+    mac = [read_record(folder) for folder in toy_run(tmp_path / "mac")]
+    dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
+    alone = {"medians_ns": {Arm.OFF: (30e6,) * 4}, "speedup": None, "kernels": {}}
+    old = [read_record(write_case(tmp_path / "old", "toy", "fp16", dumps, **alone))]
+    text = combined_report({"mac": mac, "old": old})
+    assert "Latency with SME2\n" not in text
+    off = text.partition("## Latency with SME2 off\n")[2].partition("## ")[0]
+    on = text.partition("## Latency with SME2 on\n")[2].partition("## ")[0]
+    assert "| `toy fp16` | 20.000 ms | 30.000 ms |" in off
+    assert "| `toy fp16` | 10.000 ms | - |" in on
+    largest = text.partition("## Largest category\n")[2].partition("## ")[0]
+    assert largest.count("(SME2 off)") == 1
+    assert "only the off arm was run: `linux (old)`." in text
 
 
 def test_hostile_names_stay_names(tmp_path: Path) -> None:

@@ -55,10 +55,28 @@ def test_variants_are_merged_into_one_sentence(tmp_path: Path) -> None:
     assert "fp32 runs all 3 on SME2" in text
 
 
+def test_variants_name_their_device_where_there_are_several(tmp_path: Path) -> None:
+    found = [*records(tmp_path / "a"), *records(tmp_path / "b", emulated=True)]
+    text = flat([insight.text for insight in insights(found)])
+    assert "fp32 on linux and fp32 on emulated run all 3 on SME2" in text
+    assert "on linux" not in flat([insight.text for insight in insights(found[:3])])
+
+
 def test_what_costs_most_comes_first(tmp_path: Path) -> None:
     costs = [found.cost for found in insights(records(tmp_path))]
     assert costs == sorted(costs, reverse=True)
     assert len(costs) > 2
+
+
+def test_noise_and_the_smallest_detectable_difference_are_told(tmp_path: Path) -> None:
+    found = records(tmp_path)
+    usual = flat(run_lines(found))
+    assert "- noise floor 0.2 %, smallest detectable difference 1.1 %; the noisiest is" in usual
+    verbose = flat(run_lines(found, 1))
+    for record in found:
+        assert f"- {record.id}: noise floor 0.2 %, smallest detectable difference 1.1 %" in verbose
+    assert "noise floor" not in flat(run_lines(found, -1))
+    assert "noise floor" not in flat(run_lines(records(tmp_path / "e", emulated=True), 1))
 
 
 def test_quiet_prints_the_table_alone_and_quieter_nothing(tmp_path: Path) -> None:

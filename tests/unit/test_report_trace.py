@@ -1,8 +1,7 @@
 """The trace, held against the trace-event format.
 
-Perfetto's own trace processor is not used: its package on PyPI holds no binary and fetches one from
-the network when it is first asked. What is checked here are the format's rules: the phases and
-their fields, and that events of one thread nest.
+What is checked here are the format's rules: the phases and their fields, and that events of one
+thread nest. What Perfetto makes of it is asked in ``tests/device/test_trace_processor.py``.
 """
 
 from __future__ import annotations

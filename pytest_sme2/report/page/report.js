@@ -35,6 +35,11 @@
     (value >= 100 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(4)) + " ms";
   const percent = (value) => known(value) ? (100 * value).toFixed(1) + " %" : "-";
   const factor = (value) => known(value) ? value.toFixed(2) + "x" : "-";
+  // An interval of too few pairs has no upper end.
+  const interval = ([, low, high]) => `${low.toFixed(2)}, ${known(high) ? high.toFixed(2) : "\u221e"}`;
+  const ids = data.cases.map((each) => each.id);
+  // The same model on two devices is two rows, so a label names the device where it must.
+  const labelOf = (each) => ids.filter((id) => id === each.id).length > 1 ? `${each.id} on ${each.device}` : each.id;
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
   function figureFor(value, unit) {
@@ -144,7 +149,10 @@
     }
   }, { rootMargin: "300px" });
 
-  function draw(entry) {
+  // What fits between the margins of A4 and of Letter.
+  const paperWidth = 670;
+
+  function draw(entry, width) {
     const { place, make } = entry;
     entry.shown = true;
     const text = colour("--text"), line = colour("--line");
@@ -153,7 +161,7 @@
     Plotly.react(place, traces, {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: text, family: "system-ui, sans-serif", size: 12 },
-      margin: { l: 8, r: 8, t: 8, b: 40 }, height: height ?? 300,
+      margin: { l: 8, r: 8, t: 8, b: 40 }, height: height ?? 300, width, autosize: !width,
       legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
       hoverlabel: { bgcolor: colour("--page"), bordercolor: line, font: { color: text } },
       ...layout,
@@ -171,20 +179,22 @@
     }
   };
 
-  // 1, 2, 5, 10 …: the library's own marks on a logarithmic axis leave the zeros out.
-  function roundTicks(cases) {
+  // Logarithmic where models differ much, from zero where they do not. The marks are 1, 2, 5, 10 …:
+  // the library's own on a logarithmic axis leave the zeros out.
+  function latencyAxis(cases) {
     const values = cases.flatMap((each) => Object.values(each.latency).map((found) => found.median));
+    if (Math.max(...values) < 10 * Math.min(...values)) return { rangemode: "tozero" };
     const from = Math.floor(Math.log10(Math.min(...values))), to = Math.ceil(Math.log10(Math.max(...values)));
     const steps = to - from > 3 ? [1] : [1, 2, 5];
     const tickvals = [];
     for (let power = from; power <= to; power++) steps.forEach((step) => tickvals.push(step * 10 ** power));
-    return { tickvals, ticktext: tickvals.map((value) => String(+value.toPrecision(1))) };
+    return { type: "log", tickvals, ticktext: tickvals.map((value) => String(+value.toPrecision(1))) };
   }
 
   function latencyOverview(parent, cases) {
-    const labels = cases.map((each) => plain(clipped(each.id, 34)));
+    const labels = cases.map((each) => plain(clipped(labelOf(each), 34)));
     const arms = ["off", "on"].filter((arm) => cases.some((each) => each.latency[arm]));
-    chart(parent, "Latency, SME2 off and on", "Median of process medians with its 95 % interval; logarithmic",
+    chart(parent, `Latency, SME2 ${arms.join(" and ")}`, "Median of process medians with its 95 % interval",
       `${cases.length} models`, () => ({
         height: 110 + 24 * cases.length,
         traces: arms.map((arm) => {
@@ -202,7 +212,7 @@
           };
         }),
         layout: {
-          xaxis: { type: "log", title: { text: "milliseconds" }, ...roundTicks(cases) },
+          xaxis: { title: { text: "milliseconds" }, ...latencyAxis(cases) },
           yaxis: { autorange: "reversed", type: "category" },
           legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
         },
@@ -213,11 +223,11 @@
     chart(parent, "Speedup by SME2", "Off over on, with its interval; 1 is no gain", `${cases.length} models`, () => ({
       height: 110 + 24 * cases.length,
       traces: [{
-        type: "scatter", mode: "markers", y: cases.map((each) => plain(clipped(each.id, 34))),
+        type: "scatter", mode: "markers", y: cases.map((each) => plain(clipped(labelOf(each), 34))),
         x: cases.map((each) => each.speedup[0]),
         error_x: {
           type: "data", symmetric: false, thickness: 2,
-          array: cases.map((each) => each.speedup[2] - each.speedup[0]),
+          array: cases.map((each) => known(each.speedup[2]) ? each.speedup[2] - each.speedup[0] : 0),
           arrayminus: cases.map((each) => each.speedup[0] - each.speedup[1]),
         },
         marker: { size: 10, color: colour("--accent") },
@@ -232,7 +242,7 @@
   }
 
   function coverageOverview(parent, cases) {
-    const labels = cases.map((each) => plain(clipped(each.id, 34)));
+    const labels = cases.map((each) => plain(clipped(labelOf(each), 34)));
     const part = (name, shade, value) => ({
       type: "bar", orientation: "h", name, y: labels, x: cases.map(value), marker: { color: shade },
       hovertemplate: "%{y}<br>%{x} matrix operators<extra>" + name + "</extra>",
@@ -254,6 +264,7 @@
 
   function breakdown(parent, chosen) {
     const arms = Object.keys(chosen.arms);
+    const both = arms.join(" and ");
     const labels = arms.map((arm) => `SME2 ${arm}`);
     const names = [...data.categories, ...(chosen.emulated ? [] : ["overhead"])];
     const value = (arm, name) => {
@@ -288,10 +299,10 @@
     });
     const described = arms.map((arm) => `SME2 ${arm}: ` + present.map((name) => `${name} ${value(arm, name).toPrecision(3)} ${unit}`).join(", ")).join(". ");
     if (chosen.emulated) {
-      chart(parent, "Operators by category, SME2 off and on", "Counts, since emulated times mean nothing", described, bars(false));
+      chart(parent, `Operators by category, SME2 ${both}`, "Counts, since emulated times mean nothing", described, bars(false));
     } else {
-      chart(parent, "Time by category, SME2 off and on", "Of the traced runs; tracing itself costs time", described, bars(false));
-      chart(parent, "Shares by category, SME2 off and on", "Where the bottleneck moves", described, bars(true));
+      chart(parent, `Time by category, SME2 ${both}`, "Of the traced runs; tracing itself costs time", described, bars(false));
+      chart(parent, `Shares by category, SME2 ${both}`, "Where the bottleneck moves", described, bars(true));
     }
   }
 
@@ -377,8 +388,12 @@
         known(found.low) ? `${milliseconds(found.low)} to ${milliseconds(found.high)}` : `${found.processes.length} processes`);
     }
     if (chosen.speedup) {
-      const [value, low, high, confidence, pairs] = chosen.speedup;
-      add("Speedup", factor(value), `${factor(low)} to ${factor(high)} (${(100 * confidence).toFixed(1)} %, ${pairs} pairs)`);
+      const [value, , , confidence, pairs] = chosen.speedup;
+      add("Speedup", factor(value), `[${interval(chosen.speedup)}] (${(100 * confidence).toFixed(1)} %, ${pairs} pairs)`);
+    }
+    if (chosen.precision) {
+      const [floor, detectable] = chosen.precision;
+      add("Noise floor", percent(floor), known(detectable) ? `smallest detectable difference ${percent(detectable)}` : null);
     }
     for (const arm of ["off", "on"]) {
       if (known(chosen.memory[arm])) add(`Peak memory, SME2 ${arm}`, figureFor(chosen.memory[arm], "bytes"));
@@ -445,7 +460,7 @@
     const columns = [
       { title: "#", number: true, value: (row) => row.index },
       { title: "operator", name: true, value: (row) => row.name },
-      { title: "category", value: (row) => row.category, show: (row) => element("span", {},
+      { title: "category", value: (row) => row.category, show: (row) => element("span", { class: "whole" },
         swatch(row.category), row.category) },
       { title: "kind", value: (row) => row.kind },
       { title: "ran", value: (row) => row.ran },
@@ -557,16 +572,18 @@
       { title: "on SME2", number: true, value: (each) => each.coverage && each.coverage[1] ? each.coverage[0] / each.coverage[1] : null,
         show: (each) => each.coverage ? `${each.coverage[0]} of ${each.coverage[1]}` : "-" },
       ...(timed ? [
-        { title: "off", number: true, value: (each) => each.latency.off?.median, show: (each) => milliseconds(each.latency.off?.median) },
-        { title: "on", number: true, value: (each) => each.latency.on?.median, show: (each) => milliseconds(each.latency.on?.median) },
+        { title: "SME2 off", number: true, value: (each) => each.latency.off?.median, show: (each) => milliseconds(each.latency.off?.median) },
+        { title: "SME2 on", number: true, value: (each) => each.latency.on?.median, show: (each) => milliseconds(each.latency.on?.median) },
         { title: "speedup", number: true, value: (each) => each.speedup?.[0],
-          show: (each) => each.speedup ? `${factor(each.speedup[0])} [${each.speedup[1].toFixed(2)}, ${each.speedup[2].toFixed(2)}]` : "-" },
+          show: (each) => each.speedup ? `${factor(each.speedup[0])} [${interval(each.speedup)}]` : "-" },
         { title: "most time", value: largest, show: (each) => largest(each) ?? "-" },
         { title: "memory", number: true, value: (each) => each.memory[each.arm], show: (each) => figureFor(each.memory[each.arm], "bytes") },
       ] : []),
       { title: "verdict", value: (each) => each.verdict, show: (each) => verdict(each.verdict) },
     ];
-    sortable(document.getElementById("overview-table"), columns, data.cases, {
+    // A column in which no model has anything to say is left out.
+    const told = columns.filter((column, index) => !index || data.cases.some((each) => known(column.value(each))));
+    sortable(document.getElementById("overview-table"), told, data.cases, {
       caption: "A heading sorts; a name opens the model below",
       mark: (line, each) => { line.dataset.index = String(data.cases.indexOf(each)); },
     });
@@ -618,11 +635,21 @@
       button.setAttribute("aria-pressed", String(dark()));
       button.setAttribute("aria-label", `Switch to ${dark() ? "light" : "dark"} colours`);
     };
-    const redraw = () => { tell(); drawn.filter((each) => each.shown).forEach(draw); };
+    const redraw = () => { tell(); drawn.filter((each) => each.shown).forEach((each) => draw(each)); };
     button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; redraw(); });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-    window.addEventListener("beforeprint", () => drawn.forEach(draw));
-    window.addEventListener("afterprint", redraw);
+    // Paper is white and narrow, whatever the screen is.
+    let chosen;
+    window.addEventListener("beforeprint", () => {
+      chosen = root.dataset.theme;
+      root.dataset.theme = "light";
+      drawn.forEach((each) => draw(each, paperWidth));
+    });
+    window.addEventListener("afterprint", () => {
+      if (chosen) root.dataset.theme = chosen;
+      else delete root.dataset.theme;
+      redraw();
+    });
     tell();
   }
 
