@@ -28,11 +28,13 @@ from pytest_sme2.results import (
     Columns,
     Executor,
     KernelCensus,
+    MethodShapes,
     Operator,
     OperatorProfile,
     Profile,
     RobustStats,
 )
+from pytest_sme2.shapes import match_shapes
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -112,12 +114,15 @@ def build_profile(
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     attribution: Attribution | None = None,
+    shapes: Sequence[MethodShapes] = (),
 ) -> Profile:
     """The profile of the operators that most runs executed; runs that differ are named in a note.
 
     Several dumps are taken as one series of runs.
     """
-    profiles = build_profiles(columns, rules=rules, census=census, attribution=attribution)
+    profiles = build_profiles(
+        columns, rules=rules, census=census, attribution=attribution, shapes=shapes
+    )
     return leave_out(profiles[0], profiles[1:])
 
 
@@ -142,10 +147,12 @@ def build_profiles(
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     attribution: Attribution | None = None,
+    shapes: Sequence[MethodShapes] = (),
 ) -> tuple[Profile, ...]:
     """One profile for each set of runs that executed the same operators; most runs first.
 
-    An ETDump does not name its methods, but two methods have different operators.
+    An ETDump does not name its methods, but two methods have different operators. ``shapes`` are
+    those of the program, where it is at hand.
     """
     dumps = (columns,) if isinstance(columns, Columns) else tuple(columns)
     selections = [select(dump, rules=rules) for dump in dumps]
@@ -164,7 +171,8 @@ def build_profiles(
     load_ns = _load_times(dumps)
     groups = _groups(selections)
     return tuple(
-        _profile(group, load_ns, notes, census=census, attribution=attribution) for group in groups
+        _profile(group, load_ns, notes, census=census, attribution=attribution, shapes=shapes)
+        for group in groups
     )
 
 
@@ -301,6 +309,7 @@ def _profile(
     *,
     census: KernelCensus | None,
     attribution: Attribution | None,
+    shapes: Sequence[MethodShapes],
 ) -> Profile:
     end_to_end = robust_stats(group.end_to_end)
     typical = ~outliers(group.end_to_end.astype(np.float64))
@@ -308,7 +317,7 @@ def _profile(
     scale = 1.0 / whole if whole else 0.0
     shares = group.matrix[typical].sum(axis=0, dtype=np.float64) * scale
     overhead = group.overhead[typical].sum(axis=0) * scale * end_to_end.median
-    operators = _operators(group, shares, end_to_end.median, attribution)
+    operators = _operators(group, shares, end_to_end.median, attribution, shapes)
     return Profile(
         method=group.method,
         runs=group.end_to_end.size,
@@ -340,11 +349,13 @@ def _operators(
     shares: NDArray[np.float64],
     end_to_end: float,
     attribution: Attribution | None,
+    methods: Sequence[MethodShapes],
 ) -> tuple[OperatorProfile, ...]:
     medians = np.median(group.matrix, axis=0).tolist() if group.labels else []
     samples = group.matrix.T.tolist()
     aten = attribution.aten if attribution else {}
     modules = attribution.modules if attribution else {}
+    shapes = match_shapes(list(zip(group.operators, group.instructions, strict=True)), methods)
     return tuple(
         OperatorProfile(
             index=index,
@@ -358,6 +369,7 @@ def _operators(
             call=group.calls[index],
             aten=aten.get(instruction, ()),
             modules=modules.get(instruction, ()),
+            shapes=shapes[index],
         )
         for index, (instruction, share) in enumerate(
             zip(group.instructions, shares.tolist(), strict=True)
