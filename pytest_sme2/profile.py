@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pytest_sme2.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, plain_name
 from pytest_sme2.coverage import coverage
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.events import LONGEST, Rows, Selection, durations, select
+from pytest_sme2.events import LONGEST, Rows, Selection, distinct, durations, select
 from pytest_sme2.results import (
     Attribution,
     Category,
@@ -80,7 +80,8 @@ def outliers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def robust_stats(values: Iterable[float]) -> RobustStats:
     """Statistics that a few bad values cannot bend, beside those that they can."""
-    series = np.fromiter(values, dtype=np.float64)
+    known = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.float64)
+    series = known.astype(np.float64)
     if not series.size:
         raise ValueError("there are no statistics of an empty series")
     ordered = np.sort(series)
@@ -219,7 +220,9 @@ def _pieces(selection: Selection, shared: Rows) -> Iterable[tuple[bytes, _Group]
     runs = selection.execute.size
     counts = np.bincount(selection.run, minlength=runs)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    order = np.argsort(selection.run, kind="stable")
+    order = np.arange(selection.run.size)
+    if (np.diff(selection.run) < 0).any():
+        order = np.argsort(selection.run, kind="stable")
     for count in np.unique(counts).tolist():
         members = np.flatnonzero(counts == count)
         places = order[first[members][:, None] + np.arange(count)]
@@ -271,12 +274,11 @@ def _overhead(
     columns = selection.columns
     overhead = np.zeros((runs.size, len(OVERHEAD_PARTS)))
     if places.size:
-        calls, owner = np.unique(selection.call[places], return_inverse=True)
-        taken = np.bincount(owner.ravel(), weights=selection.duration[places].ravel())
+        calls, owner = distinct(selection.call[places].ravel())
+        taken = np.bincount(owner, weights=selection.duration[places].ravel())
         left = durations(columns, calls) - taken
-        position = np.searchsorted(runs, selection.run[places])
         run_of_call = np.zeros(calls.size, dtype=np.int64)
-        run_of_call[owner.ravel()] = position.ravel()
+        run_of_call[owner] = np.repeat(np.arange(runs.size), places.shape[1])
         for part, name in enumerate((DELEGATE_CALL, OPERATOR_CALL)):
             wanted = np.fromiter((known == name for known in columns.names), dtype=bool)
             chosen = wanted[columns.name[calls]]
