@@ -1,4 +1,4 @@
-"""The reader's columns against ExecuTorch's own reading of the same file. Needs the export extra."""
+"""The reader's columns against ExecuTorch's reading of the same file: needs the export extra."""
 
 from __future__ import annotations
 
