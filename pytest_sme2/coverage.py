@@ -45,7 +45,7 @@ def coverage(
 ) -> Coverage:
     """Count the matrix operators on SME2 kernels; ``census`` settles what names leave open."""
     matrix = [profile for profile in operators if profile.operator.matrix]
-    proofs = [_proof(profile.operator, census) for profile in matrix]
+    proofs = [proven(profile.operator, census) for profile in matrix]
     sme2 = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is True]
     unproven = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is None]
     missed = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is False]
@@ -66,7 +66,7 @@ def coverage(
     )
 
 
-def _proof(operator: Operator, census: KernelCensus | None) -> bool | None:
+def proven(operator: Operator, census: KernelCensus | None) -> bool | None:
     """Whether the operator ran on SME2; None where nothing tells."""
     if operator.sme2 or not operator.unproven:
         return operator.sme2
