@@ -1,4 +1,4 @@
-"""Times the ETDump reader against ExecuTorch's Inspector, and its growth with the file's size.
+"""Times ETDump to category table against ExecuTorch's Inspector, and its growth with size.
 
 ``python -m benchmarks.etdump`` needs the export extra: it exports a small program and traces it.
 Each side runs in a process of its own and imports before its clock starts. One line of JSON, then
@@ -27,22 +27,12 @@ GREATEST_GROWTH = 2.0
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
-def by_name(path: Path) -> dict[str, float]:
-    """Our side: read, and sum the durations of what encloses nothing, by name."""
-    import numpy as np
-
+def categories(path: Path) -> Any:
+    """Our side: read, and make the profile with the category table, as ``sme2 analyze`` does."""
     from pytest_sme2.etdump import read_etdump
+    from pytest_sme2.profile import build_profile
 
-    columns = read_etdump(path)
-    leaf = np.ones(columns.name.size, dtype=bool)
-    leaf[columns.parent[columns.parent >= 0]] = False
-    leaf &= columns.run >= 0
-    sums = np.bincount(
-        columns.name[leaf],
-        weights=(columns.end - columns.start)[leaf],
-        minlength=len(columns.names),
-    )
-    return dict(zip(columns.names, sums.tolist(), strict=True))
+    return build_profile(read_etdump(path)).category_ns
 
 
 def frame(path: Path) -> Any:
@@ -52,7 +42,7 @@ def frame(path: Path) -> Any:
     return Inspector(etdump_path=str(path)).to_dataframe()
 
 
-SIDES: dict[str, Callable[[Path], Any]] = {"reader": by_name, "inspector": frame}
+SIDES: dict[str, Callable[[Path], Any]] = {"reader": categories, "inspector": frame}
 
 
 def measure(side: str, path: Path, warm: Path, repeats: int) -> dict[str, float]:
@@ -159,7 +149,7 @@ def table(result: dict[str, Any]) -> str:
     lines = [
         f"{result['runs']} runs, {result['mb']:.1f} MB      seconds    peak MB",
         f"Inspector DataFrame     {inspector['seconds']:10.3f} {inspector['rss_mb']:10.1f}",
-        f"read_etdump and sums    {reader['seconds']:10.4f} {reader['peak_mb']:10.1f}",
+        f"profile by category     {reader['seconds']:10.4f} {reader['peak_mb']:10.1f}",
         f"ratio                   {result['speedup']:9.0f}x",
         "",
         "        MB    seconds        CPU  ms/MB    peak MB",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pytest_sme2.results import Executor, OperatorProfile, Profile, TransposeChain
+from pytest_sme2.shapes import told_shapes
 from pytest_sme2.transposes import is_layout_change, transposes
 
 
@@ -20,6 +21,8 @@ class Obstacle:
     share: float | None
     """Of end-to-end time; None where times mean nothing."""
     remedy: str
+    shapes: str = ""
+    """Of matrix operators, where they are known; the costliest first."""
 
 
 @dataclass(frozen=True)
@@ -145,4 +148,9 @@ def _grouped(
 
 def _obstacle(what: str, members: list[OperatorProfile], timed: bool, remedy: str) -> Obstacle:
     share = sum(member.share for member in members) if timed else None
-    return Obstacle(what, len(members), share, remedy)
+    shapes = told_shapes(
+        (member.shapes, member.share if timed else 1.0)
+        for member in members
+        if member.operator.matrix
+    )
+    return Obstacle(what, len(members), share, remedy, shapes)

@@ -10,7 +10,9 @@ from pytest_sme2.categories import Rule
 from pytest_sme2.errors import UsageError
 from pytest_sme2.etdump import read_etdump
 from pytest_sme2.profile import build_profiles, leave_out
+from pytest_sme2.program import read_program
 from pytest_sme2.results import Columns, KernelCensus, Profile
+from pytest_sme2.shapes import kept_shapes
 
 SUFFIX = ".etdump"
 
@@ -36,15 +38,22 @@ def analyze_file(
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     etrecord: Path | None = None,
+    program: Path | None = None,
 ) -> Analysis:
-    """Read one ETDump; ``etrecord`` adds ATen operators and modules, and needs torch."""
+    """Read one ETDump; ``etrecord`` adds ATen operators and modules, and needs torch.
+
+    ``program`` adds shapes; without it those that were kept beside the ETDump are taken.
+    """
     columns = read_etdump(path)
     attribution = None
     if etrecord is not None:
         from pytest_sme2.attribution import read_attribution
 
         attribution = read_attribution(path, etrecord)
-    profiles = build_profiles(columns, rules=rules, census=census, attribution=attribution)
+    shapes = kept_shapes(path) if program is None else read_program(program)
+    profiles = build_profiles(
+        columns, rules=rules, census=census, attribution=attribution, shapes=shapes
+    )
     return Analysis(
         path=path,
         name=name or path.name.removesuffix(SUFFIX),

@@ -17,8 +17,10 @@ from pytest_sme2.results import (
     KernelFamily,
     Operator,
     OperatorProfile,
+    OperatorShapes,
     Profile,
 )
+from pytest_sme2.shapes import is_pointwise
 
 _WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "int8",
           "QU8": "uint8", "PF16": "fp16", "PF32": "fp32", "PQS8": "int8"}  # fmt: skip
@@ -43,7 +45,7 @@ def coverage(
 ) -> Coverage:
     """Count the matrix operators on SME2 kernels; ``census`` settles what names leave open."""
     matrix = [profile for profile in operators if profile.operator.matrix]
-    proofs = [_proof(profile.operator, census) for profile in matrix]
+    proofs = [proven(profile.operator, census) for profile in matrix]
     sme2 = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is True]
     unproven = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is None]
     missed = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is False]
@@ -53,7 +55,10 @@ def coverage(
         sme2_operators=len(sme2),
         matrix_ns=sum(profile.time_ns for profile in matrix),
         sme2_ns=sum(profile.time_ns for profile in sme2),
-        missed=tuple((profile, missed_reason(profile.operator, bool(sme2))) for profile in missed),
+        missed=tuple(
+            (profile, missed_reason(profile.operator, bool(sme2), profile.shapes))
+            for profile in missed
+        ),
         unproven=tuple(unproven),
         depthwise_operators=len(depthwise),
         depthwise_ns=sum(profile.time_ns for profile in depthwise),
@@ -61,7 +66,7 @@ def coverage(
     )
 
 
-def _proof(operator: Operator, census: KernelCensus | None) -> bool | None:
+def proven(operator: Operator, census: KernelCensus | None) -> bool | None:
     """Whether the operator ran on SME2; None where nothing tells."""
     if operator.sme2 or not operator.unproven:
         return operator.sme2
@@ -83,7 +88,7 @@ def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
     return on_sme2 if on_sme2 != on_neon else None
 
 
-def missed_reason(operator: Operator, any_sme2: bool) -> str:
+def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | None = None) -> str:
     """Why a matrix operator most likely did not run on an SME2 kernel.
 
     ``any_sme2``: whether another operator of the same program is known to have. What is said here
@@ -91,7 +96,7 @@ def missed_reason(operator: Operator, any_sme2: bool) -> str:
     """
     if operator.executor is Executor.PORTABLE:
         return "portable fallback: XNNPACK did not take it, and ExecuTorch's kernels have no SME2"
-    return _missing_kernel(operator) or _other_reason(operator, any_sme2)
+    return _missing_kernel(operator) or _other_reason(operator, any_sme2, shapes)
 
 
 def _missing_kernel(operator: Operator) -> str | None:
@@ -117,22 +122,32 @@ def _missing_kernel(operator: Operator) -> str | None:
     return None
 
 
-def _other_reason(operator: Operator, any_sme2: bool) -> str:
+def _other_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | None) -> str:
     if not any_sme2:
         return "no operator of this program is known to have run on SME2: off, or not in the CPU"
     if operator.operation == "Fully Connected" and "F16" in operator.data_types:
         # XNNPACK turns a 1x1 convolution into Fully Connected; with fp32 weights, which
         # ExecuTorch writes for every fp16 convolution, it has only a NEON kernel for that.
+        if shapes is None or is_pointwise(shapes):
+            return (
+                f"{'most likely ' if shapes is None else ''}1x1 convolutions: ExecuTorch stores "
+                "the weights of fp16 convolutions as fp32, and XNNPACK has no SME2 kernel for "
+                "Fully Connected in fp16 with fp32 weights"
+            )
+    elif operator.operation == "Convolution" and (shapes is None or _input_channels(shapes) == 1):
         return (
-            "most likely 1x1 convolutions: ExecuTorch stores the weights of fp16 convolutions as "
-            "fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with fp32 weights"
+            f"{'most likely ' if shapes is None else ''}one input channel: XNNPACK uses its SME2 "
+            "kernels from two channels on"
         )
-    if operator.operation == "Convolution":
-        return "most likely one input channel: XNNPACK uses its SME2 kernels from two channels on"
     return (
         f"XNNPACK has an SME2 kernel for {operator.operation} in {precision(operator)} but did "
         "not choose it: look at shapes and at the data type of the weights"
     )
+
+
+def _input_channels(shapes: OperatorShapes) -> int:
+    """Of a convolution, within a group: weights are out, height, width, in."""
+    return shapes.inputs[-1][-1]
 
 
 def could_run_on_sme2(operator: Operator) -> bool:

@@ -80,6 +80,10 @@ class EtdumpError(Sme2Error):
     """An ETDump file is truncated, corrupt, or not an ETDump at all."""
 
 
+class ProgramError(Sme2Error):
+    """A ``.pte`` file is truncated, corrupt, or not a program at all."""
+
+
 class ElfError(Sme2Error):
     """A program or library is no ELF file, or a damaged one."""
 

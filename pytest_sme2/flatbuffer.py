@@ -72,6 +72,13 @@ class Tables:
             row = int((self._layout == wrong.argmax()).argmax())
             raise self._buffer.error(f"{self._what} {problem}", int(self.at[row]))
 
+    def uint8(self, slot: int) -> NDArray[np.uint8]:
+        """A byte of each table; 0 where it leaves it out."""
+        at = self.field(slot, 1)
+        value = self._buffer.byte(at)
+        value[at == 0] = 0
+        return value
+
     def int32(self, slot: int, default: int) -> NDArray[np.int32]:
         at = self.field(slot, 4)
         # Position 0 is the file's first word: readable, and replaced.
@@ -129,6 +136,10 @@ class Buffer:
         outside = (at < 0) | (at > self.size - size)
         self.refuse(outside, at, f"{what} reaches past the file's {self.size} bytes")
         self.refuse((at & (alignment - 1)) != 0, at, f"{what} is not aligned")
+
+    def byte(self, at: Positions) -> NDArray[np.uint8]:
+        value: NDArray[np.uint8] = self._bytes[at]
+        return value
 
     def half(self, at: Positions) -> NDArray[np.int32]:
         halves: NDArray[np.uint16] = self._halves[at >> 1]

@@ -91,6 +91,7 @@ def _operator_row(member: OperatorProfile, sme2: bool | None) -> dict[str, objec
         "p95_ns": statistics.p95,
         "aten": ", ".join(member.aten),
         "modules": ", ".join(member.modules),
+        "shapes": "" if member.shapes is None else str(member.shapes),
     }
 
 

@@ -29,7 +29,8 @@ from pytest_sme2.random_weights import fill_zero_weights, settle_batch_norms
 from pytest_sme2.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.settings import Variant
 from pytest_sme2.torchvision_shim import import_torchvision, misses_operators
-from pytest_sme2.weights import select_state, upstream_of
+from pytest_sme2.weights import FILE_NAME as UPSTREAM_FILE
+from pytest_sme2.weights import misfit, select_state, upstream_of
 
 # Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
 INT4_GROUP = 32
@@ -288,7 +289,15 @@ def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> No
             state = torch.load(file, map_location="cpu", weights_only=True)
         if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
             state = state["state_dict"]
-        network.load_state_dict(select_state(state, upstream_of(entry)))
+        state = select_state(state, upstream_of(entry))
+        problem = misfit(network.state_dict(), state)
+        if problem:
+            raise ExportError(
+                f"The weights {str(file)!r} do not fit model {entry.name!r}: {problem}. Give a "
+                "state dict saved with torch.save(network.state_dict(), FILE), or say in the "
+                f"model's {UPSTREAM_FILE} which part of the file it is."
+            )
+        network.load_state_dict(state)
     except Sme2Error:
         raise
     except Exception as error:

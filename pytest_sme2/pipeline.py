@@ -22,6 +22,7 @@ from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, Run, RunRequest
 from pytest_sme2.rundir import SCHEMA, CaseRecord, encode, read_record, write_json, write_record
 from pytest_sme2.settings import Settings, parse_device
+from pytest_sme2.shapes import keep_shapes, kept_shapes
 
 if TYPE_CHECKING:
     from pytest_sme2.runners import Runner
@@ -92,7 +93,8 @@ def _record(
     dumps = {arm: run.etdump for arm, run in traced.items() if run is not None and run.etdump}
     censuses = {arm: _census(done, arm, first.experiment.threads) for arm in arms}
     profiles = {
-        arm: build_profile(read_etdump(dump), census=censuses[arm]) for arm, dump in dumps.items()
+        arm: build_profile(read_etdump(dump), census=censuses[arm], shapes=kept_shapes(dump))
+        for arm, dump in dumps.items()
     }
     both = len(profiles) == len(Arm)
     untraced = {arm: (found.untraced,) for arm, found in arms.items() if found.untraced is not None}
@@ -190,6 +192,8 @@ def _run(plan: Plan, experiment: Experiment, artifact: Artifact, target: Target,
         write_json(folder / f"{stem}_kernels.json", encode(census))
         return Done(experiment, runner.executorch, census=census)
     traced = _named(target.run(runner, request, folder), folder, stem)
+    if traced.etdump is not None:
+        keep_shapes(traced.etdump, artifact.pte, say)
     untraced = None
     if target.capabilities().timing:
         # A stock runner always traces, so its one process has to do for both.

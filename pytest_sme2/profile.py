@@ -21,18 +21,20 @@ from numpy.typing import NDArray
 from pytest_sme2.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, plain_name
 from pytest_sme2.coverage import coverage
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.events import LONGEST, Rows, Selection, durations, select
+from pytest_sme2.events import LONGEST, Rows, Selection, distinct, durations, select
 from pytest_sme2.results import (
     Attribution,
     Category,
     Columns,
     Executor,
     KernelCensus,
+    MethodShapes,
     Operator,
     OperatorProfile,
     Profile,
     RobustStats,
 )
+from pytest_sme2.shapes import match_shapes
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -78,7 +80,8 @@ def outliers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def robust_stats(values: Iterable[float]) -> RobustStats:
     """Statistics that a few bad values cannot bend, beside those that they can."""
-    series = np.fromiter(values, dtype=np.float64)
+    known = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.float64)
+    series = known.astype(np.float64)
     if not series.size:
         raise ValueError("there are no statistics of an empty series")
     ordered = np.sort(series)
@@ -112,12 +115,15 @@ def build_profile(
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     attribution: Attribution | None = None,
+    shapes: Sequence[MethodShapes] = (),
 ) -> Profile:
     """The profile of the operators that most runs executed; runs that differ are named in a note.
 
     Several dumps are taken as one series of runs.
     """
-    profiles = build_profiles(columns, rules=rules, census=census, attribution=attribution)
+    profiles = build_profiles(
+        columns, rules=rules, census=census, attribution=attribution, shapes=shapes
+    )
     return leave_out(profiles[0], profiles[1:])
 
 
@@ -142,10 +148,12 @@ def build_profiles(
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     attribution: Attribution | None = None,
+    shapes: Sequence[MethodShapes] = (),
 ) -> tuple[Profile, ...]:
     """One profile for each set of runs that executed the same operators; most runs first.
 
-    An ETDump does not name its methods, but two methods have different operators.
+    An ETDump does not name its methods, but two methods have different operators. ``shapes`` are
+    those of the program, where it is at hand.
     """
     dumps = (columns,) if isinstance(columns, Columns) else tuple(columns)
     selections = [select(dump, rules=rules) for dump in dumps]
@@ -164,7 +172,8 @@ def build_profiles(
     load_ns = _load_times(dumps)
     groups = _groups(selections)
     return tuple(
-        _profile(group, load_ns, notes, census=census, attribution=attribution) for group in groups
+        _profile(group, load_ns, notes, census=census, attribution=attribution, shapes=shapes)
+        for group in groups
     )
 
 
@@ -211,7 +220,9 @@ def _pieces(selection: Selection, shared: Rows) -> Iterable[tuple[bytes, _Group]
     runs = selection.execute.size
     counts = np.bincount(selection.run, minlength=runs)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    order = np.argsort(selection.run, kind="stable")
+    order = np.arange(selection.run.size)
+    if (np.diff(selection.run) < 0).any():
+        order = np.argsort(selection.run, kind="stable")
     for count in np.unique(counts).tolist():
         members = np.flatnonzero(counts == count)
         places = order[first[members][:, None] + np.arange(count)]
@@ -263,12 +274,11 @@ def _overhead(
     columns = selection.columns
     overhead = np.zeros((runs.size, len(OVERHEAD_PARTS)))
     if places.size:
-        calls, owner = np.unique(selection.call[places], return_inverse=True)
-        taken = np.bincount(owner.ravel(), weights=selection.duration[places].ravel())
+        calls, owner = distinct(selection.call[places].ravel())
+        taken = np.bincount(owner, weights=selection.duration[places].ravel())
         left = durations(columns, calls) - taken
-        position = np.searchsorted(runs, selection.run[places])
         run_of_call = np.zeros(calls.size, dtype=np.int64)
-        run_of_call[owner.ravel()] = position.ravel()
+        run_of_call[owner] = np.repeat(np.arange(runs.size), places.shape[1])
         for part, name in enumerate((DELEGATE_CALL, OPERATOR_CALL)):
             wanted = np.fromiter((known == name for known in columns.names), dtype=bool)
             chosen = wanted[columns.name[calls]]
@@ -301,6 +311,7 @@ def _profile(
     *,
     census: KernelCensus | None,
     attribution: Attribution | None,
+    shapes: Sequence[MethodShapes],
 ) -> Profile:
     end_to_end = robust_stats(group.end_to_end)
     typical = ~outliers(group.end_to_end.astype(np.float64))
@@ -308,7 +319,7 @@ def _profile(
     scale = 1.0 / whole if whole else 0.0
     shares = group.matrix[typical].sum(axis=0, dtype=np.float64) * scale
     overhead = group.overhead[typical].sum(axis=0) * scale * end_to_end.median
-    operators = _operators(group, shares, end_to_end.median, attribution)
+    operators = _operators(group, shares, end_to_end.median, attribution, shapes)
     return Profile(
         method=group.method,
         runs=group.end_to_end.size,
@@ -340,11 +351,13 @@ def _operators(
     shares: NDArray[np.float64],
     end_to_end: float,
     attribution: Attribution | None,
+    methods: Sequence[MethodShapes],
 ) -> tuple[OperatorProfile, ...]:
     medians = np.median(group.matrix, axis=0).tolist() if group.labels else []
     samples = group.matrix.T.tolist()
     aten = attribution.aten if attribution else {}
     modules = attribution.modules if attribution else {}
+    shapes = match_shapes(list(zip(group.operators, group.instructions, strict=True)), methods)
     return tuple(
         OperatorProfile(
             index=index,
@@ -358,6 +371,7 @@ def _operators(
             call=group.calls[index],
             aten=aten.get(instruction, ()),
             modules=modules.get(instruction, ()),
+            shapes=shapes[index],
         )
         for index, (instruction, share) in enumerate(
             zip(group.instructions, shares.tolist(), strict=True)

@@ -392,6 +392,38 @@ class Attribution:
     modules: Mapping[int, tuple[str, ...]]
 
 
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OperatorShapes:
+    """The tensors of one operator, as its program has them."""
+
+    operation: str
+    """What the program calls it: ``convolution``, ``linear``, ``aten::bmm.out``."""
+    inputs: tuple[Shape, ...]
+    """Weights are the last of them. XNNPACK's images have their channels last."""
+    output: Shape
+
+    def __str__(self) -> str:
+        inputs = " by ".join(map(shape_text, self.inputs))
+        return f"{inputs} to {shape_text(self.output)}"
+
+
+def shape_text(shape: Shape) -> str:
+    """``1x56x56x16``."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+@dataclass(frozen=True)
+class MethodShapes:
+    """The matrix operators of each call of one method of a program."""
+
+    name: str
+    calls: Mapping[int, tuple[OperatorShapes, ...]]
+    """By instruction: those of a delegate call, in its order, or the one of a kernel call."""
+
+
 @dataclass(frozen=True)
 class OperatorProfile:
     """One operator of the graph: the same position in every run."""
@@ -413,6 +445,8 @@ class OperatorProfile:
     """Which call of a delegate or kernel it ran in, counted from 0; its neighbours share it."""
     aten: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    shapes: OperatorShapes | None = None
+    """Of its tensors, where the program was at hand; of matrix operators alone."""
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
     from pytest_sme2.etdump import read_etdump
     from pytest_sme2.profile import build_profile
+    from pytest_sme2.shapes import kept_shapes
 
     path = folder / METRICS
     try:
@@ -101,7 +102,10 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     record: CaseRecord = decode(document, CaseRecord, path)
     profiles = {
         arm: build_profile(
-            read_etdump(folder / name), rules=rules, census=record.measured.kernels.get(arm)
+            read_etdump(folder / name),
+            rules=rules,
+            census=record.measured.kernels.get(arm),
+            shapes=kept_shapes(folder / name),
         )
         for arm, name in record.etdumps.items()
     }

@@ -342,6 +342,7 @@ class Session:
 
         def make() -> tuple[Run, KernelCensus | None]:
             from pytest_sme2.rundir import experiment_folder
+            from pytest_sme2.shapes import keep_shapes
             from pytest_sme2.targets import EmulatedTarget
             from pytest_sme2.targets.census import observed_run
 
@@ -350,8 +351,12 @@ class Session:
             self.say(f"{case.id}: traced run with SME2 {arm} on {self.target.name}")
             folder = experiment_folder(self.folder(case), self.target.name, arm)
             if isinstance(self.target, EmulatedTarget):
-                return observed_run(self.target, self.runner, request, folder)
-            return self.run(request, folder), None
+                run, census = observed_run(self.target, self.runner, request, folder)
+            else:
+                run, census = self.run(request, folder), None
+            if run.etdump is not None:
+                keep_shapes(run.etdump, request.artifact.pte, self.say)
+            return run, census
 
         return self._once(make, "traced", case, arm)
 
@@ -360,12 +365,16 @@ class Session:
         def make() -> Profile:
             from pytest_sme2.etdump import read_etdump
             from pytest_sme2.profile import build_profile
+            from pytest_sme2.shapes import kept_shapes
 
             run = self.traced(case, arm)
             if run.etdump is None:
                 raise TargetError(f"{case.id}: the traced run left no ETDump. See {run.log}.")
             return build_profile(
-                read_etdump(run.etdump), rules=self.settings.rules, census=self.census(case, arm)
+                read_etdump(run.etdump),
+                rules=self.settings.rules,
+                census=self.census(case, arm),
+                shapes=kept_shapes(run.etdump),
             )
 
         return self._once(make, "profile", case, arm)

@@ -6,6 +6,7 @@ Nothing here is fetched unless a file or an address was named. Loading is the ex
 from __future__ import annotations
 
 import hashlib
+import http.client
 import shutil
 import sys
 import urllib.error
@@ -28,6 +29,9 @@ else:
 FILE_NAME = "weights.toml"
 TIMEOUT_SECONDS = 60.0
 _BLOCK = 1 << 20
+_LONGEST_NAME = 100
+_LOST = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _Value = TypeVar("_Value")
 
 
@@ -92,6 +96,36 @@ def select_state(state: Any, upstream: Upstream | None) -> Any:
     return state
 
 
+def misfit(wanted: Mapping[str, Any], given: Any) -> str:
+    """What is wrong with the names and shapes of a state dict; empty where they fit."""
+    if not isinstance(given, Mapping):
+        return f"the file holds a {type(given).__name__}, not a state dict"
+    missing = [name for name in wanted if name not in given]
+    foreign = [str(name) for name in given if name not in wanted]
+    other = [
+        f"{name} is {_shape(given[name])} in place of {_shape(value)}"
+        for name, value in wanted.items()
+        if name in given and _shape(given[name]) != _shape(value)
+    ]
+    problems = []
+    if missing:
+        problems.append(f"{len(missing)} of {len(wanted)} weights are missing ({_few(missing)})")
+    if foreign:
+        problems.append(f"{len(foreign)} are not the model's ({_few(foreign)})")
+    if other:
+        problems.append(f"{len(other)} have another shape ({_few(other)})")
+    return ", ".join(problems)
+
+
+def _shape(value: Any) -> str:
+    return "x".join(map(str, getattr(value, "shape", ()))) or "a scalar"
+
+
+def _few(names: list[str], most: int = 2) -> str:
+    shown = ", ".join(name[:_LONGEST_NAME] for name in names[:most])
+    return f"{shown}, …" if len(names) > most else shown
+
+
 def fetch_weights(
     entry: ModelEntry, place: str, *, cache: Path | None = None, say: Callable[[str], None]
 ) -> tuple[Path, str]:
@@ -143,17 +177,25 @@ def _copy(file: Path, target: Path) -> None:
 
 
 def _download(address: str, target: Path, say: Callable[[str], None]) -> None:
-    if urllib.parse.urlsplit(address).scheme != "https":
+    parts = urllib.parse.urlsplit(address)
+    # What this very machine serves crosses no network that could change it.
+    local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if parts.scheme != "https" and not local:
         raise UsageError(f"{address!r} is not an https address. Name one, or a file.")
     say(f"fetching {address}")
     try:
-        with (
-            urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer,  # noqa: S310 - https
-            target.open("wb") as file,
-        ):
+        answer = urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS)  # noqa: S310 - see above
+        with answer, target.open("wb") as file:
             shutil.copyfileobj(answer, file, _BLOCK)
-    except urllib.error.URLError as error:
+            told, received = answer.headers.get("Content-Length"), file.tell()
+        # A connection that ends early looks like the end of the file.
+        if told is not None and told.isdigit() and int(told) != received:
+            raise ConnectionError(f"{received} of {told} bytes came")
+    except _LOST as error:
+        reason = getattr(error, "reason", None) or error
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise Sme2Error(
-            f"{address} cannot be fetched: {error.reason}. Fetch the file by other means and name "
+            f"{address} cannot be fetched: {reason}. Fetch the file by other means and name "
             "it with --from FILE."
         ) from error

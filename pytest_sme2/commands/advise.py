@@ -175,4 +175,5 @@ def _section(title: str, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
 
 def _named(item: Obstacle) -> str:
     cost = "" if item.share is None else f", {percent(item.share)} of the time"
-    return f"{item.count} {item.what}{cost}"
+    shapes = f" ({item.shapes})" if item.shapes else ""
+    return f"{item.count} {item.what}{cost}{shapes}"

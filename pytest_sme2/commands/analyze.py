@@ -40,6 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the program's ETRecord, for ATen operators and modules (needs torch)",
     )
     parser.add_argument(
+        "--program",
+        type=Path,
+        metavar="FILE.pte",
+        help="the program that was run, for the shapes of its matrix operators; a run directory "
+        "has them already",
+    )
+    parser.add_argument(
         "--rule",
         action="append",
         default=[],
@@ -54,10 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
     if path.is_dir():
         if arguments.etrecord is not None:
             raise UsageError("--etrecord belongs to one ETDump. Give the file, not the directory.")
+        if arguments.program is not None:
+            raise UsageError("--program belongs to one ETDump. Give the file, not the directory.")
         analyses = analyze_folder(path, rules=rules)
         _write(analyses, path, arguments.out)
     elif path.is_file():
-        analyses = [analyze_file(path, rules=rules, etrecord=arguments.etrecord)]
+        analyses = [
+            analyze_file(path, rules=rules, etrecord=arguments.etrecord, program=arguments.program)
+        ]
         if arguments.out is not None:
             write_experiment(analyses[0], arguments.out)
             write_summary(analyses, arguments.out)

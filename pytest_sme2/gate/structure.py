@@ -117,7 +117,10 @@ def _missed(measured: Measured) -> tuple[str, ...]:
     coverage = measured.coverage
     if coverage is None:
         return ()
-    return tuple(f"{entry.label}: {reason}" for entry, reason in coverage.missed)
+    return tuple(
+        f"{entry.label}{'' if entry.shapes is None else f' ({entry.shapes})'}: {reason}"
+        for entry, reason in coverage.missed
+    )
 
 
 Key = tuple[str, Executor]

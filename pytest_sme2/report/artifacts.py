@@ -41,6 +41,7 @@ OPERATOR_COLUMNS = (
     "index", "operator", "name", "category", "kind", "executor", "sme2", "instruction", "call",
     "runs", "share_percent", "time_us", "median_us", "mean_us", "trimmed_mean_us", "mad_us",
     "minimum_us", "maximum_us", "p5_us", "p95_us", "p99_us", "cv", "outliers", "aten", "modules",
+    "shapes",
 )  # fmt: skip
 CATEGORY_COLUMNS = ("category", "kind", "operators", "time_ms", "share_percent")
 
@@ -167,6 +168,7 @@ def _operator_row(
         stats.outliers,
         " ".join(member.aten),
         " ".join(member.modules),
+        "" if member.shapes is None else str(member.shapes),
     )
 
 
@@ -312,7 +314,12 @@ def _coverage_summary(profile: Profile) -> dict[str, Any]:
         "time_share": coverage.time,
         "source": coverage.source,
         "missed": [
-            {"index": member.index, "operator": member.label, "reason": reason}
+            {
+                "index": member.index,
+                "operator": member.label,
+                "reason": reason,
+                "shapes": None if member.shapes is None else asdict(member.shapes),
+            }
             for member, reason in coverage.missed
         ],
         "unproven": [member.label for member in coverage.unproven],
@@ -357,6 +364,8 @@ def _operator_summary(member: OperatorProfile, sme2: bool | None) -> dict[str, A
         "median_ns": member.median_ns,
         "share": member.share,
     }
+    if member.shapes is not None:
+        summary["shapes"] = asdict(member.shapes)
     if member.aten:
         summary |= {"aten": list(member.aten), "modules": list(member.modules)}
     return summary

@@ -13,6 +13,7 @@ from pytest_sme2.compare import largest_category
 from pytest_sme2.coverage import could_run_on_sme2, precision
 from pytest_sme2.report.text import count, duration, percent, times
 from pytest_sme2.results import Category, Comparison, Executor, OperatorProfile, Profile
+from pytest_sme2.shapes import is_pointwise, told_shapes
 from pytest_sme2.transposes import transposes
 
 FEW_RUNS = 5
@@ -101,22 +102,22 @@ def _executor_word(member: OperatorProfile) -> str:
 
 def _missed(profile: Profile, timed: bool) -> Iterator[str]:
     """One sentence for each operator name that missed SME2, the costliest first."""
-    shares: dict[tuple[str, str], float] = {}
-    numbers: Counter[tuple[str, str]] = Counter()
-    stayed: dict[tuple[str, str], str] = {}
+    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
     for member, reason in profile.coverage.missed:
-        key = (member.operator.name, reason)
-        shares[key] = shares.get(key, 0.0) + member.share
-        numbers[key] += 1
-        portable = member.operator.executor is Executor.PORTABLE
-        stayed[key] = "ran on portable kernels" if portable else "stayed on NEON"
-    cost = shares if timed else numbers
-    for key in sorted(shares, key=lambda key: -cost[key]):
-        name, reason = key
-        yield (
-            f"{name!r} ({count(numbers[key], 'operator')}{_of_the_time(shares[key], timed)}) "
-            f"{stayed[key]}: {reason}"
+        groups.setdefault((member.operator.name, reason), []).append(member)
+    told = []
+    for (name, reason), members in groups.items():
+        share = sum(member.share for member in members)
+        portable = members[0].operator.executor is Executor.PORTABLE
+        stayed = "ran on portable kernels" if portable else "stayed on NEON"
+        shapes = told_shapes((member.shapes, member.share if timed else 1.0) for member in members)
+        sentence = (
+            f"{name!r} ({count(len(members), 'operator')}{_of_the_time(share, timed)}"
+            f"{f'; {shapes}' if shapes else ''}) {stayed}: {reason}"
         )
+        told.append((share if timed else len(members), sentence))
+    for _, sentence in sorted(told, key=lambda entry: -entry[0]):
+        yield sentence
 
 
 def _bottleneck(profile: Profile) -> Iterator[str]:
@@ -149,6 +150,14 @@ def _pointwise(profile: Profile, timed: bool) -> Iterator[str]:
         calls.setdefault(member.call, []).append(member)
     for members in calls.values():
         operations = Counter(member.operator.operation for member in members)
+        if any(member.shapes is not None for member in members):
+            certain += sum(
+                member.shapes is not None
+                and member.operator.operation == "Fully Connected"
+                and is_pointwise(member.shapes)
+                for member in members
+            )
+            continue
         linear = operations["Fully Connected"]
         convolutions = sum(operations[name] for name in _CONVOLUTIONS)
         aten = members[0].aten

@@ -1,8 +1,9 @@
-"""Models that were made worse on purpose are caught on the emulator, without any clock.
+"""Models that were changed on purpose fail exactly the tests they should, without any clock.
 
 Each is a copy of toy_cnn with one change, held against the baseline of the original.
 """
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,15 +13,17 @@ from pytest_sme2.settings import cache_folder
 
 CACHE = cache_folder()
 TOY = Path(__file__).parents[2] / "models" / "toy_cnn"
-SUITE = Path(__file__).parents[1] / "performance" / "test_structure.py"
+SUITE = Path(__file__).parents[1] / "performance"
 
 BASELINE = "baselines/emulated/toy_cnn-fp32.json"
+ALL = 8
 FORWARD = "        features = self.widen(self.stem(image))\n"
+FUSED = "nn.BatchNorm2d(96), nn.ReLU()\n        )\n        self.depthwise"
 
-EXTRA_TRANSPOSES = FORWARD + (
-    "        features = torch.cumsum(features.permute(0, 2, 3, 1), 1).permute(0, 3, 1, 2)\n"
-)
-FALLEN_OUT = FORWARD + "        features = torch.erf(features)\n"
+OPERATORS = "test_operators_are_those_of_the_baseline"
+DELEGATION = "test_nothing_falls_out_of_the_delegate"
+KERNELS = "test_the_same_kernels_run"
+COVERAGE = "test_matrix_operators_stay_on_sme2_kernels"
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +34,15 @@ def made() -> list[str]:
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: list[str]) -> Path:
-    """A repository with the model, the structure suite and a baseline of the original."""
+    """A repository with the model, the suite without its timing, and the original's baseline."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
     shutil.copytree(TOY, pytester.path / "models" / "toy_cnn")
-    shutil.copy(SUITE, pytester.path)
+    for name in ("test_structure.py", "test_numerics.py"):
+        shutil.copy(SUITE / name, pytester.path)
     pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = emulated\n")
     baseline = pytester.path / BASELINE
     if not made:
-        run(pytester, "fp32", "--update-baselines").assert_outcomes(passed=6)
+        run(pytester, "fp32", "--update-baselines").assert_outcomes(passed=ALL)
         made.append(baseline.read_text("utf-8"))
     baseline.parent.mkdir(parents=True, exist_ok=True)
     baseline.write_text(made[0], "utf-8")
@@ -52,30 +56,71 @@ def run(pytester: pytest.Pytester, variant: str, *arguments: str) -> pytest.RunR
 def rewrite(project: Path, old: str, new: str) -> None:
     model = project / "models" / "toy_cnn" / "model.py"
     text = model.read_text("utf-8")
-    assert old in text
+    assert text.count(old) == 1
     model.write_text(text.replace(old, new), "utf-8")
 
 
+def failed(result: pytest.RunResult) -> set[str]:
+    lines = (re.match(r"FAILED \S+::(\w+)", line) for line in result.outlines)
+    return {line[1] for line in lines if line}
+
+
 def test_the_original_passes(project: Path, pytester: pytest.Pytester) -> None:
-    run(pytester, "fp32").assert_outcomes(passed=6)
+    run(pytester, "fp32").assert_outcomes(passed=ALL)
 
 
 @pytest.mark.parametrize(
-    ("forward", "operator"),
-    [(EXTRA_TRANSPOSES, "native_call_cumsum.out"), (FALLEN_OUT, "native_call_erf.out")],
-    ids=["permutes around an operator", "an operator XNNPACK does not take"],
+    ("old", "new", "tests", "words"),
+    [
+        # XNNPACK clamps within the convolution; what cannot be clamped is an operator of its own.
+        pytest.param(
+            FUSED,
+            FUSED.replace("ReLU", "Hardswish"),
+            {OPERATORS, KERNELS},
+            ["*+1 HardSwish*(ELEMENTWISE, activation, delegated)*", "*+ xnn_f32_vhswish_*"],
+            id="an activation that is not fused",
+        ),
+        pytest.param(
+            FORWARD,
+            FORWARD + "        features = features.permute(0, 1, 3, 2)\n",
+            {OPERATORS},
+            ["*+* Transpose (ND, X32)*(DATA_MOVEMENT, transpose, delegated)*"],
+            id="a permute",
+        ),
+        pytest.param(
+            FORWARD,
+            FORWARD
+            + "        features = torch.cumsum(features.permute(0, 2, 3, 1), 1)\n"
+            + "        features = features.permute(0, 3, 1, 2)\n",
+            {OPERATORS, DELEGATION},
+            ["*+1 native_call_cumsum.out (*portable)*"],
+            id="permutes around an operator XNNPACK does not take",
+        ),
+        pytest.param(
+            FORWARD,
+            FORWARD + "        features = torch.erf(features)\n",
+            {OPERATORS, DELEGATION},
+            ["*+1 native_call_erf.out (*portable)*"],
+            id="an operator XNNPACK does not take",
+        ),
+    ],
 )
-def test_what_came_in_is_named(
-    project: Path, pytester: pytest.Pytester, forward: str, operator: str
+def test_exactly_the_right_tests_fail(
+    project: Path, pytester: pytest.Pytester, old: str, new: str, tests: set[str], words: list[str]
 ) -> None:
-    rewrite(project, FORWARD, forward)
+    rewrite(project, old, new)
     result = run(pytester, "fp32")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    failed = [line for line in result.outlines if line.startswith("FAILED")]
-    assert any("test_operators_are_those_of_the_baseline" in line for line in failed)
-    assert any("test_nothing_falls_out_of_the_delegate" in line for line in failed)
-    assert operator in result.stdout.str()
-    result.stdout.fnmatch_lines(["*operators (on): REGRESSED*"])
+    assert failed(result) == tests
+    result.assert_outcomes(passed=ALL - len(tests), failed=len(tests))
+    result.stdout.fnmatch_lines_random(["*operators (on): REGRESSED*", *words])
+
+
+def test_a_fused_activation_that_is_taken_out_changes_no_operator(
+    project: Path, pytester: pytest.Pytester
+) -> None:
+    # It is a clamp inside of the convolution: there is nothing to see but that, and nothing slower.
+    rewrite(project, FUSED, FUSED.replace(", nn.ReLU()", ""))
+    run(pytester, "fp32").assert_outcomes(passed=ALL)
 
 
 def test_fp16_in_place_of_fp32_loses_coverage(project: Path, pytester: pytest.Pytester) -> None:
@@ -84,5 +129,8 @@ def test_fp16_in_place_of_fp32_loses_coverage(project: Path, pytester: pytest.Py
     text = baseline.read_text("utf-8").replace('"variant": "fp32"', '"variant": "fp16"')
     (baseline.parent / "toy_cnn-fp16.json").write_text(text, "utf-8")
     result = run(pytester, "fp16")
-    result.stdout.fnmatch_lines(["*SME2 coverage*: REGRESSED*", "*Fully Connected (NC, F16) GEMM*"])
+    assert COVERAGE in failed(result)
+    result.stdout.fnmatch_lines(
+        ["*SME2 coverage*: REGRESSED*", "*Fully Connected (NC, F16) GEMM*1x16x16x96 by 96x1x1x96*"]
+    )
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -487,6 +487,12 @@ def test_weights_that_do_not_fit_are_named(tiny: Tiny, tmp_path: Path) -> None:
     hostile.write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
     with pytest.raises(ExportError, match=r"hostile\.pt' do not fit model"):
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=hostile)
+    foreign = tmp_path / "foreign.pt"
+    script = "import sys, torch; torch.save({'net.linear.weight': torch.ones(3, 4)}, sys.argv[1])"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(foreign)], check=True)
+    words = r"2 of 2 weights are missing .*1 are not the model's \(net\.linear\.weight\)"
+    with pytest.raises(ExportError, match=words):
+        export_model(tiny.entry, FP32, cache=tiny.cache, weights=foreign)
 
 
 def test_an_artifact_does_not_land_on_another(exported: Tiny, tmp_path: Path) -> None:

@@ -67,8 +67,13 @@ def smallest(entry: ModelEntry) -> int | None:
 def answers() -> dict[str, dict[str, Any]]:
     """What each model answered to its own example inputs at its smallest size."""
     asked = [[entry.name, smallest(entry)] for entry in REGISTRY.entries if installed(entry)]
+    return in_one_process(SCRIPT, asked)
+
+
+def in_one_process(script: str, asked: list[list[Any]]) -> dict[str, dict[str, Any]]:
+    """What ``script`` found out about each model."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script],
         input="\n".join(map(json.dumps, asked)),
         cwd=ROOT,
         capture_output=True,
@@ -77,6 +82,66 @@ def answers() -> dict[str, dict[str, Any]]:
     lines = [line[6:] for line in done.stdout.splitlines() if line.startswith("MODEL ")]
     assert len(lines) == len(asked), done.stderr
     return {found["name"]: found for found in map(json.loads, lines)}
+
+
+# The whole models, as their authors build and save them, and the part of each that is exported.
+UPSTREAM = """
+import json, sys
+from pathlib import Path
+import torch
+from pytest_sme2.registry import discover
+from pytest_sme2.torchvision_shim import import_torchvision
+from pytest_sme2.weights import misfit, select_state, upstream_of
+
+def mobilenet():
+    return import_torchvision().models.mobilenet_v3_small(weights=None).state_dict()
+
+def edgetam():
+    import_torchvision()
+    from transformers import EdgeTamConfig, EdgeTamModel, EdgeTamVisionConfig, TimmWrapperConfig
+    # Without a network the configuration does not find its own backbone.
+    arguments = {"features_only": True, "out_indices": [0, 1, 2, 3], "in_chans": 3}
+    backbone = TimmWrapperConfig(architecture="repvit_m1", model_args=arguments)
+    vision = EdgeTamVisionConfig(backbone_config=backbone)
+    return EdgeTamModel(EdgeTamConfig(vision_config=vision)).state_dict()
+
+def efficient_sam():
+    from executorch.examples.models.efficient_sam.efficient_sam_core import efficient_sam
+    return {"model": efficient_sam.build_efficient_sam(192, 3).state_dict()}
+
+built = {"mobilenet_v3_small": mobilenet, "edgetam_image_encoder": edgetam,
+         "efficient_sam": efficient_sam}
+registry = discover([Path("models")], entry_points=False)
+for line in sys.stdin:
+    name, size = json.loads(line)
+    torch.manual_seed(1)
+    try:
+        entry = registry.get(name)
+        network = entry.instantiate(size).get_eager_model()
+        state = select_state(built[name](), upstream_of(entry))
+        problem = misfit(network.state_dict(), state)
+        found = {"problem": problem, "weights": len(state)}
+        if not problem:
+            network.load_state_dict(state)
+            found["equal"] = all(torch.equal(value, state[key])
+                                 for key, value in network.state_dict().items())
+    except Exception as error:
+        found = {"problem": f"{type(error).__name__}: {error}"}
+    print("MODEL " + json.dumps({"name": name, **found}))
+"""
+
+
+def test_weights_in_the_layout_of_their_source_are_loaded() -> None:
+    described = [entry for entry in REGISTRY.entries if upstream_of(entry) is not None]
+    assert {entry.name for entry in described} == set(NEEDS)
+    asked = [[entry.name, smallest(entry)] for entry in described if installed(entry)]
+    if not asked:
+        pytest.skip("the models need torch")
+    found = in_one_process(UPSTREAM, asked)
+    for name, _ in asked:
+        assert found[name]["problem"] == "", name
+        assert found[name]["weights"] > 50
+        assert found[name]["equal"]
 
 
 def test_every_folder_registers_its_models() -> None:

@@ -1,0 +1,79 @@
+"""Fresh ETDumps of the product's own runner and of the Python runtime, as Inspector reads them.
+
+Real models, SME2 on and off, native and emulated. The exports are those that the suite needs too.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.etdump import read_etdump
+from pytest_sme2.export import export_model
+from pytest_sme2.registry import discover
+from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.runners import Sme2Runner
+from pytest_sme2.settings import parse_variant
+from pytest_sme2.targets import Target
+from tests import etdump_programs
+from tests.device.provision import MODELS
+from tests.inspector import assert_equal_to_inspector, by_signature, inspected
+
+# torch and torchao warn at import about matters of their own.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CASES = [
+    (model, precision)
+    for model in ("toy_cnn", "mobilenet_v3_small")
+    for precision in ("fp32", "fp16", "int8")
+]
+
+
+@functools.cache
+def exported(model: str, precision: str) -> Artifact:
+    return export_model(discover([MODELS]).get(model), parse_variant(precision))
+
+
+def traced(
+    place: tuple[Target, Sme2Runner], artifact: Artifact, arm: Arm, folder: Path, runs: int
+) -> bytes:
+    target, runner = place
+    request = RunRequest(
+        artifact=artifact, arm=arm, threads=1, warmup=0, runs=runs, traced=True, keep_outputs=False
+    )
+    run = target.run(runner, request, folder)
+    assert run.etdump is not None
+    return run.etdump.read_bytes()
+
+
+@pytest.mark.parametrize(("model", "precision"), CASES)
+def test_the_runner_s_dumps(
+    place: tuple[Target, Sme2Runner], model: str, precision: str, tmp_path: Path
+) -> None:
+    arms = tuple(Arm) if place[0].capabilities().sme2 else (Arm.OFF,)
+    for arm in arms:
+        dump = traced(place, exported(model, precision), arm, tmp_path / str(arm), runs=2)
+        columns = assert_equal_to_inspector(dump)
+        assert columns.runs == 2
+
+
+@pytest.mark.parametrize(("model", "precision"), CASES)
+def test_the_python_runtime_s_dumps(model: str, precision: str) -> None:
+    program = exported(model, precision).pte.read_bytes()
+    columns = assert_equal_to_inspector(etdump_programs.trace(program, ["forward"] * 2))
+    assert columns.runs == 2
+
+
+@pytest.mark.parametrize("runs", [1, 1_000])
+def test_few_and_many_runs(
+    local_runner: Sme2Runner, programs: dict[str, Path], make_artifact, runs: int, tmp_path: Path
+) -> None:
+    from pytest_sme2.targets import LocalTarget
+
+    artifact = make_artifact(programs["toy_fp32"])
+    dump = traced((LocalTarget(), local_runner), artifact, Arm.OFF, tmp_path, runs)
+    columns = read_etdump(dump)
+    assert columns.runs == runs
+    assert by_signature(columns) == inspected(dump)
