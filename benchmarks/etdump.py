@@ -4,9 +4,9 @@
 
 It needs the export extra: it exports a small program and traces it. Fair, because both sides read
 the same real dump, each in a process of its own that has imported and read another dump before its
-clock starts, and both end with what a user asks for: the time by operator. Ours is the quickest of
-several readings; Inspector's only one is so long that it hardly varies. Memory is what a reading
-adds to the process after its imports.
+clock starts, and both end where a user begins to look: ours with the time by name or category,
+Inspector with its DataFrame. Ours is the quickest of several readings; Inspector's only one is so
+long that it hardly varies. Memory is what a reading adds to the process after its imports.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ class Newcomer:
         )
         seconds = time.perf_counter() - started
         self.stages[stage] = self.stages.get(stage, 0.0) + seconds
-        print(f"{stage:10} {seconds:7.1f} s  {' '.join(map(str, command))}", flush=True)
+        line = " ".join(map(str, command)).partition("\n")[0]
+        print(f"{stage:10} {seconds:7.1f} s  {line}", flush=True)
         if done.returncode != 0:
             raise SystemExit(f"{done.stdout}\n{stage} failed with exit code {done.returncode}")
         return done.stdout

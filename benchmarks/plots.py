@@ -27,7 +27,7 @@ def draw_growth(details: Mapping[str, Any], path: Path) -> None:
     with matplotlib.rc_context(
         {"svg.fonttype": "none", "svg.hashsalt": "growth", "font.size": 8, "axes.titlesize": 9}
     ):
-        figure = Figure(figsize=(10, 7.5), layout="constrained")
+        figure = Figure(figsize=(12, 7.5), layout="constrained")
         grid = figure.subplots(2, 2)
         for place, axis in zip(grid.flat, _AXES, strict=True):
             if axis not in details:
@@ -38,18 +38,27 @@ def draw_growth(details: Mapping[str, Any], path: Path) -> None:
 
 
 def _draw_axis(place: Any, axis: str, stages: Mapping[str, Any]) -> None:
-    for stage, growth in stages.items():
-        sizes = sorted(map(int, growth["seconds"]))
-        costs = [growth["seconds"][str(size)] for size in sizes]
-        place.plot(sizes, costs, marker="o", markersize=3, linewidth=1.2,
-                   label=f"{stage}: n^{growth['exponent']:.2f}")  # fmt: skip
-    every = [(int(n), cost) for g in stages.values() for n, cost in g["seconds"].items()]
-    low, high = min(n for n, _ in every), max(n for n, _ in every)
-    top = max(cost for _, cost in every)
-    slope = -1 if axis == "devices" else 1
-    ends = (top * (low / high), top) if slope == 1 else (top, top * (low / high))
-    place.plot((low, high), ends, color="grey", linestyle=":", linewidth=1, label="linear")
-    place.set(xscale="log", yscale="log", xlabel=axis, title=f"{low:,} to {high:,} {axis}")
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    costs = {
+        stage: {int(size): cost for size, cost in growth["seconds"].items()}
+        for stage, growth in stages.items()
+    }
+    for stage, by_size in costs.items():
+        label = f"{stage}, n^{stages[stage]['exponent']:.2f}"
+        sizes = sorted(by_size)
+        place.plot(sizes, [by_size[size] for size in sizes], ".-", linewidth=1.2, label=label)
+    every = sorted({size for by_size in costs.values() for size in by_size})
+    top = max(cost for by_size in costs.values() for cost in by_size.values())
+    # With more devices a run takes less time: there the ideal falls.
+    ideal = [top * (every[0] / n if axis == "devices" else n / every[-1]) for n in every]
+    place.plot(every, ideal, ":", color="grey", linewidth=1, label="linear")
+    place.set(xscale="log", yscale="log", xlabel=axis)
     place.set_ylabel("seconds a run (wall)" if axis == "devices" else "CPU seconds")
+    place.set_xticks(every, [f"{size:,}" for size in every])
+    place.xaxis.set_minor_formatter(NullFormatter())
+    place.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    place.yaxis.set_minor_formatter(NullFormatter())
     place.grid(visible=True, which="major", alpha=0.3)
-    place.legend(fontsize=7, frameon=False)
+    place.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, frameon=False)

@@ -111,7 +111,9 @@ def test_no_benchmark_is_left_out_of_the_catalogue():
         for path in (ROOT / "benchmarks").glob("*.py")
         if 'if __name__ == "__main__":' in path.read_text("utf-8")
     }
-    assert scripts - {"__main__", "detection_programs"} <= set(BY_NAME)
+    # What only writes a program, and what has an environment of its own.
+    apart = {"__main__", "detection_programs", "mutation"}
+    assert scripts - apart <= set(BY_NAME)
 
 
 def test_what_is_chosen():
@@ -401,6 +403,7 @@ def test_the_page_follows_from_the_kept_results():
 def test_the_readme_follows_from_the_kept_results():
     readme = (ROOT / page.README).read_text("utf-8")
     assert readme == page.with_claims(readme, KEPT), f"the README {DRIFTED}"
+    assert not KEPT or (page.BEGIN in readme and page.END in readme), "it has no place for claims"
 
 
 def test_the_plot_follows_from_the_kept_results():
