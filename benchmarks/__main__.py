@@ -12,6 +12,7 @@ again, unless with --again. Exit code 0: all limits met; 1: one was missed; 3: o
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,11 @@ from pytest_sme2.settings import cache_folder
 
 OUT = ROOT / "sme2-out" / "benchmarks"
 KEPT = ROOT / "benchmarks" / "results"
+
+
+def stop(number: int, frame: object) -> None:
+    """To be told to end is to be interrupted: what is running must not go on alone."""
+    raise KeyboardInterrupt
 
 
 def say(line: str) -> None:
@@ -67,6 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     except Timeout:
         print("Other benchmarks are being run on this machine: wait for them.", file=sys.stderr)
         return 3
+    except KeyboardInterrupt:
+        print(f"Interrupted. The same command goes on; results: {folder}", file=sys.stderr)
+        return 130
     say("")
     for line in summary(results):
         say(line)
@@ -117,4 +126,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, stop)
     sys.exit(main())

@@ -6,9 +6,11 @@ what is missing. What the figures mean is for claims.py and page.py to say.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from benchmarks.catalogue import Benchmark
 from benchmarks.claims import Claim, claim_from, clean_claims, write_json
@@ -24,6 +26,7 @@ from benchmarks.machine import commit, machine, versions
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = 1
+SECONDS_TO_END = 20.0
 
 Say = Callable[[str], None]
 
@@ -82,21 +85,11 @@ def run_one(
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary, log.open("w", encoding="utf-8") as output:
         path = Path(temporary) / "result.json"
-        done = subprocess.run(
-            [python, *benchmark.command(quick=quick), "--json", str(path)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+        code = _run_alone([python, *benchmark.command(quick=quick), "--json", str(path)], output)
         seconds = time.monotonic() - begun
         # 1: a limit was missed, which is a result.
-        if done.returncode not in (0, 1) or not path.is_file():
-            return (
-                f"it ended with exit code {done.returncode}: {_last_line(log)} (all of it: {log})"
-            )
+        if code not in (0, 1) or not path.is_file():
+            return f"it ended with exit code {code}: {_last_line(log)} (all of it: {log})"
         measured = json.loads(path.read_text(encoding="utf-8"))
     document = {
         "schema": SCHEMA,
@@ -113,6 +106,28 @@ def run_one(
     result = read_result(folder / f"{benchmark.name}.json")
     assert result is not None
     return result
+
+
+def _run_alone(arguments: list[str], output: TextIO) -> int:
+    """The exit code; where this is interrupted, the benchmark and what it started end as well."""
+    process = subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        # As Ctrl-C does, so that it can take its files along.
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, number)
+                process.wait(timeout=SECONDS_TO_END)
+        raise
 
 
 def _with_claims(measured: Any) -> dict[str, Any]:
