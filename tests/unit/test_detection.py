@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
+from pathlib import Path
 
 import pytest
 
-from benchmarks import detection, detection_rules
 from pytest_sme2.measure import Plan
 from pytest_sme2.results import Outcome
 from tests.unit.pretended_machine import Machine
 
 
-def entry_of(extra, seed):
+@pytest.fixture
+def detection():
+    return importlib.import_module("benchmarks.detection")
+
+
+@pytest.fixture
+def rules():
+    return importlib.import_module("benchmarks.detection_rules")
+
+
+def entry_of(detection, extra, seed):
     machine = Machine(slowdown=extra / 100, seed=seed)
 
     def start(layers, warmup, runs):
@@ -25,9 +36,9 @@ def entry_of(extra, seed):
     return json.loads(json.dumps(entry))
 
 
-def test_what_is_recorded_is_decided_the_same_again():
+def test_what_is_recorded_is_decided_the_same_again(detection):
     for extra in (0, 5):
-        records = [entry_of(extra, seed) for seed in range(3)]
+        records = [entry_of(detection, extra, seed) for seed in range(3)]
         scenario = detection.make_scenario(records, "idle", extra)
         assert [str(outcome) for outcome in scenario.outcomes] == [
             entry["outcome"] for entry in records
@@ -37,9 +48,9 @@ def test_what_is_recorded_is_decided_the_same_again():
         assert len(scenario.trials[0].reference) == len(records[0]["kept"])
 
 
-def test_a_cut_off_line_is_left_out_and_stays_alone(tmp_path, capsys):
+def test_a_cut_off_line_is_left_out_and_stays_alone(detection, tmp_path, capsys):
     samples = tmp_path / "samples.jsonl"
-    entry = entry_of(0, 1)
+    entry = entry_of(detection, 0, 1)
     detection.append_record(samples, entry)
     with samples.open("a") as file:
         file.write(json.dumps(entry)[:100])
@@ -48,7 +59,7 @@ def test_a_cut_off_line_is_left_out_and_stays_alone(tmp_path, capsys):
     assert "cut off" in capsys.readouterr().err
 
 
-def test_collecting_goes_on_with_what_lags_behind():
+def test_collecting_goes_on_with_what_lags_behind(detection):
     records: list[dict[str, object]] = []
     for _ in range(50):
         extra = detection.next_extra(records, "idle")
@@ -58,10 +69,10 @@ def test_collecting_goes_on_with_what_lags_behind():
     assert detection.next_extra(records, "busy") == 0
 
 
-def test_too_few_verdicts_do_not_meet_the_rules(tmp_path, capsys):
+def test_too_few_verdicts_do_not_meet_the_rules(detection, tmp_path, capsys):
     samples = tmp_path / "samples.jsonl"
     for extra in (0, 3, 5):
-        detection.append_record(samples, entry_of(extra, extra))
+        detection.append_record(samples, entry_of(detection, extra, extra))
     result = tmp_path / "result.json"
     arguments = ["report", "--samples", str(samples), "--json", str(result)]
     assert detection.main(arguments) == 1
@@ -77,26 +88,26 @@ def test_too_few_verdicts_do_not_meet_the_rules(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("count", "trials"), [(0, 0), (0, 300), (3, 300), (5, 5)])
-def test_a_rate_lies_in_its_interval(count, trials):
+def test_a_rate_lies_in_its_interval(detection, count, trials):
     rate = detection.Rate(count, trials)
     low, high = rate.interval()
     assert 0 <= low <= high <= 1
     assert not trials or low <= rate.share <= high
 
 
-def test_every_rule_sees_a_large_slowdown_and_none_in_equal_samples():
+def test_every_rule_sees_a_large_slowdown_and_none_in_equal_samples(rules):
     source = random.Random(1)
     calm = tuple(tuple(source.randrange(1000, 1010) for _ in range(30)) for _ in range(10))
     slow = tuple(tuple(int(value * 1.5) for value in process) for process in calm)
-    for name, rule in {**detection_rules.ALL_PAIRS_RULES, **detection_rules.ONE_PAIR_RULES}.items():
-        assert rule(detection_rules.Trial(calm, slow)) is True, name
-        assert rule(detection_rules.Trial(calm, calm)) is False, name
-        assert rule(detection_rules.Trial(slow, calm)) is False, name
+    for name, rule in {**rules.ALL_PAIRS_RULES, **rules.ONE_PAIR_RULES}.items():
+        assert rule(rules.Trial(calm, slow)) is True, name
+        assert rule(rules.Trial(calm, calm)) is False, name
+        assert rule(rules.Trial(slow, calm)) is False, name
 
 
-def test_one_spike_moves_a_mean_of_ten_but_not_our_ratio():
+def test_one_spike_moves_a_mean_of_ten_but_not_our_ratio(rules):
     calm = (1000,) * 30
     spiked = (4000, *calm[1:])
-    trial = detection_rules.Trial((calm,), (spiked,))
-    assert detection_rules.ONE_PAIR_RULES["mean of ten runs, 5%"](trial)
-    assert detection_rules.log_ratios(trial) == [0.0]
+    trial = rules.Trial((calm,), (spiked,))
+    assert rules.ONE_PAIR_RULES["mean of ten runs, 5%"](trial)
+    assert rules.log_ratios(trial) == [0.0]
