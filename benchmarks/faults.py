@@ -24,14 +24,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.claims import clean_claims, finish
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
 from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.rundir import write_text
 from pytest_sme2.runners import Sme2Runner
 from pytest_sme2.targets.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.android import AndroidTarget
@@ -40,7 +42,8 @@ from pytest_sme2.targets.retry import redo_when_lost
 
 RUN_SECONDS = 0.15
 MODEL_BYTES = 12 << 20
-TIMEOUT_SECONDS = 3.0
+TIMEOUT_SECONDS = {"hang": 3.0}
+"""How long a run may take, by fault; a minute where nothing is meant to hang."""
 OUTAGE_SECONDS = 0.3
 
 
@@ -51,6 +54,7 @@ class Work:
     runner: Sme2Runner
     artifact: Artifact
     out: Path
+    timeout_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -73,17 +77,18 @@ def measure(target: AndroidTarget, work: Work) -> None:
     """A traced pair, redone where the connection was lost; its summary is written last."""
 
     def pair() -> list[str]:
-        request = {arm: RunRequest(work.artifact, arm, runs=2, traced=True,
-                                   timeout_seconds=TIMEOUT_SECONDS) for arm in Arm}  # fmt: skip
-        runs = [target.run(work.runner, request[arm], work.out / str(arm)) for arm in Arm]
+        asked = RunRequest(
+            work.artifact, Arm.ON, runs=2, traced=True, timeout_seconds=work.timeout_seconds
+        )
+        runs = [
+            target.run(work.runner, replace(asked, arm=arm), work.out / str(arm)) for arm in Arm
+        ]
         return [str(run.etdump) for run in runs]
 
     try:
         target.prepare()
-        etdumps = redo_when_lost(target, pair, patience_seconds=20)
-        partial = work.out / ".summary.partial"
-        partial.write_text(json.dumps(etdumps), encoding="utf-8")
-        partial.replace(work.out / "summary.json")
+        etdumps = redo_when_lost(target, pair, patience_seconds=60)
+        write_text(work.out / "summary.json", json.dumps(etdumps))
     finally:
         target.restore()
 
@@ -138,39 +143,77 @@ def _signal_runner(phone: FakePhone, number: signal.Signals) -> None:
         time.sleep(0.01)
 
 
-WHAT = {
-    "adbd": "the phone's adbd is killed and comes back",
-    "server": "the adb server is killed and comes back",
-    "storage": "the phone's storage is full for a while",
-    "push": "the connection is cut while a model is pushed",
-    "runner": "the runner is killed on the phone",
-    "hang": "the runner hangs on the phone",
-    "interrupt": "Ctrl-C",
-}
+def cut_in_the_push(target: AndroidTarget, phone: FakePhone, moment: float) -> None:
+    """Arrange for adbd to be killed when this share of the model has been sent."""
+    push = target.device.push
+    struck_already = False
+
+    def strike() -> None:
+        nonlocal struck_already
+        if not struck_already:
+            struck_already = True
+            phone.kill_adbd()
+            threading.Timer(OUTAGE_SECONDS, phone.start_adbd).start()
+
+    def cut(source: Path | bytes, remote: str, **choices: Any) -> None:
+        sent = 0
+
+        def sent_more(count: int) -> None:
+            nonlocal sent
+            sent += count
+            if sent >= moment * MODEL_BYTES:
+                strike()
+
+        big = isinstance(source, Path) and source.stat().st_size >= MODEL_BYTES
+        push(source, remote, **{**choices, **({"progress": sent_more} if big else {})})
+
+    target.device.push = cut  # type: ignore[method-assign]
+
+
 FAULTS: dict[str, Callable[[FakePhone], None]] = {
     "adbd": adbd_killed,
     "server": server_killed,
     "storage": storage_full,
-    "push": adbd_killed,
     "runner": runner_killed,
     "hang": shell_hangs,
 }
 
 
+# Besides those that anything can be struck with: a push that is cut, and Ctrl-C.
+NAMES = (*FAULTS, "push", "interrupt")
+WHAT = {
+    "adbd": "the phone's adbd is killed and comes back",
+    "server": "the adb server is killed and comes back",
+    "storage": "the phone's storage is full for a while",
+    "runner": "the runner is killed on the phone",
+    "hang": "the runner hangs on the phone",
+    "push": "the connection is cut while a model is pushed",
+    "interrupt": "Ctrl-C",
+}
+
+
 def trial(fault: str, session: Session, moment: float) -> Ending:
     """``moment`` is a share of what a whole, undisturbed trial takes; for a push, of the push."""
+    session = replace(
+        session,
+        work=replace(session.work, timeout_seconds=TIMEOUT_SECONDS.get(fault, 60.0)),
+    )
     before = settings(session.phone)
     if fault == "interrupt":
         outcome = interrupted(session, moment)
+    elif fault == "push":
+        outcome = ending_of(session, lambda target: cut_in_the_push(target, session.phone, moment))
     else:
-        delay = moment * (0.3 if fault == "push" else 1.2)
-        with struck(lambda: FAULTS[fault](session.phone), delay):
+        with struck(lambda: FAULTS[fault](session.phone), moment * 1.2):
             outcome = ending_of(session)
     return Ending(outcome, tuple(problems(session, before)))
 
 
-def ending_of(session: Session) -> str:
-    target = fake_target(session.phone, power_mode="boost", patience_seconds=5.0)
+def ending_of(
+    session: Session, arrange: Callable[[AndroidTarget], None] = lambda target: None
+) -> str:
+    target = fake_target(session.phone, power_mode="boost")
+    arrange(target)
     try:
         measure(target, session.work)
     except Sme2Error as error:
@@ -193,8 +236,9 @@ def interrupted(session: Session, moment: float) -> str:
     process.stdout.readline()
     time.sleep(moment * 1.2)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    if process.returncode == 130:
+    _, err = process.communicate(timeout=300)
+    # Python's own way to end by Ctrl-C is the signal itself.
+    if process.returncode in (130, -signal.SIGINT):
         return "interrupted"
     return "result" if process.returncode == 0 else f"exit {process.returncode}: {err[-300:]}"
 
@@ -213,6 +257,9 @@ def run_session(arguments: list[str]) -> int:
         measure(target, Work(runner, make_artifact(Path(pte)), Path(out)))
     except KeyboardInterrupt:
         return 130
+    finally:
+        # The trial is over; what comes now would hit the interpreter's own last steps.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return 0
 
 
@@ -237,11 +284,11 @@ def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
         for name in files
         if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
     )
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 20
     while (left := runners_left(phone)) and time.monotonic() < deadline:
         time.sleep(0.1)
     yield from (f"still running on the phone: {words}" for words in left)
-    here = [path.name for path in session.work.out.rglob("*") if "partial" in path.name]
+    here = [path.name for path in session.work.out.rglob("*") if path.name.startswith(".")]
     yield from (f"half written here: {name}" for name in here)
     summary = session.work.out / "summary.json"
     if summary.exists():
@@ -283,9 +330,8 @@ def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    names = [*FAULTS, "interrupt"]
     parser.add_argument("--trials", type=int, default=50, help="of each fault")
-    parser.add_argument("--fault", action="append", choices=names, help="only this one")
+    parser.add_argument("--fault", action="append", choices=NAMES, help="only this one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to this file")
     parser.add_argument("--session", nargs=6, help=argparse.SUPPRESS)
@@ -293,8 +339,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.session:
         return run_session(arguments.session)
     rows = []
+    print(f"seed {arguments.seed}")
     print(f"{'fault':<10} {'trials':>6} {'clean':>6}  outcomes")
-    for fault in arguments.fault or names:
+    for fault in arguments.fault or NAMES:
         started = time.monotonic()
         endings = run_trials([fault], arguments.trials, arguments.seed)[fault]
         clean = sum(not ending.problems for ending in endings)

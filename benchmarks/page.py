@@ -29,11 +29,11 @@ Written by `python -m benchmarks table` from the results in `benchmarks/results`
 page is typed by hand. Limits were set before anything was measured. What a benchmark compares, and
 why that is fair, stands at the top of its script in `benchmarks`.
 
-```bash suite
-tox run -e bench -- --quick   # minutes: does everything work?
-tox run -e bench              # the figures: a quarter of an hour, on an idle machine
-tox run -e bench -- --all     # also what takes long: detection, faults and hostile input
-```
+| command | |
+|---|---|
+| `tox run -e bench -- --quick` | minutes: does everything work? |
+| `tox run -e bench` | the figures: a quarter of an hour, on an idle machine |
+| `tox run -e bench -- --all` | also what takes long: detection, faults and hostile input |
 
 A run that was broken off goes on with what is missing. Exit code 1 means that a limit was missed.
 """

@@ -446,6 +446,13 @@ def test_pages_are_written_from_what_is_kept(tmp_path, monkeypatch, checkout):
 DRIFTED = "does not follow from benchmarks/results; write it with: python -m benchmarks table"
 
 
+def test_there_is_an_environment_for_it():
+    environments = (ROOT / "tox.ini").read_text("utf-8")
+    assert "[testenv:bench]" in environments
+    assert "python -m benchmarks {posargs}" in environments
+    assert "tox run -e bench" in page.INTRODUCTION
+
+
 def test_the_page_follows_from_the_kept_results():
     assert (ROOT / page.PAGE).read_text("utf-8") == page.page(KEPT), f"the page {DRIFTED}"
 

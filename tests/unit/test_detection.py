@@ -70,7 +70,7 @@ def test_collecting_goes_on_with_what_lags_behind(detection):
 
 
 def test_too_few_verdicts_do_not_meet_the_rules(detection, tmp_path, capsys):
-    samples = tmp_path / "samples.jsonl"
+    samples: Path = tmp_path / "samples.jsonl"
     for extra in (0, 3, 5):
         detection.append_record(samples, entry_of(detection, extra, extra))
     result = tmp_path / "result.json"
