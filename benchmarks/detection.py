@@ -1,12 +1,17 @@
 """How often the gate cries wolf, and how often it misses: measured on this machine.
 
-    python benchmarks/detection.py collect --minutes 30          # as often as you like; it resumes
-    python benchmarks/detection.py collect --minutes 10 --busy   # beside one busy neighbour
-    python benchmarks/detection.py report
+    python -m benchmarks.detection collect --minutes 30          # as often as you like; it resumes
+    python -m benchmarks.detection collect --minutes 10 --busy   # beside one busy neighbour
+    python -m benchmarks.detection report
 
 Every verdict is a real measurement by pytest_sme2.measure with its own processes, appended with
 its raw samples as one line of JSON. The report decides anew from the raw samples, and lets other
-rules decide on the same ones.
+rules decide on the same ones: pytest-benchmark's --benchmark-compare-fail by its own code, a mean
+of ten runs, a t-test on values of many processes as pyperf's, Mann and Whitney's on all runs.
+
+Fair, because all rules see the same processes of the same programs, whose true difference is known
+by construction. Rules that compare one process a side get each pair as a trial of its own, which is
+how they are used; rules that take many get all the pairs that our own verdict took.
 """
 
 from __future__ import annotations
@@ -28,9 +33,10 @@ from pathlib import Path
 from typing import Any
 
 import scipy.stats
-from detection_programs import layers_artifact
-from detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
 
+from benchmarks.claims import Claim, finish
+from benchmarks.detection_programs import layers_artifact
+from benchmarks.detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
 from pytest_sme2 import stats
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.measure import Plan, measure_pairs
@@ -48,15 +54,20 @@ EXTRA_LAYERS = (0, 3, 5)
 WEIGHTS = {0: 3, 3: 1, 5: 1}
 """Of five verdicts, three are A/A: rare false alarms need the most trials."""
 CONDITIONS = ("idle", "busy")
+OURS = "pytest-sme2"
+FEWEST_VERDICTS = 300
+MOST_ALARMS, MOST_INCONCLUSIVE = 0.01, 0.05
+LEAST_CAUGHT_3, LEAST_CAUGHT_5 = 0.80, 0.95
 
 RULES = f"""\
 Rules, set before any sample was taken
   programs   {BASE_LAYERS} equal convolution layers; the candidate has 0, 3 or 5 layers more
   plan       looks after {", ".join(map(str, stats.LOOKS))} pairs of fresh processes, tolerated \
 slowdown {stats.TOLERATED_SLOWDOWN:.0%}, one-sided error {stats.FALSE_ALARM_RATE:.0%} in all
-  A/A        at least 300 verdicts on an idle machine: REGRESSED <= 1 %, INCONCLUSIVE <= 5 %
-  +3 %       caught (REGRESSED) >= 80 %
-  +5 %       caught (REGRESSED) >= 95 %
+  A/A        at least {FEWEST_VERDICTS} verdicts on an idle machine: REGRESSED <= \
+{MOST_ALARMS:.0%}, INCONCLUSIVE <= {MOST_INCONCLUSIVE:.0%}
+  +3 %       caught (REGRESSED) >= {LEAST_CAUGHT_3:.0%}
+  +5 %       caught (REGRESSED) >= {LEAST_CAUGHT_5:.0%}
   busy       one neighbour that keeps a core and its caches busy; reported apart, not judged
 """
 
@@ -236,14 +247,18 @@ class Rate:
     def share(self) -> float:
         return self.count / self.trials if self.trials else float("nan")
 
+    def interval(self) -> tuple[float, float]:
+        """Clopper and Pearson's, at 95 %."""
+        if not self.trials:
+            return 0.0, 1.0
+        found = scipy.stats.binomtest(self.count, self.trials).proportion_ci(0.95, "exact")
+        return float(found.low), float(found.high)
+
     def __str__(self) -> str:
         if not self.trials:
             return "no trials"
-        interval = scipy.stats.binomtest(self.count, self.trials).proportion_ci(0.95, "exact")
-        return (
-            f"{self.count}/{self.trials} = {self.share:.1%} "
-            f"[{interval.low:.1%}, {interval.high:.1%}]"
-        )
+        low, high = self.interval()
+        return f"{self.count}/{self.trials} = {self.share:.1%} [{low:.1%}, {high:.1%}]"
 
 
 @dataclass(frozen=True)
@@ -259,9 +274,10 @@ class Scenario:
     def rate(self, outcome: Outcome) -> Rate:
         return Rate(self.outcomes.count(outcome), len(self.outcomes))
 
+    @functools.cached_property
     def alarms(self) -> dict[str, Rate]:
         """By rule, how often it said slower."""
-        rates = {"pytest-sme2": self.rate(Outcome.REGRESSED)}
+        rates = {OURS: self.rate(Outcome.REGRESSED)}
         for name, rule in ALL_PAIRS_RULES.items():
             rates[name] = Rate(sum(map(rule, self.trials)), len(self.trials))
         single = [pair for trial in self.trials for pair in trial.pairs()]
@@ -279,28 +295,64 @@ def make_scenario(records: Sequence[Mapping[str, Any]], condition: str, extra: i
     return Scenario(condition, extra, entries, trials, outcomes)
 
 
-def judgements(scenarios: Mapping[int, Scenario]) -> list[tuple[str, bool]]:
-    """The pre-set rules and whether the idle machine's verdicts meet them."""
+def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
+    """The pre-set rules, and what the idle machine's verdicts say to them."""
     same = scenarios[0]
+    peer = "pytest-benchmark, mean:5%"
+
+    def share(extra: int, rule: str) -> float:
+        return scenarios[extra].alarms[rule].share
+
+    def caught(extra: int, limit: float) -> Claim:
+        return Claim(
+            f"caught {extra}",
+            f"+{extra} % of work caught, of {len(scenarios[extra].outcomes)} verdicts",
+            share(extra, OURS),
+            "%",
+            limit=limit,
+            least=True,
+            peer=peer,
+            peer_value=share(extra, peer),
+        )
+
+    count = len(same.outcomes)
     return [
-        (f"A/A verdicts: {len(same.outcomes)} (at least 300)", len(same.outcomes) >= 300),
-        (
-            f"A/A REGRESSED: {same.rate(Outcome.REGRESSED)} (at most 1 %)",
-            same.rate(Outcome.REGRESSED).share <= 0.01,
+        Claim("verdicts", "verdicts on equal programs", count, limit=FEWEST_VERDICTS, least=True),
+        Claim(
+            "alarms",
+            f"false alarms, of {count} verdicts on equal programs",
+            share(0, OURS),
+            "%",
+            limit=MOST_ALARMS,
+            peer=peer,
+            peer_value=share(0, peer),
         ),
-        (
-            f"A/A INCONCLUSIVE: {same.rate(Outcome.INCONCLUSIVE)} (at most 5 %)",
-            same.rate(Outcome.INCONCLUSIVE).share <= 0.05,
+        Claim(
+            "inconclusive",
+            f"no answer, of {count} verdicts on equal programs",
+            same.rate(Outcome.INCONCLUSIVE).share,
+            "%",
+            limit=MOST_INCONCLUSIVE,
         ),
-        (
-            f"+5 % caught: {scenarios[5].rate(Outcome.REGRESSED)} (at least 95 %)",
-            scenarios[5].rate(Outcome.REGRESSED).share >= 0.95,
-        ),
-        (
-            f"+3 % caught: {scenarios[3].rate(Outcome.REGRESSED)} (at least 80 %)",
-            scenarios[3].rate(Outcome.REGRESSED).share >= 0.80,
-        ),
+        caught(3, LEAST_CAUGHT_3),
+        caught(5, LEAST_CAUGHT_5),
     ]
+
+
+def account(scenario: Scenario) -> dict[str, Any]:
+    """What is kept of a scenario's samples: rates by rule, and what a verdict took."""
+    pairs = [len(trial.reference) for trial in scenario.trials]
+    return {
+        "verdicts": dict(Counter(map(str, scenario.outcomes))),
+        "pairs": statistics.fmean(pairs) if pairs else None,
+        "seconds": statistics.fmean(entry["seconds"] for entry in scenario.entries)
+        if scenario.entries
+        else None,
+        "alarms": {
+            rule: {"count": rate.count, "trials": rate.trials, "interval": rate.interval()}
+            for rule, rate in scenario.alarms.items()
+        },
+    }
 
 
 def print_scenarios(scenarios: Mapping[int, Scenario]) -> None:
@@ -331,7 +383,7 @@ def print_scenarios(scenarios: Mapping[int, Scenario]) -> None:
 
 def print_rules_table(scenarios: Mapping[int, Scenario]) -> None:
     names = {extra: "A/A alarms" if not extra else f"+{extra} % caught" for extra in scenarios}
-    alarms = {extra: scenario.alarms() for extra, scenario in scenarios.items()}
+    alarms = {extra: scenario.alarms for extra, scenario in scenarios.items()}
     print(f"\n  {'rule':40}" + "".join(f"{name:34}" for name in names.values()))
     for rule in alarms[0]:
         print(f"  {rule:40}" + "".join(f"{alarms[extra][rule]!s:34}" for extra in names))
@@ -343,32 +395,17 @@ def report(arguments: argparse.Namespace) -> int:
         condition: {extra: make_scenario(records, condition, extra) for extra in EXTRA_LAYERS}
         for condition in CONDITIONS
     }
-    judged = judgements(by_condition["idle"])
-    if arguments.json:
-        document = {
-            "alarms": {
-                condition: {
-                    str(extra): {
-                        rule: {"count": rate.count, "trials": rate.trials}
-                        for rule, rate in scenario.alarms().items()
-                    }
-                    for extra, scenario in scenarios.items()
-                }
-                for condition, scenarios in by_condition.items()
-            },
-            "rules": [{"rule": text, "met": met} for text, met in judged],
-        }
-        print(json.dumps(document, indent=2))
-    else:
-        print(RULES)
-        for scenarios in by_condition.values():
-            if any(scenario.entries for scenario in scenarios.values()):
-                print_scenarios(scenarios)
-                print_rules_table(scenarios)
-        print()
-        for text, met in judged:
-            print(f"{'met    ' if met else 'NOT MET'}  {text}")
-    return 0 if all(met for _, met in judged) else 1
+    print(RULES)
+    for scenarios in by_condition.values():
+        if any(scenario.entries for scenario in scenarios.values()):
+            print_scenarios(scenarios)
+            print_rules_table(scenarios)
+    print()
+    details = {
+        condition: {str(extra): account(scenario) for extra, scenario in scenarios.items()}
+        for condition, scenarios in by_condition.items()
+    }
+    return finish(claims(by_condition["idle"]), arguments.json, details)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -383,7 +420,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     collecting.add_argument("--budget", type=float, default=60.0, help="seconds a verdict")
     collecting.set_defaults(run=collect)
     reporting = commands.add_parser("report", help="decide from the samples, and let peers decide")
-    reporting.add_argument("--json", action="store_true", help="for machines")
+    reporting.add_argument("--json", type=Path, metavar="FILE", help="for machines")
     reporting.set_defaults(run=report)
     for command in (collecting, reporting):
         command.add_argument(

@@ -23,11 +23,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.claims import clean_claims, finish
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
@@ -180,6 +181,15 @@ FAULTS: dict[str, Callable[[FakePhone], None]] = {
 
 # Besides those that anything can be struck with: a push that is cut, and Ctrl-C.
 NAMES = (*FAULTS, "push", "interrupt")
+WHAT = {
+    "adbd": "the phone's adbd is killed and comes back",
+    "server": "the adb server is killed and comes back",
+    "storage": "the phone's storage is full for a while",
+    "runner": "the runner is killed on the phone",
+    "hang": "the runner hangs on the phone",
+    "push": "the connection is cut while a model is pushed",
+    "interrupt": "Ctrl-C",
+}
 
 
 def trial(fault: str, session: Session, moment: float) -> Ending:
@@ -318,31 +328,40 @@ def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[
     return endings
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--trials", type=int, default=50, help="of each fault")
     parser.add_argument("--fault", action="append", choices=NAMES, help="only this one")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to this file")
     parser.add_argument("--session", nargs=6, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if arguments.session:
         return run_session(arguments.session)
-    trials = unclean = 0
+    rows = []
     print(f"seed {arguments.seed}")
     print(f"{'fault':<10} {'trials':>6} {'clean':>6}  outcomes")
     for fault in arguments.fault or NAMES:
+        started = time.monotonic()
         endings = run_trials([fault], arguments.trials, arguments.seed)[fault]
         clean = sum(not ending.problems for ending in endings)
-        trials += len(endings)
-        unclean += len(endings) - clean
         outcomes = Counter(ending.outcome for ending in endings)
         told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
         print(f"{fault:<10} {len(endings):>6} {clean:>6}  {told}", flush=True)
         for ending in endings:
             for problem in ending.problems:
                 print(f"    {ending.outcome}: {problem}")
-    print(f"{trials} trials, {trials - unclean} clean")
-    return 1 if unclean else 0
+        rows.append(
+            {
+                "name": fault,
+                "what": WHAT[fault],
+                "trials": len(endings),
+                "clean": clean,
+                "seconds": round(time.monotonic() - started, 1),
+                "outcomes": dict(outcomes),
+            }
+        )
+    return finish(clean_claims(rows), arguments.json, {"rows": rows, "seed": arguments.seed})
 
 
 if __name__ == "__main__":

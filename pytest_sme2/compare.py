@@ -6,7 +6,8 @@ more than noise, in ``stats.py`` and ``gate.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TypeVar
 
@@ -86,15 +87,27 @@ def _matched(
         yield from (OperatorChange(None, profile) for profile in after)
         return
     name, *coarser = names
-    matcher = SequenceMatcher(
-        None,
-        [name(profile.operator) for profile in before],
-        [name(profile.operator) for profile in after],
-        # Without this, names that occur often in a long program would not be matched at all.
-        autojunk=False,
-    )
-    for tag, start, end, start_after, end_after in matcher.get_opcodes():
+    old = [name(profile.operator) for profile in before]
+    new = [name(profile.operator) for profile in after]
+    head = _equal_items(zip(old, new, strict=False))
+    most = min(len(old), len(new)) - head
+    tail = min(most, _equal_items(zip(reversed(old), reversed(new), strict=False)))
+    yield from map(OperatorChange, before[:head], after[:head])
+    # What is the same at both ends is most of it, and the matcher's cost grows with the square.
+    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
+    # Without autojunk=False, names that occur often in a long program would not be matched at all.
+    for tag, start, end, start_after, end_after in SequenceMatcher(
+        None, old, new, autojunk=False
+    ).get_opcodes():
+        these = before[head + start : head + end]
+        those = after[head + start_after : head + end_after]
         if tag == "equal":
-            yield from map(OperatorChange, before[start:end], after[start_after:end_after])
+            yield from map(OperatorChange, these, those)
         else:
-            yield from _matched(before[start:end], after[start_after:end_after], coarser)
+            yield from _matched(these, those, coarser)
+    yield from map(OperatorChange, before[len(before) - tail :], after[len(after) - tail :])
+
+
+def _equal_items(pairs: Iterable[tuple[str, str]]) -> int:
+    """How many pairs from the start are of equal items."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

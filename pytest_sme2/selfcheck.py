@@ -24,7 +24,7 @@ from pytest_sme2.measure import (
 from pytest_sme2.results import Artifact, Measurement, Outcome, TensorSpec
 
 PROGRAM = Path(__file__).parent / "programs" / "selfcheck.pte"
-"""Ten equal convolutions, exported by benchmarks/programs.py, so that no torch is needed here."""
+"""Ten equal convolutions, made by benchmarks/detection_programs.py: no torch is needed here."""
 
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 WANTED = 0.03

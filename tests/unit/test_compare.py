@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from difflib import SequenceMatcher
+
 import pytest
 
 from pytest_sme2.compare import compare, largest_category, match_operators
@@ -119,6 +121,39 @@ def test_a_long_program_of_few_names_is_matched() -> None:
     operators = [("Add (ND)", 5)] * 300
     found = match_operators(profile_of(operators).operators, profile_of(operators).operators)
     assert all(change.before and change.after for change in found)
+
+
+def test_only_what_differs_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search takes the square of what it is given."""
+    searched: list[tuple[int, int]] = []
+
+    class Matcher(SequenceMatcher[str]):
+        def __init__(self, junk: None, old: list[str], new: list[str], autojunk: bool) -> None:
+            searched.append((len(old), len(new)))
+            super().__init__(junk, old, new, autojunk)
+
+    monkeypatch.setattr("pytest_sme2.compare.SequenceMatcher", Matcher)
+    calls = [("Add (ND)", 5), ("Clamp (NC)", 5)] * 20
+    before = profile_of(calls).operators
+    after = profile_of([*calls[:20], ("Softmax (NC)", 9), *calls[20:]]).operators
+    changes = match_operators(before, after)
+    assert [change.before is None for change in changes].count(True) == 1
+    assert changes[20].before is None
+    assert all(change.after is not None for change in changes)
+    # The new one, and what is left between the matches by the operation alone.
+    assert max(searched) == (0, 1)
+
+
+@pytest.mark.parametrize(("before", "after"), [("AB", "ABAB"), ("ABA", "A"), ("AAA", "AA")])
+def test_equal_ends_do_not_overlap(before: str, after: str) -> None:
+    names = {"A": ("Add (ND)", 5), "B": ("Clamp (NC)", 5)}
+    sides = [profile_of([names[letter] for letter in side]).operators for side in (before, after)]
+    changes = match_operators(*sides)
+    assert [change.before for change in changes if change.before] == list(sides[0])
+    assert [change.after for change in changes if change.after] == list(sides[1])
+    assert sum(None not in (change.before, change.after) for change in changes) == min(
+        len(before), len(after)
+    )
 
 
 def test_nothing_at_all() -> None:

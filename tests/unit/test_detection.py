@@ -15,19 +15,15 @@ from pytest_sme2.results import Arm, Outcome, RunRequest
 from pytest_sme2.targets.base import Job
 from tests.unit.pretended_machine import ARTIFACT, Machine
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+@pytest.fixture
+def detection():
+    return importlib.import_module("benchmarks.detection")
 
 
 @pytest.fixture
-def detection(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("detection")
-
-
-@pytest.fixture
-def rules(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("detection_rules")
+def rules():
+    return importlib.import_module("benchmarks.detection_rules")
 
 
 class PretendedTarget(Machine):
@@ -88,16 +84,29 @@ def test_collecting_goes_on_with_what_lags_behind(detection):
 
 
 def test_too_few_verdicts_do_not_meet_the_rules(detection, tmp_path, capsys):
-    samples = tmp_path / "samples.jsonl"
+    samples: Path = tmp_path / "samples.jsonl"
     for extra in (0, 3, 5):
         detection.append_record(samples, entry_of(detection, extra, extra))
-    assert detection.main(["report", "--samples", str(samples)]) == 1
+    result = tmp_path / "result.json"
+    arguments = ["report", "--samples", str(samples), "--json", str(result)]
+    assert detection.main(arguments) == 1
     out = capsys.readouterr().out
-    assert "NOT MET  A/A verdicts: 1 (at least 300)" in out
-    assert "met      +5 % caught: 1/1" in out
-    assert detection.main(["report", "--json", "--samples", str(samples)]) == 1
-    document = json.loads(capsys.readouterr().out)
-    assert document["alarms"]["idle"]["5"]["pytest-sme2"] == {"count": 1, "trials": 1}
+    assert "verdicts on equal programs: 1 (limit ≥ 300: MISSED)" in out
+    assert "of 1 verdicts: 100 %; pytest-benchmark, mean:5%" in out
+    document = json.loads(result.read_text("utf-8"))
+    assert [claim["key"] for claim in document["claims"]] == [
+        "verdicts", "alarms", "inconclusive", "caught 3", "caught 5",
+    ]  # fmt: skip
+    rate = document["details"]["idle"]["5"]["alarms"]["pytest-sme2"]
+    assert (rate["count"], rate["trials"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("count", "trials"), [(0, 0), (0, 300), (3, 300), (5, 5)])
+def test_a_rate_lies_in_its_interval(detection, count, trials):
+    rate = detection.Rate(count, trials)
+    low, high = rate.interval()
+    assert 0 <= low <= high <= 1
+    assert not trials or low <= rate.share <= high
 
 
 def test_every_rule_sees_a_large_slowdown_and_none_in_equal_samples(rules):

@@ -1,0 +1,105 @@
+"""The benchmarks there are: how each is called, how long it takes, and when it is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One script of this folder; all of them take ``--json FILE``."""
+
+    name: str
+    title: str
+    minutes: float
+    """What a full run takes on two cores: for the progress line, never a limit."""
+    full: tuple[str, ...] = ()
+    quick: tuple[str, ...] | None = ()
+    """None where few trials would say nothing: it is then left out of a quick run."""
+    quick_minutes: float = 0.5
+    long: bool = False
+    """Takes long in full: it is run only when it is named, or with --all."""
+    samples: str | None = None
+    """A file that has to be there, made by a command of its own."""
+
+    def command(self, *, quick: bool) -> list[str]:
+        """As it is typed after ``python``."""
+        chosen = self.quick if quick else self.full
+        return ["-m", f"benchmarks.{self.name}", *(chosen or ())]
+
+
+BENCHMARKS = (
+    Benchmark("startup", "start of pytest", 1.5, quick=("--rounds", "5"), quick_minutes=0.2),
+    Benchmark("runner", "build and start of the runner", 0.5, quick=("--starts", "5")),
+    Benchmark(
+        "etdump",
+        "reading ETDumps",
+        2,
+        quick=("--runs", "1000", "--largest-mb", "10", "--repeats", "3"),
+        quick_minutes=1,
+    ),
+    Benchmark(
+        "first_verdict",
+        "from a clone to the first verdict",
+        4,
+        quick=("--this-environment",),
+        quick_minutes=1,
+    ),
+    Benchmark(
+        "orchestration",
+        "share of a measuring run that is inference",
+        1.5,
+        quick=("--pairs", "2", "--repeats", "1"),
+    ),
+    Benchmark(
+        "devices", "three devices against one", 1.5, quick=("--runs", "6", "--seconds", "0.5")
+    ),
+    Benchmark("growth", "cost as work grows", 4, quick=("--largest", "0.1", "--repeats", "1")),
+    Benchmark("report", "the report of fifty models", 1, quick=("--opens", "1")),
+    Benchmark(
+        "detection",
+        "false alarms and missed slowdowns, against other rules",
+        0.5,
+        full=("report",),
+        quick=None,
+        long=True,
+        samples="sme2-out/detection.jsonl",
+    ),
+    Benchmark(
+        "faults",
+        "a phone that breaks while it is measured on",
+        25,
+        quick=("--trials", "1"),
+        quick_minutes=1,
+        long=True,
+    ),
+    Benchmark(
+        "fuzz_etdump",
+        "damaged ETDumps",
+        10,
+        quick=("--count", "2000"),
+        quick_minutes=0.2,
+        long=True,
+    ),
+    Benchmark(
+        "hostile",
+        "kills, full disks, hostile files and names",
+        20,
+        quick=("--quick",),
+        quick_minutes=3,
+        long=True,
+    ),
+)
+
+BY_NAME = {benchmark.name: benchmark for benchmark in BENCHMARKS}
+
+
+def chosen(names: list[str], *, quick: bool, everything: bool) -> list[Benchmark]:
+    """What to run: what is named, else all that fits the kind of run."""
+    if names:
+        return [BY_NAME[name] for name in names]
+    return [
+        benchmark
+        for benchmark in BENCHMARKS
+        if (benchmark.quick is not None if quick else everything or not benchmark.long)
+    ]

@@ -1,0 +1,298 @@
+"""The page of claims, and the claims of the README, written from the kept results alone.
+
+Whoever changes a number by hand is caught by a test: what these functions give is what must stand
+there. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.catalogue import BENCHMARKS
+from benchmarks.claims import number
+from benchmarks.plots import NAME as PLOT
+from benchmarks.plots import draw_growth
+from benchmarks.running import Result, read_result
+
+PAGE = Path("docs") / "benchmarks.md"
+README = Path("README.md")
+BEGIN = "<!-- claims: written by `python -m benchmarks table` -->"
+END = "<!-- end of claims -->"
+
+INTRODUCTION = """\
+# Claims and their numbers
+
+Written by `python -m benchmarks table` from the results in `benchmarks/results`: no number on this
+page is typed by hand. Limits were set before anything was measured. What a benchmark compares, and
+why that is fair, stands at the top of its script in `benchmarks`.
+
+| command | |
+|---|---|
+| `tox run -e bench -- --quick` | minutes: does everything work? |
+| `tox run -e bench` | the figures: a quarter of an hour, on an idle machine |
+| `tox run -e bench -- --all` | also what takes long: detection, faults and hostile input |
+
+A run that was broken off goes on with what is missing. Exit code 1 means that a limit was missed.
+"""
+
+HEADLINES: tuple[tuple[str, str], ...] = (
+    (
+        "startup",
+        "Installed and not used, it adds **{cost}** to the start of pytest; pytest-benchmark adds "
+        "{cost.peer}.",
+    ),
+    (
+        "first_verdict",
+        "From nothing to the first verdict takes **{total}**, torch and an emulator downloaded on "
+        "the way.",
+    ),
+    (
+        "detection",
+        "False alarms: **{alarms}** of {verdicts} verdicts on equal programs, with {caught 5} of "
+        "5 % slowdowns and {caught 3} of 3 % slowdowns caught. On the same samples "
+        "pytest-benchmark's `mean:5%` raised {alarms.peer} and caught {caught 5.peer} and "
+        "{caught 3.peer}.",
+    ),
+    (
+        "etdump",
+        "ETDumps are read **{speedup}** as fast as by ExecuTorch's Inspector, in {memory} instead "
+        "of {memory.peer}.",
+    ),
+    (
+        "orchestration",
+        "**{local}** of the time of a measurement on the machine itself is inference, {adb} over "
+        "adb with processes of a second.",
+    ),
+    ("devices", "Three phones measure **{gain}** as much as one."),
+    (
+        "growth",
+        "Cost grows with work no faster than n^{models} up to 50 models, n^{runs} up to 10,000 "
+        "runs, n^{operators} up to 2,000 operators.",
+    ),
+    ("report", "The HTML report of 50 models has **{size}** and opens in {open}."),
+    (
+        "faults",
+        "A phone that breaks while it is measured on: **{clean} of {trials}** trials end clean.",
+    ),
+    (
+        "hostile",
+        "Kills, full disks, hostile files and names: **{clean} of {trials}** trials end clean.",
+    ),
+    ("fuzz_etdump", "Damaged ETDumps: **{clean} of {trials}** are refused or read soundly."),
+)
+
+
+def load(folder: Path) -> dict[str, Result]:
+    """The kept results, in the catalogue's order."""
+    found = {
+        benchmark.name: read_result(folder / f"{benchmark.name}.json") for benchmark in BENCHMARKS
+    }
+    return {name: result for name, result in found.items() if result is not None}
+
+
+def filled(template: str, result: Result) -> str:
+    """``{key}`` is a claim's figure, ``{key.peer}`` its peer's."""
+    for claim in result.claims:
+        peer = claim.told_peer().removeprefix(f"{claim.peer}: ")
+        template = template.replace(f"{{{claim.key}}}", claim.told_value())
+        template = template.replace(f"{{{claim.key}.peer}}", peer)
+    return template
+
+
+def headlines(results: Mapping[str, Result]) -> list[str]:
+    """One line a claim, each with the command that makes its numbers again."""
+    return [
+        f"- {filled(template, results[name])} `{results[name].command}`"
+        for name, template in HEADLINES
+        if name in results
+    ]
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def page(results: Mapping[str, Result]) -> str:
+    lines = [INTRODUCTION]
+    if not results:
+        return "\n".join([*lines, "No result is kept yet.", ""])
+    lines += [*_claims(results), *_detection(results), *_growth(results), *_faults(results)]
+    return "\n".join([*lines, *_circumstances(results)])
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(headings)} |",
+        f"|{'|'.join('---' for _ in headings)}|",
+        *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows),
+        "",
+    ]
+
+
+def _claims(results: Mapping[str, Result]) -> Iterator[str]:
+    yield from ("## Claims", "")
+    rows = [
+        (
+            claim.what,
+            claim.told_value(),
+            claim.told_peer(),
+            claim.told_ratio(),
+            claim.told_limit(),
+            claim.told_met(),
+            f"`{result.command}`",
+        )
+        for result in results.values()
+        for claim in result.claims
+    ]
+    headings = ("what", "figure", "peer, same run", "ratio", "limit", "met", "command")
+    yield from table(headings, rows)
+    if "first_verdict" in results:
+        done = results["first_verdict"].details["provision"]
+        there = [name for name, action in done.items() if action == "found"]
+        if there:
+            yield from (f"Before the first verdict the machine had: {', '.join(there)}.", "")
+
+
+def _detection(results: Mapping[str, Result]) -> Iterator[str]:
+    if "detection" not in results:
+        return
+    yield from (
+        "## Detection, against other rules",
+        "",
+        "Real processes of programs of 100, 103 and 105 equal layers; all rules decide on the same",
+        "samples. A rule that compares one process with one is given every pair as a trial. In",
+        "brackets the exact 95 % interval.",
+        "",
+    )
+    for condition, scenarios in results["detection"].details.items():
+        if not any(scenario["verdicts"] for scenario in scenarios.values()):
+            continue
+        beside = "beside a busy neighbour" if condition == "busy" else "on an idle machine"
+        yield from (f"### {beside.capitalize()}", "")
+        rules = scenarios["0"]["alarms"]
+        rows = [
+            (rule, *(_rate(scenario["alarms"][rule]) for scenario in scenarios.values()))
+            for rule in rules
+        ]
+        yield from table(("rule", "false alarms", "+3 % caught", "+5 % caught"), rows)
+        took = [scenario for scenario in scenarios.values() if scenario["pairs"] is not None]
+        pairs = ", ".join(number(round(scenario["pairs"], 1)) for scenario in took)
+        seconds = ", ".join(number(round(scenario["seconds"], 1)) for scenario in took)
+        yield from (f"Ours took {pairs} pairs and {seconds} s a verdict.", "")
+
+
+def _rate(rate: Mapping[str, Any]) -> str:
+    count, trials = rate["count"], rate["trials"]
+    if not trials:
+        return ""
+    low, high = rate["interval"]
+    return f"{100 * count / trials:.1f} % of {trials:,} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _growth(results: Mapping[str, Result]) -> Iterator[str]:
+    if "growth" not in results:
+        return
+    yield from (
+        "## Cost as work grows",
+        "",
+        f"![Cost against the amount of work, both logarithmic, by stage]({PLOT})",
+        "",
+    )
+    rows = []
+    for axis, stages in results["growth"].details.items():
+        for stage, growth in stages.items():
+            seconds = {int(size): cost for size, cost in growth["seconds"].items()}
+            least, most = min(seconds), max(seconds)
+            rows.append(
+                (
+                    axis,
+                    stage,
+                    f"{number(float(f'{seconds[least]:.3g}'))} s ({least:,})",
+                    f"{number(float(f'{seconds[most]:.3g}'))} s ({most:,})",
+                    f"{growth['exponent']:.2f}",
+                )
+            )
+    yield from table(("work", "stage", "least", "most", "exponent"), rows)
+
+
+def _faults(results: Mapping[str, Result]) -> Iterator[str]:
+    counted = [name for name in ("faults", "fuzz_etdump", "hostile") if name in results]
+    if not counted:
+        return
+    yield from (
+        "## Faults and hostile input",
+        "",
+        "A trial is clean when it ends with a result or one clear error, with nothing half written",
+        "and everything put back. A seed repeats each.",
+        "",
+    )
+    rows = [
+        (
+            f"{name}: {row['name']}",
+            row.get("what", ""),
+            f"{row['trials']:,}",
+            f"{row['clean']:,}",
+            row.get("not_possible", ""),
+        )
+        for name in counted
+        for row in results[name].details["rows"]
+    ]
+    yield from table(("fault", "what happens", "trials", "clean", "not possible here"), rows)
+
+
+def _circumstances(results: Mapping[str, Result]) -> Iterator[str]:
+    yield from ("## Machine, versions, dates", "")
+    # Equal circumstances are told once.
+    groups: dict[str, list[Result]] = {}
+    for result in results.values():
+        facts = result.machine
+        machine = (
+            f"{facts['cpu']}, {facts['cores']} cores, {facts['memory']}, {facts['system']}; "
+            + ", ".join(f"{name} {version}" for name, version in result.versions.items())
+        )
+        groups.setdefault(machine, []).append(result)
+    for machine, members in groups.items():
+        yield from (f"{machine}:", "")
+        rows = [
+            (
+                result.name,
+                result.finished.replace("T", " ").removesuffix("Z"),
+                f"{result.seconds:,.0f} s",
+                f"`{result.commit}`",
+            )
+            for result in members
+        ]
+        yield from table(("benchmark", "finished (UTC)", "took", "commit"), rows)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def with_claims(readme: str, results: Mapping[str, Result]) -> str:
+    """The README with its claims renewed; as it is where it has no place for them."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        return readme
+    return "\n".join([f"{before}{BEGIN}", "", *headlines(results), "", f"{END}{after}"])
+
+
+def write_pages(kept: Path, root: Path, *, take: Path | None = None) -> list[Path]:
+    """Renew the page, its plot and the README; ``take`` first keeps the results of a run."""
+    written = []
+    if take is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        for benchmark in BENCHMARKS:
+            source = take / f"{benchmark.name}.json"
+            if read_result(source) is not None:
+                written.append(Path(shutil.copy(source, kept)))
+    results = load(kept)
+    if "growth" in results:
+        draw_growth(results["growth"].details, root / PAGE.parent / PLOT)
+        written.append(root / PAGE.parent / PLOT)
+    (root / PAGE).write_text(page(results), encoding="utf-8")
+    readme = (root / README).read_text(encoding="utf-8")
+    (root / README).write_text(with_claims(readme, results), encoding="utf-8")
+    return [*written, root / PAGE, root / README]

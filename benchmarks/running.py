@@ -1,0 +1,173 @@
+"""Runs benchmarks one after another, each alone in a process of its own, and keeps their results.
+
+A result is a JSON file that is written whole at the end, so a run that was broken off goes on with
+what is missing. What the figures mean is for claims.py and page.py to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from benchmarks.catalogue import Benchmark
+from benchmarks.claims import Claim, claim_from, clean_claims, write_json
+from benchmarks.machine import commit, machine, versions
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = 1
+SECONDS_TO_END = 20.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One benchmark's figures, and how they came about."""
+
+    name: str
+    command: str
+    finished: str
+    seconds: float
+    commit: str
+    machine: dict[str, str]
+    versions: dict[str, str]
+    claims: tuple[Claim, ...]
+    details: dict[str, Any]
+
+    @property
+    def missed(self) -> list[Claim]:
+        return [claim for claim in self.claims if claim.met is False]
+
+    def claim(self, key: str) -> Claim:
+        return next(claim for claim in self.claims if claim.key == key)
+
+
+def read_result(path: Path) -> Result | None:
+    """A finished result; None where there is none, or one of another form."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        return None
+    claims = tuple(claim_from(claim) for claim in document["claims"])
+    fields = {name: document[name] for name in Result.__dataclass_fields__ if name != "claims"}
+    return Result(claims=claims, **fields)
+
+
+def typed(benchmark: Benchmark, *, quick: bool) -> str:
+    """The command as a person types it."""
+    return shlex.join(["python", *benchmark.command(quick=quick)])
+
+
+def run_one(
+    benchmark: Benchmark, folder: Path, *, quick: bool, python: str = sys.executable
+) -> Result | str:
+    """Run one benchmark alone; its result, or in a word why there is none."""
+    if benchmark.samples and not quick and not (ROOT / benchmark.samples).is_file():
+        return (
+            f"{benchmark.samples} is not there; collect it first: "
+            f"python -m benchmarks.{benchmark.name} collect --minutes 60"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"{benchmark.name}.log"
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary, log.open("w", encoding="utf-8") as output:
+        path = Path(temporary) / "result.json"
+        code = _run_alone([python, *benchmark.command(quick=quick), "--json", str(path)], output)
+        seconds = time.monotonic() - begun
+        # 1: a limit was missed, which is a result.
+        if code not in (0, 1) or not path.is_file():
+            return f"it ended with exit code {code}: {_last_line(log)} (all of it: {log})"
+        measured = json.loads(path.read_text(encoding="utf-8"))
+    document = {
+        "schema": SCHEMA,
+        "name": benchmark.name,
+        "command": typed(benchmark, quick=quick),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(seconds, 1),
+        "commit": commit(ROOT),
+        "machine": machine(),
+        "versions": versions(),
+        **_with_claims(measured),
+    }
+    write_json(folder / f"{benchmark.name}.json", document)
+    result = read_result(folder / f"{benchmark.name}.json")
+    assert result is not None
+    return result
+
+
+def _run_alone(arguments: list[str], output: TextIO) -> int:
+    """The exit code; where this is interrupted, the benchmark and what it started end as well."""
+    process = subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        # As Ctrl-C does, so that it can take its files along.
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, number)
+                process.wait(timeout=SECONDS_TO_END)
+        raise
+
+
+def _with_claims(measured: Any) -> dict[str, Any]:
+    """What a benchmark wrote; where it only counted trials, with the claim that follows."""
+    if "claims" in measured:
+        return {"claims": measured["claims"], "details": measured["details"]}
+    rows = measured["rows"]
+    return {"claims": [asdict(claim) for claim in clean_claims(rows)], "details": measured}
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def run_all(
+    benchmarks: Sequence[Benchmark], folder: Path, *, quick: bool, again: bool, say: Say
+) -> tuple[list[Result], dict[str, str]]:
+    """Every benchmark that has no result yet, or all again; the results, and what failed why."""
+    results: list[Result] = []
+    failed: dict[str, str] = {}
+    for index, benchmark in enumerate(benchmarks, start=1):
+        place = f"[{index}/{len(benchmarks)}] {benchmark.name}"
+        found = read_result(folder / f"{benchmark.name}.json")
+        if found is not None and not again and found.command == typed(benchmark, quick=quick):
+            say(f"{place}: finished at {found.finished}, commit {found.commit}; {_told(found)}")
+            results.append(found)
+            continue
+        minutes = benchmark.quick_minutes if quick else benchmark.minutes
+        say(f"{place}: {benchmark.title}, about {minutes:g} min …")
+        answer = run_one(benchmark, folder, quick=quick)
+        if isinstance(answer, str):
+            failed[benchmark.name] = answer
+            say(f"{place}: no result: {answer}")
+        else:
+            results.append(answer)
+            say(f"{place}: {answer.seconds:.0f} s; {_told(answer)}")
+    return results, failed
+
+
+def _told(result: Result) -> str:
+    judged = [claim for claim in result.claims if claim.met is not None]
+    return f"{len(judged) - len(result.missed)} of {len(judged)} limits met"

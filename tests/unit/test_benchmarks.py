@@ -1,0 +1,477 @@
+"""The benchmarks as one command: what is run again, what is kept, and that no number drifts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import growth, page, plots, running
+from benchmarks.catalogue import BENCHMARKS, BY_NAME, Benchmark, chosen
+from benchmarks.claims import Claim, claim_from, clean_claims, finish, number, told
+from benchmarks.running import ROOT, Result
+
+KEPT = page.load(command.KEPT)
+
+
+# --- claims ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "least", "met"),
+    [
+        (29.9, 30, False, True),
+        (30, 30, False, True),
+        (30.1, 30, False, False),
+        (99, 100, True, False),
+        (100, 100, True, True),
+        (math.nan, 100, True, False),
+        (math.nan, 100, False, False),
+        (5, None, False, None),
+    ],
+)
+def test_a_limit_is_met_or_not(value, limit, least, met):
+    assert Claim("key", "what", value, limit=limit, least=least).met is met
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.0, "%", "0 %"),
+        (0.9134, "%", "91.3 %"),
+        (1.0, "%", "100 %"),
+        (12.345, "ms", "12.3 ms"),
+        (1234.5, "MB", "1,234 MB"),
+        (200_000, "", "200,000"),
+        (0.0001234, "s", "0.000123 s"),
+        (104.3, "x", "104x"),
+        (math.nan, "s", "unknown"),
+    ],
+)
+def test_figures_are_told_in_three_digits(value, unit, text):
+    assert told(value, unit) == text
+
+
+def test_numbers_of_all_sizes_can_be_told():
+    assert [number(value) for value in (0.5, 7, 99.94, 99.96, 1e6)] == [
+        "0.5", "7", "99.9", "100", "1,000,000",
+    ]  # fmt: skip
+
+
+def test_a_peer_gives_a_ratio():
+    claim = Claim("cost", "start", 10, "ms", peer="other", peer_value=40)
+    assert (claim.told_peer(), claim.told_ratio()) == ("other: 40 ms", "0.25x")
+    assert replace(claim, peer_value=0.0).told_ratio() == ""
+
+
+def test_claims_are_stored_and_read_again(tmp_path, capsys):
+    claims = [Claim("a", "first", 1.5, "s", limit=1), Claim("b", "second", 2)]
+    path = tmp_path / "folder" / "result.json"
+    assert finish(claims, path, {"more": [1]}) == 1
+    document = json.loads(path.read_text("utf-8"))
+    assert [claim_from(claim) for claim in document["claims"]] == claims
+    assert document["details"] == {"more": [1]}
+    assert [entry.name for entry in path.parent.iterdir()] == ["result.json"]
+    assert "first: 1.5 s (limit ≤ 1 s: MISSED)" in capsys.readouterr().out
+    assert finish(claims[1:], None) == 0
+
+
+def test_one_trial_that_is_not_clean_misses_the_limit():
+    rows = [{"trials": 50, "clean": 50}, {"trials": 10, "clean": 10}]
+    assert [claim.met for claim in clean_claims(rows)] == [None, True]
+    rows[1]["clean"] = 9
+    assert [claim.met for claim in clean_claims(rows)] == [None, False]
+
+
+# --- the catalogue --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("benchmark_", BENCHMARKS, ids=lambda entry: entry.name)
+def test_every_benchmark_says_what_it_compares_and_gives_json(benchmark_):
+    spec = importlib.util.find_spec(f"benchmarks.{benchmark_.name}")
+    assert spec is not None
+    assert spec.origin is not None
+    path = Path(spec.origin)
+    if path.name == "__init__.py":
+        path = path.with_name("__main__.py")
+    text = path.read_text("utf-8")
+    head = text.split('"""')[1]
+    assert f"python -m benchmarks.{benchmark_.name}" in head
+    assert '"--json"' in text
+
+
+def test_no_benchmark_is_left_out_of_the_catalogue():
+    scripts = {
+        path.stem
+        for path in (ROOT / "benchmarks").glob("*.py")
+        if 'if __name__ == "__main__":' in path.read_text("utf-8")
+    }
+    # What only writes a program, and what has an environment of its own.
+    apart = {"__main__", "detection_programs", "mutation"}
+    assert scripts - apart <= set(BY_NAME)
+
+
+def test_what_is_chosen():
+    def names(*words, **kind):
+        return [entry.name for entry in chosen(list(words), **kind)]
+
+    full = names(quick=False, everything=False)
+    assert "startup" in full
+    assert not {"detection", "faults", "hostile"} & set(full)
+    assert names(quick=False, everything=True) == list(BY_NAME)
+    quick = names(quick=True, everything=False)
+    assert "faults" in quick
+    assert "detection" not in quick
+    assert names("faults", "startup", quick=False, everything=False) == ["faults", "startup"]
+
+
+def test_the_usual_runs_take_as_long_as_is_promised():
+    full = chosen([], quick=False, everything=False)
+    assert sum(entry.minutes for entry in full) <= 16
+    quick = chosen([], quick=True, everything=False)
+    assert sum(entry.quick_minutes for entry in quick) <= 10
+
+
+# --- running --------------------------------------------------------------------------------------
+
+SCRIPT = """\
+import json, pathlib, sys
+calls = pathlib.Path("calls")
+calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
+if pathlib.Path("broken").exists():
+    sys.exit("something is missing")
+claim = {"key": "k", "what": "speed", "value": 2.0, "unit": "s", "limit": 1.0}
+if "--quick" in sys.argv:
+    claim["limit"] = 3.0
+path = pathlib.Path(sys.argv[sys.argv.index("--json") + 1])
+path.write_text(json.dumps({"claims": [claim], "details": {"n": 1}}))
+print("measured")
+sys.exit(0 if "--quick" in sys.argv else 1)
+"""
+COUNTS = """\
+import json, pathlib, sys
+rows = [{"name": "kill", "what": "killed", "trials": 3, "clean": 3}]
+pathlib.Path(sys.argv[-1]).write_text(json.dumps({"rows": rows}))
+"""
+TINY = Benchmark("tiny", "a tiny one", 0.1, quick=("--quick",))
+COUNTING = Benchmark("counting", "counts", 0.1)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A checkout whose benchmarks take no time."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "tiny.py").write_text(SCRIPT)
+    (folder / "counting.py").write_text(COUNTS)
+    monkeypatch.setattr(running, "ROOT", tmp_path)
+    return tmp_path
+
+
+def calls(checkout: Path) -> int:
+    return len((checkout / "calls").read_text())
+
+
+def run(checkout, benchmarks=(TINY,), *, quick=False, again=False):
+    lines: list[str] = []
+    results, failed = running.run_all(
+        benchmarks, checkout / "out", quick=quick, again=again, say=lines.append
+    )
+    return results, failed, lines
+
+
+def test_a_result_is_kept_with_its_circumstances(checkout):
+    (result,), failed, lines = run(checkout)
+    assert failed == {}
+    assert result.command == "python -m benchmarks.tiny"
+    assert result.claims == (Claim("k", "speed", 2.0, "s", limit=1.0),)
+    assert result.missed == list(result.claims)
+    assert result.details == {"n": 1}
+    assert {"cpu", "cores", "system"} <= set(result.machine)
+    assert {"python", "pytest", "pytest-sme2"} <= set(result.versions)
+    assert lines[0] == "[1/1] tiny: a tiny one, about 0.1 min …"
+    assert "0 of 1 limits met" in lines[1]
+    assert (checkout / "out" / "tiny.log").read_text() == "measured\n"
+
+
+def test_what_is_finished_is_not_run_again_unless_asked_to(checkout):
+    run(checkout)
+    (result,), _, lines = run(checkout)
+    assert calls(checkout) == 1
+    assert result.claim("k").value == 2.0
+    assert "finished at" in lines[0]
+    run(checkout, again=True)
+    assert calls(checkout) == 2
+    # Another kind of run is another result.
+    (quick,), _, _ = run(checkout, quick=True)
+    assert calls(checkout) == 3
+    assert quick.missed == []
+
+
+def test_what_failed_is_told_and_tried_again(checkout):
+    (checkout / "broken").touch()
+    results, failed, _ = run(checkout)
+    assert results == []
+    assert "exit code 1: something is missing" in failed["tiny"]
+    (checkout / "broken").unlink()
+    (_,), failed, _ = run(checkout)
+    assert failed == {}
+    assert calls(checkout) == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}'])
+def test_a_damaged_result_is_none(checkout, text):
+    (checkout / "out").mkdir()
+    (checkout / "out" / "tiny.json").write_text(text)
+    (_,), _, _ = run(checkout)
+    assert calls(checkout) == 1
+
+
+def test_counted_trials_become_a_claim(checkout):
+    (result,), _, _ = run(checkout, (COUNTING,))
+    assert result.claim("clean").met is True
+    assert result.details["rows"][0]["trials"] == 3
+
+
+def test_samples_that_are_not_there_are_asked_for(checkout):
+    needy = replace(TINY, samples="sme2-out/samples.jsonl")
+    _, failed, _ = run(checkout, (needy,))
+    assert "python -m benchmarks.tiny collect" in failed["tiny"]
+    assert not (checkout / "calls").exists()
+
+
+INTERRUPTED = """\
+import pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from benchmarks import running
+running.ROOT = pathlib.Path(sys.argv[1])
+with open(sys.argv[1] + "/log", "w") as log:
+    running._run_alone([sys.executable, "-c", sys.argv[2]], log)
+"""
+SLEEPING = """\
+import os, pathlib, time
+pathlib.Path("unfinished").write_text(str(os.getpid()))
+os.replace("unfinished", "pid")
+time.sleep(600)
+"""
+
+
+def until(condition):
+    """Wait as long as a very busy machine may need."""
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_interruption_ends_what_is_running(tmp_path):
+    started = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path), SLEEPING],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
+    until((tmp_path / "pid").exists)
+    started.send_signal(signal.SIGINT)
+    started.wait(timeout=120)
+    pid = int((tmp_path / "pid").read_text())
+    until(lambda: not alive(pid))
+
+
+@pytest.fixture
+def one_command(checkout, monkeypatch):
+    """``python -m benchmarks`` in that checkout."""
+    monkeypatch.setenv("SME2_CACHE_DIR", str(checkout / "cache"))
+    for name in ("OUT", "KEPT"):
+        monkeypatch.setattr(command, name, checkout / name)
+    monkeypatch.setattr(command, "BY_NAME", {"tiny": TINY})
+    monkeypatch.setattr(command, "BENCHMARKS", (TINY,))
+    monkeypatch.setattr("benchmarks.catalogue.BENCHMARKS", (TINY,))
+    monkeypatch.setattr("benchmarks.catalogue.BY_NAME", {"tiny": TINY})
+    return checkout
+
+
+def test_exit_codes(one_command, capsys):
+    assert command.main(["--quick"]) == 0
+    assert "tiny  speed  2 s  ≤ 3 s  met" in capsys.readouterr().out
+    assert command.main([]) == 1
+    assert "MISSED" in capsys.readouterr().out
+    (one_command / "broken").touch()
+    assert command.main(["tiny", "--again"]) == 3
+    assert "tiny: no result" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        command.main(["dance"])
+    assert caught.value.code == 2
+    assert "'dance' is not a benchmark. Choose from: tiny" in capsys.readouterr().err
+
+
+# --- growth ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 1.5, 2.0])
+def test_the_exponent_of_a_power_is_found(power):
+    costs = {size: 0.003 * size**power for size in growth.OPERATORS}
+    assert growth.exponent(costs) == pytest.approx(power)
+
+
+def test_what_is_done_once_does_not_hide_how_cost_grows():
+    quadratic = {size: 0.01 + 1e-6 * size**2 for size in growth.OPERATORS}
+    assert growth.exponent(quadratic) > growth.MOST_EXPONENT
+    linear = {size: 0.01 + 1e-4 * size for size in growth.OPERATORS}
+    assert growth.exponent(linear) <= growth.MOST_EXPONENT
+
+
+def test_the_worst_stage_is_claimed():
+    stages = {"good": {10: 1.0, 100: 10.0}, "bad": {10: 1.0, 100: 100.0}}
+    devices = {"time a run": {1: 1.0, 2: 0.5, 4: 0.25}}
+    axes = {"runs": stages, "devices": devices}
+    worst, gained = growth.claims_of(axes, judged=True)
+    assert worst.what == "10 to 100 runs: largest exponent of 2 stages (bad)"
+    assert (worst.value, worst.met) == (pytest.approx(2.0), False)
+    assert (gained.value, gained.met) == (pytest.approx(1.0), True)
+    assert [claim.met for claim in growth.claims_of(axes, judged=False)] == [None, None]
+
+
+def test_sizes_are_cut_and_mixed():
+    assert sorted(growth.shuffled(growth.MODELS, 1.0, 2)) == sorted(growth.MODELS * 2)
+    assert sorted(growth.shuffled(growth.RUNS, 0.1, 1)) == [10, 30, 100, 300, 1000]
+    assert sorted(growth.shuffled(growth.DEVICES, 0.0, 1)) == [1, 2]
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def result_of(name, claims, details=None):
+    return Result(
+        name=name,
+        command=running.typed(BY_NAME[name], quick=False),
+        finished="2026-01-02T03:04:05Z",
+        seconds=61.4,
+        commit="abc1234",
+        machine={"cpu": "a CPU", "cores": "2", "memory": "8 GiB", "system": "Linux"},
+        versions={"python": "3.11.2"},
+        claims=tuple(claims),
+        details=details or {},
+    )
+
+
+def example() -> dict[str, Result]:
+    rate = {"count": 1, "trials": 300, "interval": [0.0, 0.018]}
+    scenario = {"verdicts": {"PASS": 300}, "pairs": 10.2, "seconds": 7.9, "alarms": {"ours": rate}}
+    start = Claim("cost", "start", 12.3, "ms", limit=30, peer="pytest-benchmark", peer_value=40)
+    return {
+        "startup": result_of("startup", [start]),
+        "first_verdict": result_of(
+            "first_verdict",
+            [Claim("total", "all | of it", 400.0, "s", limit=300)],
+            {"provision": {"C++ compiler": "found", "QEMU with SME2": "installed"}},
+        ),
+        "detection": result_of(
+            "detection",
+            [Claim("verdicts", "verdicts", 300)],
+            {"idle": dict.fromkeys(("0", "3", "5"), scenario), "busy": {}},
+        ),
+        "growth": result_of(
+            "growth",
+            [Claim("models", "models", 1.01, limit=1.2)],
+            {"models": {"HTML": {"exponent": 1.01, "seconds": {"1": 0.01, "50": 0.5}}}},
+        ),
+        "faults": result_of(
+            "faults",
+            clean_claims([{"trials": 50, "clean": 50}]),
+            {"rows": [{"name": "adbd", "what": "killed", "trials": 50, "clean": 50}]},
+        ),
+    }
+
+
+def test_the_page_has_every_claim_with_its_limit_and_command():
+    text = page.page(example())
+    assert (
+        "| start | 12.3 ms | pytest-benchmark: 40 ms | 0.307x | ≤ 30 ms | yes "
+        "| `python -m benchmarks.startup` |" in text
+    )
+    assert "| all \\| of it | 400 s |  |  | ≤ 300 s | **no** |" in text
+    assert "the machine had: C++ compiler." in text
+    assert "| ours | 0.3 % of 300 [0.0, 1.8] |" in text
+    assert "| models | HTML | 0.01 s (1) | 0.5 s (50) | 1.01 |" in text
+    assert "| faults: adbd | killed | 50 | 50 |  |" in text
+    assert "a CPU, 2 cores, 8 GiB, Linux; python 3.11.2:" in text
+    assert "| startup | 2026-01-02 03:04:05 | 61 s | `abc1234` |" in text
+
+
+def test_the_readme_is_renewed_between_its_marks_only():
+    readme = f"# Top\n\n{page.BEGIN}\n\n- old\n\n{page.END}\n\nEnd.\n"
+    renewed = page.with_claims(readme, example())
+    assert renewed.startswith(
+        f"# Top\n\n{page.BEGIN}\n\n- Installed and not used, it adds **12.3 ms**"
+    )
+    assert renewed.endswith(f"{page.END}\n\nEnd.\n")
+    assert "pytest-benchmark adds 40 ms. `python -m benchmarks.startup`" in renewed
+    assert page.with_claims(renewed, example()) == renewed
+    assert page.with_claims("no marks", example()) == "no marks"
+
+
+def test_pages_are_written_from_what_is_kept(tmp_path, monkeypatch, checkout):
+    monkeypatch.setattr(page, "BENCHMARKS", (TINY,))
+    run(checkout)
+    root, kept = tmp_path / "root", tmp_path / "kept"
+    (root / "docs").mkdir(parents=True)
+    (root / "README.md").write_text("nothing to renew", encoding="utf-8")
+    written = page.write_pages(kept, root, take=checkout / "out")
+    assert written == [kept / "tiny.json", root / page.PAGE, root / page.README]
+    assert "| speed | 2 s |" in (root / page.PAGE).read_text("utf-8")
+    assert (root / page.README).read_text("utf-8") == "nothing to renew"
+
+
+# --- what stands in the repository ----------------------------------------------------------------
+
+DRIFTED = "does not follow from benchmarks/results; write it with: python -m benchmarks table"
+
+
+def test_there_is_an_environment_for_it():
+    environments = (ROOT / "tox.ini").read_text("utf-8")
+    assert "[testenv:bench]" in environments
+    assert "python -m benchmarks {posargs}" in environments
+    assert "tox run -e bench" in page.INTRODUCTION
+
+
+def test_the_page_follows_from_the_kept_results():
+    assert (ROOT / page.PAGE).read_text("utf-8") == page.page(KEPT), f"the page {DRIFTED}"
+
+
+def test_the_readme_follows_from_the_kept_results():
+    readme = (ROOT / page.README).read_text("utf-8")
+    assert readme == page.with_claims(readme, KEPT), f"the README {DRIFTED}"
+    assert not KEPT or (page.BEGIN in readme and page.END in readme), "it has no place for claims"
+
+
+def test_the_plot_follows_from_the_kept_results():
+    if "growth" in KEPT:
+        plot = (ROOT / "docs" / plots.NAME).read_text("utf-8")
+        assert plots.mark(KEPT["growth"].details) in plot, f"the plot {DRIFTED}"
+
+
+def test_kept_results_are_full_ones_and_their_headlines_complete():
+    for name, result in KEPT.items():
+        assert result.command == running.typed(BY_NAME[name], quick=False)
+        assert result.name == name
+    assert not [line for line in page.headlines(KEPT) if "{" in line]
+    assert {name for name, _ in page.HEADLINES} <= set(BY_NAME)
