@@ -15,6 +15,7 @@ from typing import Protocol
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.rundir import unwritable
 from pytest_sme2.runners import ProcessFiles, Runner
 
 RESULT_NAME = "runner.json"
@@ -112,7 +113,7 @@ def run_here(
         for stale in (result, folder / ETDUMP_NAME):
             stale.unlink(missing_ok=True)
     except OSError as error:
-        raise RunError(f"The run's folder {folder} cannot be used: {error}.") from error
+        raise unwritable(folder, error) from error
     artifact = request.artifact
     command = runner.command(
         request,
@@ -182,7 +183,10 @@ def run_logged(
             ending = "time limit" if finished.timed_out else f"exit {finished.returncode}"
             file.write(finished.stderr.encode(errors="replace") + f"[{ending}]\n".encode())
     except OSError as error:
-        raise RunError(f"The runner could not be started: {error}. Its log is {log}") from error
+        # What cannot be started has a name; what cannot be written is the log.
+        if error.filename is not None and Path(os.fsdecode(error.filename)) != log:
+            raise RunError(f"The runner could not be started: {error}. Its log is {log}") from error
+        raise unwritable(log, error) from error
     return finished
 
 
