@@ -415,7 +415,13 @@ def _from_document(document: Document) -> Baseline:
 
 def render(baseline: Baseline) -> str:
     """The file's text: sorted, a fact a line, so that a diff shows what changed and of what."""
-    return _render(to_document(baseline), "") + "\n"
+    try:
+        return _render(to_document(baseline), "") + "\n"
+    except ValueError as error:
+        raise BaselineError(
+            f"The baseline of {baseline.model}-{baseline.variant} cannot be written: a value is "
+            f"no number ({error}). Measure it again."
+        ) from error
 
 
 def _render(value: Any, indent: str) -> str:

@@ -8,6 +8,7 @@ open only those whose source you trust. What is done with it is in against.py.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import io
@@ -24,7 +25,7 @@ from typing import IO, Any
 
 import filelock
 
-from pytest_sme2.errors import BundleError, UsageError
+from pytest_sme2.errors import BundleError, ExportError, StorageError, UsageError
 from pytest_sme2.export import artifact_stem, load_artifact
 from pytest_sme2.hashing import file_sha256
 from pytest_sme2.results import Arm, Artifact
@@ -40,7 +41,9 @@ MANIFEST = "manifest.json"
 _RUNNER = "runner"
 _ARTIFACTS = "artifacts"
 _LARGEST_MANIFEST = 16 * 2**20
+_LARGEST_HEADER = 2**16
 _PIECE = 2**20
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # What reading a manifest of the wrong form can raise.
 _WRONG = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 
@@ -178,7 +181,12 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
                 if not _is_intact(folder, document["files"]):
                     _unpack(members, document["files"], folder)
         return Bundle(path, digest, _runner(folder, document), _artifacts(folder, document))
-    except (OSError, EOFError, tarfile.TarError, zlib.error, *_WRONG) as error:
+    except (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, *_WRONG) as error:
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+            raise StorageError(
+                f"{path}: cannot be unpacked into {root}: {error.strerror}. Make room there, or "
+                "name another folder in SME2_CACHE_DIR."
+            ) from error
         raise BundleError(
             f"{path}: is not a bundle, or is damaged: {error}. Make it again with: sme2 bundle"
         ) from error
@@ -187,10 +195,23 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
 Members = Iterator[tuple[tarfile.TarInfo, IO[bytes]]]
 
 
+class _Member(tarfile.TarInfo):
+    """A member whose own headers are small.
+
+    They are read whole into memory, and a few kilobytes can unpack to gigabytes of them.
+    """
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Any:
+        if self.type not in tarfile.REGULAR_TYPES and self.size > _LARGEST_HEADER:
+            raise ValueError(f"a header in it is {self.size} bytes long")
+        # The documented place for a subclass to step in; typeshed does not list it.
+        return super()._proc_member(archive)  # type: ignore[misc]
+
+
 @contextlib.contextmanager
 def _archive(file: IO[bytes]) -> Iterator[Members]:
     """The members one after another, as a stream: what was not looked at is never unpacked."""
-    with tarfile.open(fileobj=file, mode="r|gz") as archive:
+    with tarfile.open(fileobj=file, mode="r|gz", tarinfo=_Member) as archive:
 
         def members() -> Members:
             for member in archive:
@@ -243,7 +264,11 @@ def _is_intact(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def _unpack(members: Members, files: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
     """Write the listed files to a new folder, and put it in place once all of them are right."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpack-") as temporary:
+    prefix = f".unpack-{folder.name}-"
+    # What a killed process has left; the lock says that nobody is at it.
+    for left_over in folder.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as temporary:
         staged = Path(temporary) / "bundle"
         staged.mkdir()
         left = dict(files)

@@ -8,7 +8,10 @@ imported, so that ``sme2 --help`` stays instant.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import io
+import os
 import sys
 from collections.abc import Collection, Sequence
 
@@ -73,6 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if word in COMMANDS), None)
     arguments = build_parser(() if command is None else (command,)).parse_args(words)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A folder's name need not be text; it is printed as the bytes that it is.
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         code: int = arguments.run(arguments)
     except Sme2Error as error:
@@ -83,4 +89,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        # A file that cannot be read or written, in a place with nothing better to say about it.
+        print(f"sme2: {_about(error)}", file=sys.stderr)
+        return Sme2Error.exit_code
     return code
+
+
+def _about(error: OSError) -> str:
+    place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+    remedies = {
+        errno.ENOSPC: "Make room there.",
+        errno.EDQUOT: "Make room there.",
+        errno.EROFS: "Choose a folder that can be written.",
+        errno.EACCES: "Choose another place, or change its permissions.",
+        errno.EPERM: "Choose another place, or change its permissions.",
+    }
+    remedy = remedies.get(error.errno or 0, "")
+    return f"{place}{error.strerror or error}. {remedy}".rstrip()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+LONGEST_MESSAGE = 4000
+
 
 class Sme2Error(Exception):
     """The root of everything this package raises on purpose.
@@ -11,6 +13,14 @@ class Sme2Error(Exception):
     """
 
     exit_code = 3
+
+    def __str__(self) -> str:
+        """The message; of one that quotes a huge value, its beginning and its end."""
+        text = super().__str__()
+        if len(text) <= LONGEST_MESSAGE:
+            return text
+        half = (LONGEST_MESSAGE - 50) // 2
+        return f"{text[:half]} … ({len(text) - 2 * half} letters left out) … {text[-half:]}"
 
 
 class UsageError(Sme2Error):
@@ -96,6 +106,10 @@ class EvidenceError(Sme2Error):
 
 class BaselineError(Sme2Error):
     """A baseline is corrupt, from a newer schema, or belongs to something else."""
+
+
+class StorageError(Sme2Error):
+    """A file or folder cannot be written: no room, no permission, no home."""
 
 
 class BundleError(Sme2Error):

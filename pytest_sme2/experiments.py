@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib.resources
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ _EXPERIMENT_FIELDS = (
     "name", "runner_path", "mode", "sme2", "runs", "num_runs", "warmup", "threads", "num_threads",
     "cpu_affinity", "extra_args", "timeout_seconds", "description",
 )  # fmt: skip
+# More would take longer than anybody waits, or is more than the system's own clocks take.
+_MOST_RUNS = 1_000_000
+_MOST_SECONDS = 1_000_000
+_LONGEST_PATH = 4000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -75,8 +80,8 @@ def read_plan(path: Path) -> Plan:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}.") from error
     try:
         return parse_plan(document)
@@ -88,7 +93,7 @@ def parse_plan(document: object) -> Plan:
     """A plan from JSON's own types."""
     top = _object(document, "the file")
     _only(top, _TOP_FIELDS, "")
-    model = Path(_text(top, "model", "", required=True))
+    model = _path(top, "model", "", required=True)
     if model.suffix != ".pte":
         raise UsageError(f"model: {str(model)!r} is no program. Give the path of a .pte file.")
     entries = top.get("experiments")
@@ -108,7 +113,7 @@ def parse_plan(document: object) -> Plan:
         )
     return Plan(
         model=model,
-        output_root=Path(_text(top, "output_root", "", required=True)),
+        output_root=_path(top, "output_root", "", required=True),
         experiments=experiments,
         compare=_compare(top.get("compare"), names),
         device=device,
@@ -126,18 +131,19 @@ def _experiment(entry: object, where: str) -> Experiment:
     mode = _text(found, "mode", f"{where}.") or "timing"
     if mode not in MODES:
         raise UsageError(f"{where}.mode: {mode!r} is not a mode. Choose: {' or '.join(MODES)}.")
-    runner = _text(found, "runner_path", f"{where}.")
     return Experiment(
         name=name,
         arm=_arm(found, name, where),
         mode=mode,
-        runner_path=Path(runner) if runner else None,
+        runner_path=_path(found, "runner_path", f"{where}.") if found.get("runner_path") else None,
         runs=_number(found, ("runs", "num_runs"), where, default=10, least=1),
         warmup=_number(found, ("warmup",), where, default=3, least=0),
-        threads=_number(found, ("threads", "num_threads"), where, default=1, least=1),
+        threads=_number(found, ("threads", "num_threads"), where, default=1, least=1, most=1024),
         cpus=_cpus(found.get("cpu_affinity"), f"{where}.cpu_affinity"),
         extra_arguments=_words(found.get("extra_args"), f"{where}.extra_args"),
-        timeout_seconds=_number(found, ("timeout_seconds",), where, default=1800, least=1),
+        timeout_seconds=_number(
+            found, ("timeout_seconds",), where, default=1800, least=1, most=_MOST_SECONDS
+        ),
     )
 
 
@@ -210,15 +216,35 @@ def _text(found: Mapping[str, Any], name: str, prefix: str, *, required: bool = 
     return value
 
 
+def _path(found: Mapping[str, Any], name: str, prefix: str, *, required: bool = False) -> Path:
+    """A text that a file can be called."""
+    value = _text(found, name, prefix, required=required)
+    try:
+        fit = "\0" not in value and len(os.fsencode(value)) <= _LONGEST_PATH
+    except UnicodeEncodeError:
+        fit = False
+    if not fit:
+        raise UsageError(f"{prefix}{name}: {value!r} cannot be a path.")
+    return Path(value)
+
+
 def _number(
-    found: Mapping[str, Any], names: Sequence[str], where: str, *, default: int, least: int
+    found: Mapping[str, Any],
+    names: Sequence[str],
+    where: str,
+    *,
+    default: int,
+    least: int,
+    most: int = _MOST_RUNS,
 ) -> int:
     """The one of ``names`` that is given; two that disagree are an error."""
     given = [name for name in names if found.get(name) is not None]
     for name in given:
         value = found[name]
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UsageError(f"{where}.{name}: {value!r} is no whole number of at least {least}.")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise UsageError(
+                f"{where}.{name}: {value!r} is no whole number from {least} to {most}."
+            )
     if len({found[name] for name in given}) > 1:
         raise UsageError(f"{where}.{given[1]}: says another number than {given[0]}. Give one.")
     return int(found[given[0]]) if given else default

@@ -25,6 +25,7 @@ from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error, UsageError
 from pytest_sme2.hashing import file_sha256
+from pytest_sme2.leash import tie, untie
 from pytest_sme2.registry import EXTRA_OF_PACKAGE, ModelEntry, safe_name
 from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.settings import Variant, cache_folder
@@ -184,16 +185,34 @@ def _read_meta(folder: Path) -> dict[str, Any]:
                 raise ExportError(
                     f"The artifact {folder} is damaged: {name} is not what was written."
                 )
-        missing = {"key", "dependencies", "pte", "inputs", "outputs"} - meta.keys()
-        if missing or meta["pte"] not in meta["files"]:
-            raise ValueError(f"it lacks {', '.join(sorted(missing)) or 'its program'}")
+        _check_meta(meta)
     except ExportError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ExportError(
             f"The artifact {folder} is damaged: {type(error).__name__}: {error}."
         ) from error
     return meta
+
+
+def _check_meta(meta: Mapping[str, Any]) -> None:
+    """Raise where something is missing, or is not of its kind."""
+    if meta["pte"] not in meta["files"]:
+        raise ValueError("it lacks its program")
+    for name in meta["files"]:
+        # A place elsewhere would be read in the place of what was compared.
+        if Path(name).name != name or "\0" in name:
+            raise ValueError(f"{name!r} is no plain name")
+    texts = [meta[key] for key in ("key", "model", "variant", "weights", "pte")]
+    for table in (meta["versions"], *(meta["dependencies"][of] for of in ("files", "packages"))):
+        texts += [text for entry in table.items() for text in entry]
+    for spec in (*meta["inputs"], *meta["outputs"]):
+        texts.append(spec["dtype"])
+        if not all(isinstance(size, int) and 0 <= size < 2**63 for size in spec["shape"]):
+            raise ValueError(f"{spec['shape']!r} is no shape")
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r} is no text")
 
 
 def _artifact(folder: Path, meta: Mapping[str, Any]) -> Artifact:
@@ -322,10 +341,12 @@ class _Export:
                 env=_environment(),
                 start_new_session=True,
             )
+            tie(process.pid)
             try:
                 answer = self._listen(process, log, timeout_seconds)
             finally:
                 _end(process)
+                untie(process.pid)
         request_file.unlink()
         return answer
 

@@ -47,6 +47,10 @@ ON_OFF_TOLERANCES: Mapping[str, Tolerance] = {
 """SME2 on against off, by precision."""
 
 _NUMBER = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
+_LARGEST = 1e18
+"""No limit is as large; what is larger is a slip, or overflows further on."""
+_LONGEST_FILE = 2**20
+_LONGEST_LINE = 1000
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -54,13 +58,14 @@ _BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 def _number(value: object, expected: str) -> tuple[float, str]:
     """A number and the unit written behind it; ValueError says what was expected."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        number, unit = float(value), ""
+        # A whole number may be too large for a float, and is no limit then.
+        number, unit = float(value) if abs(value) < _LARGEST else math.inf, ""
     else:
         match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:
             raise ValueError(f"{value!r} is not {expected}")
         number, unit = float(match["number"]), match["unit"]
-    if not math.isfinite(number) or number < 0:
+    if not 0 <= number < _LARGEST:
         raise ValueError(f"{value!r} is not {expected}")
     return number, unit
 
@@ -105,7 +110,7 @@ def parse_bytes(value: object) -> int:
 def _non_negative(value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a number of at least 0")
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value < _LARGEST:
         raise ValueError(f"{value!r} is not a number of at least 0")
     return float(value)
 
@@ -226,12 +231,24 @@ def _variant_tables(
 
 def _read_file(path: Path) -> Mapping[str, object]:
     try:
-        table: Mapping[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
+        table: Mapping[str, object] = tomllib.loads(_text(path))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as TOML: {error}. Correct it.") from error
     return table
+
+
+def _text(path: Path) -> str:
+    """The file's text; what no person has written is refused before it can cost memory."""
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_LONGEST_FILE + 1)
+    if len(text) > _LONGEST_FILE:
+        raise ValueError("it is larger than any file of limits")
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > _LONGEST_LINE:
+            raise ValueError(f"line {number} is longer than any limit")
+    return text
 
 
 def apply_file(limits: Limits, path: Path, variant: str) -> Limits:

@@ -15,6 +15,7 @@ from pytest_sme2.etdump import read_etdump
 from pytest_sme2.evidence import check_pair
 from pytest_sme2.experiments import Experiment, Plan
 from pytest_sme2.measured import assemble, new_session
+from pytest_sme2.occupation import Occupation
 from pytest_sme2.profile import build_profile
 from pytest_sme2.report.reproduce import AS_EXPORTED
 from pytest_sme2.report.text import count
@@ -49,6 +50,8 @@ def run_plan(plan: Plan, say: Say, *, qemu: Path | None = None) -> list[tuple[Pa
 
     plan = replace(plan, output_root=plan.output_root.expanduser().absolute())
     artifact = program_artifact(plan.model)
+    identity, recorded = new_session()
+    occupation = Occupation(plan.output_root, identity)
     target = choose_target(Settings(device=parse_device(plan.device), qemu=qemu))
     target.prepare()
     try:
@@ -56,7 +59,7 @@ def run_plan(plan: Plan, say: Say, *, qemu: Path | None = None) -> list[tuple[Pa
             experiment.name: _run(plan, experiment, artifact, target, say)
             for experiment in plan.experiments
         }
-        session = _Session(artifact, target.fingerprint(), *new_session())
+        session = _Session(artifact, target.fingerprint(), identity, recorded)
     finally:
         target.restore()
     written = []
@@ -71,6 +74,7 @@ def run_plan(plan: Plan, say: Say, *, qemu: Path | None = None) -> list[tuple[Pa
         record = read_record(folder)
         write_case(folder, record)
         written.append((folder, record))
+    occupation.leave()
     return written
 
 

@@ -18,6 +18,7 @@ from pytest_sme2 import fixtures, hookspecs, options
 from pytest_sme2.errors import Sme2Error, UnvouchedError, UsageError
 
 if TYPE_CHECKING:
+    from pytest_sme2.occupation import Occupation
     from pytest_sme2.results import Check
     from pytest_sme2.session import Session
 
@@ -251,6 +252,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _speak_plainly())
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -264,6 +270,7 @@ def pytest_runtest_makereport(
             "case": case,
             "folder": folder,
             "checks": json.dumps(encode(checks)),
+            "run": session_of(item.config).origin[0],
         }
     return report
 
@@ -276,10 +283,16 @@ class Collector:
         self.folders: dict[str, str] = {}
         self.checks: dict[str, list[Any]] = {}
         self.lines: list[str] = []
+        self.occupation: Occupation | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found = getattr(report, "sme2", None)
         if found is not None:
+            if self.occupation is None:
+                from pytest_sme2.occupation import Occupation
+
+                # Its workers hold the run directory until they end; this holds it to the end.
+                self.occupation = Occupation(session_of(self.config).out, found["run"])
             case, folder = found["case"], found["folder"]
             # Tests may have asked for different devices: each has its own folder.
             if self.folders.get(case, folder) != folder:
@@ -302,6 +315,8 @@ class Collector:
             command=("pytest", *map(str, self.config.invocation_params.args)),
         )
         self.lines = lines
+        if self.occupation is not None:
+            self.occupation.leave()
         if problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pytest_sme2.leash import tie, untie
+
 # Enough for any program to find its tools and a place for temporary files, and nothing that
 # changes how it runs (LD_PRELOAD, OMP_NUM_THREADS, …).
 BASIC_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
@@ -72,6 +74,7 @@ def run_process(
             start_new_session=True,
         )
     timed_out = False
+    tie(process.pid)
     try:
         # communicate() wakes as soon as the pipes close; wait(timeout) would poll.
         try:
@@ -85,6 +88,8 @@ def run_process(
         end_group(process.pid)
         process.communicate()
         raise
+    finally:
+        untie(process.pid)
     return Finished(
         arguments=tuple(arguments),
         returncode=process.returncode,

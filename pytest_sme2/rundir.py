@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.errors import Sme2Error, StorageError, UsageError
 from pytest_sme2.results import Arm, Check, Measured, Measurement
 
 if TYPE_CHECKING:
@@ -48,6 +48,21 @@ def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file whole: a reader sees the old one or the new one, never half of it."""
+    try:
+        _replace(path, text)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> StorageError:
+    """What to say about a file of the run directory, or a report, that cannot be written."""
+    return StorageError(
+        f"{path}: cannot be written: {error.strerror or error}. Make room in {path.parent}, or "
+        "choose another folder: --sme2-out for a run's files, --sme2-report for the report."
+    )
+
+
+def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     temporary = Path(name)
@@ -92,7 +107,7 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
         raise UsageError(
             f"{folder} is not a case of a run directory: it has no {METRICS}."
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Sme2Error(f"{path} cannot be read: {error}. Run the case again.") from error
     if isinstance(document, dict) and document.get("schema") not in (SCHEMA, None):
         raise Sme2Error(

@@ -215,6 +215,8 @@ class Sme2Runner(Runner):
                 raise ValueError("it is of the other arm")
             if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
                 raise ValueError(f"it does not hold {request.runs} runs")
+            if not all(_amount(value) for value in document["wall_ns"]):
+                raise ValueError("a run took no time")
             effective = document["sme2"]["effective"]
             return Run(
                 request=request,
@@ -222,32 +224,39 @@ class Sme2Runner(Runner):
                 runner=self.kind,
                 emulated=emulated,
                 sme2_effective=None if effective is None else bool(effective),
-                wall_ns=tuple(int(value) for value in document["wall_ns"]),
-                cpu_ns=tuple(int(value) for value in document["cpu_ns"]),
-                warmup_wall_ns=tuple(int(value) for value in document["warmup_wall_ns"]),
-                load_ns=int(document["load_ns"]),
-                peak_rss_load_bytes=_optional_int(document["peak_rss_load_bytes"]),
-                peak_rss_bytes=_optional_int(document["peak_rss_bytes"]),
+                wall_ns=tuple(map(_amount, document["wall_ns"])),
+                cpu_ns=tuple(map(_amount, document["cpu_ns"])),
+                warmup_wall_ns=tuple(map(_amount, document["warmup_wall_ns"])),
+                load_ns=_amount(document["load_ns"]),
+                peak_rss_load_bytes=_optional_amount(document["peak_rss_load_bytes"]),
+                peak_rss_bytes=_optional_amount(document["peak_rss_bytes"]),
                 outputs=tuple(_read_output(value, outputs) for value in document["outputs"]),
                 cpu_features=tuple(str(name) for name in document["cpu_features"]),
                 etdump=etdump,
                 log=log,
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(
                 f"The runner ended without an error but its result {result} cannot be used: "
                 f"{type(error).__name__}: {error}. Its log is {log}"
             ) from error
 
 
-def _optional_int(value: Any) -> int | None:
-    return None if value is None else int(value)
+def _amount(value: object) -> int:
+    """A time or a size, as the runner counts them: in 64 bits."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} is neither a time nor a size")
+    return value
+
+
+def _optional_amount(value: object) -> int | None:
+    return None if value is None else _amount(value)
 
 
 def _read_output(value: Any, folder: Path | None) -> Output:
     return Output(
         dtype=str(value["dtype"]),
-        shape=tuple(int(size) for size in value["shape"]),
+        shape=tuple(map(_amount, value["shape"])),
         sha256=str(value["sha256"]),
         has_nan=bool(value["has_nan"]),
         file=None if folder is None or value["file"] is None else folder / Path(value["file"]).name,

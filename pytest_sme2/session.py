@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pytest_sme2.errors import DeviceGoneError, ModelError, TargetError, UnvouchedError
+from pytest_sme2.errors import (
+    DeviceGoneError,
+    ModelError,
+    Sme2Error,
+    StorageError,
+    TargetError,
+    UnvouchedError,
+)
 from pytest_sme2.platforms import LINUX_X86_64
 from pytest_sme2.registry import ModelEntry, Registry, discover, safe_name
 from pytest_sme2.results import (
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from pytest_sme2.against import OpenReference
     from pytest_sme2.held_device import HeldDevice
     from pytest_sme2.measure import Progress
+    from pytest_sme2.occupation import Occupation
     from pytest_sme2.runners import Runner
     from pytest_sme2.targets.base import Target
     from pytest_sme2.timing import Timing
@@ -162,7 +170,7 @@ class Session:
 
         try:
             return isinstance(choose_target(self.settings), EmulatedTarget)
-        except TargetError:
+        except Sme2Error:
             # What is wrong with the device is for the first test that needs it to say.
             return True
 
@@ -257,8 +265,16 @@ class Session:
         """The run directory."""
         return (self.settings.out or Path("sme2-out")).resolve()
 
+    @functools.cached_property
+    def occupation(self) -> Occupation:
+        """The run directory is this run's; an error where another run is at it."""
+        from pytest_sme2.occupation import Occupation
+
+        return Occupation(self.out, self.origin[0])
+
     def folder(self, case: Case) -> Path:
-        """The case's part of the run directory."""
+        """The case's part of the run directory, which is this run's from now on."""
+        _ = self.occupation
         asked = self.device.soc
         name = self.target.name if asked is None else f"{self.target.name}-{safe_name(asked)}"
         return self.out / safe_name(case.id) / "runs" / name
@@ -275,7 +291,7 @@ class Session:
         try:
             target = self.chosen
             able = target.capabilities()
-        except TargetError as error:
+        except Sme2Error as error:
             return [f"sme2: --device={self.settings.device} cannot be used: {error}"]
         vouches = [
             "SME2" if able.sme2 else "no SME2",
@@ -533,10 +549,19 @@ class Session:
             return
         from filelock import FileLock
 
-        lock = cache_folder() / "locks" / "measuring.lock"
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock):
+        lock = FileLock(cache_folder() / "locks" / "measuring.lock")
+        try:
+            Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except OSError as error:
+            raise StorageError(
+                f"{lock.lock_file} cannot be written: {error.strerror or error}. "
+                "Make room there, or name another folder in SME2_CACHE_DIR."
+            ) from error
+        try:
             yield
+        finally:
+            lock.release()
 
     def cool_down(self) -> None:
         """Before a block of timed processes: wait for a device that gets hot."""
@@ -588,5 +613,7 @@ class Session:
 
     def close(self) -> None:
         """Leave the device as it was found."""
+        if "occupation" in self.__dict__:
+            self.occupation.leave()
         if "device" in self.__dict__:
             self.device.close()

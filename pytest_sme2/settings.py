@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.errors import UsageError
+from pytest_sme2.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from pytest_sme2.against import Reference
@@ -238,7 +238,17 @@ def cache_folder() -> Path:
     """Where exports, runners and tools are kept: ``SME2_CACHE_DIR``, else the platform's own."""
     chosen = os.environ.get("SME2_CACHE_DIR")
     if chosen:
-        return Path(chosen).expanduser().resolve()
+        try:
+            return Path(chosen).expanduser().resolve()
+        except (RuntimeError, OSError) as error:
+            raise StorageError(f"SME2_CACHE_DIR={chosen!r} is no folder: {error}.") from error
     import platformdirs
 
-    return platformdirs.user_cache_path("pytest-sme2", appauthor=False)
+    folder = platformdirs.user_cache_path("pytest-sme2", appauthor=False)
+    # Without a home it is a name with a tilde, and would be made wherever we are.
+    if not folder.is_absolute():
+        raise StorageError(
+            "There is no home folder to keep exports and runners in. "
+            "Name a folder for them in SME2_CACHE_DIR."
+        )
+    return folder

@@ -111,7 +111,7 @@ def _json_problem(path: Path, ending: str) -> str:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return "is missing"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return f"cannot be read: {error}"
     if not isinstance(document, dict):
         return "is not an object"

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from pytest_sme2.errors import RunError, TargetError
+from pytest_sme2.errors import RunError, Sme2Error, TargetError
 from pytest_sme2.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.rundir import unwritable
 from pytest_sme2.runners import ProcessFiles, Runner
 from pytest_sme2.turns import Player, run_in_turns
 
@@ -154,7 +155,7 @@ def make_place(job: Job) -> Place:
         for stale in (folder / RESULT_NAME, folder / ETDUMP_NAME):
             stale.unlink(missing_ok=True)
     except OSError as error:
-        raise RunError(f"The run's folder {folder} cannot be used: {error}.") from error
+        raise unwritable(folder, error) from error
     return Place(
         result=folder / RESULT_NAME,
         log=folder / LOG_NAME,
@@ -230,9 +231,7 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
                     log.seek(0, os.SEEK_END)
                     log.write(_one_line(finished.arguments) + b"\n" + _ending(finished))
     except OSError as error:
-        raise RunError(
-            f"The runner could not be started: {error}. Its log is {places[0].log}"
-        ) from error
+        raise _not_started(error, places[0].log) from error
     # Where some have no answer, reading the one that has raises why.
     return [
         read_run(target, job, place, finished, emulated=False)
@@ -273,8 +272,15 @@ def run_logged(
             finished = replace(finished, stdout=file.read().decode(errors="replace"))
             file.write(_ending(finished))
     except OSError as error:
-        raise RunError(f"The runner could not be started: {error}. Its log is {log}") from error
+        raise _not_started(error, log) from error
     return finished
+
+
+def _not_started(error: OSError, log: Path) -> Sme2Error:
+    """What cannot be started has a name of its own; else it is the log that cannot be written."""
+    if error.filename is not None and Path(os.fsdecode(error.filename)).suffix != log.suffix:
+        return RunError(f"The runner could not be started: {error}. Its log is {log}")
+    return unwritable(log, error)
 
 
 def _ending(finished: Finished) -> bytes:

@@ -5,13 +5,18 @@ How the logs are read is the business of ``kernels.py``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.kernels import census_from_qemu_log, census_from_xnnpack_log
 from pytest_sme2.results import KernelCensus, Run, RunRequest
+from pytest_sme2.rundir import unwritable
 from pytest_sme2.runners import Runner
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -19,6 +24,9 @@ from pytest_sme2.targets.emulated import EmulatedTarget
 # in_asm: every block of code as it is translated, which is when it is first about to run.
 # strace: where the loader maps the libraries. Both work in every version that knows SME2.
 _LOG_ITEMS = "in_asm,strace"
+_LOG_NAME = "qemu.log"
+# A program's last call, and what threads that end with it may log behind that.
+_END_BYTES = 65536
 
 
 def collect_census(
@@ -36,9 +44,7 @@ def observed_run(
     target: EmulatedTarget, runner: Runner, request: RunRequest, folder: Path
 ) -> tuple[Run, KernelCensus]:
     """A run and its kernels in one: the emulator logs what it translates, traced or not."""
-    # Not in the run's own folder: QEMU takes a percent sign in the log's name for a pattern.
-    with tempfile.TemporaryDirectory(prefix="sme2-census-") as temporary:
-        log = Path(temporary) / "qemu.log"
+    with _log_file(folder) as log:
         observed = target.with_options("-d", _LOG_ITEMS, "-D", str(log))
         run = observed.run(runner, request, folder)
         if not log.exists():
@@ -46,6 +52,7 @@ def observed_run(
                 f"The emulator {target.qemu.path} wrote no log of what it translated. "
                 "Is it QEMU's own user-mode emulator? The run's log is " + str(run.log)
             )
+        _refuse_cut_log(log)
         census = census_from_qemu_log(log, runner.files(request.arm), request.arm)
     if census.blocks == 0:
         raise RunError(
@@ -53,6 +60,32 @@ def observed_run(
             "translated block, so nothing can be said about kernels. Use another version of QEMU."
         )
     return run, census
+
+
+@contextlib.contextmanager
+def _log_file(folder: Path) -> Iterator[Path]:
+    """A place for the emulator's log; what a killed run left there is overwritten."""
+    if "%" in str(folder.absolute()):
+        # QEMU takes a percent sign in the log's name for a pattern.
+        with tempfile.TemporaryDirectory(prefix="sme2-census-") as temporary:
+            yield Path(temporary) / _LOG_NAME
+        return
+    log = folder.absolute() / _LOG_NAME
+    try:
+        log.unlink(missing_ok=True)
+        yield log
+    finally:
+        log.unlink(missing_ok=True)
+
+
+def _refuse_cut_log(log: Path) -> None:
+    """QEMU does not say when it could not write: a kernel that is missing would pass for gone."""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
+        if b"exit_group(" in file.read():
+            return
+    full = OSError(errno.ENOSPC, "the emulator's log is cut short, No space left on device")
+    raise unwritable(log, full)
 
 
 def _logged(target: Target, runner: Runner, request: RunRequest, folder: Path) -> KernelCensus:

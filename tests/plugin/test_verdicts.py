@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_sme2.occupation import Occupation
 from pytest_sme2.platforms import host_platform
 from pytest_sme2.settings import cache_folder
 from tests.needs import needs_export
@@ -272,3 +273,30 @@ def test_a_latency_that_looks_worse_is_decided_by_the_bundle_beside_it(
     result.assert_outcomes(passed=3, warnings=_warnings(result))
     metrics = next((pytester.path / "sme2-out").rglob("metrics.json")).read_text("utf-8")
     assert "latency against bundle.tar.gz" in metrics
+
+
+# --- surroundings that are not as they should be --------------------------------------------------
+
+
+def test_a_run_directory_in_use_is_refused_in_plain_words(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    held = Occupation(pytester.path / "sme2-out", "somebody-else")
+    result = run()
+    held.leave()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*sme2-out is in use by another run (somebody-else)*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert not list((pytester.path / "sme2-out").rglob("*.etdump"))
+
+
+def test_a_run_directory_that_cannot_be_written_is_named(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    record = pytester.path / "sme2-out" / "toy_cnn-fp32" / "runs" / DEVICE / "metrics.json"
+    record.mkdir(parents=True)
+    result = run("-k", "operators", "--update-baselines")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*metrics.json: cannot be written: *--sme2-out*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*OSError*")

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_sme2.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 from pytest_sme2.categories import parse_rules
+from pytest_sme2.errors import StorageError
 from pytest_sme2.profile import build_profile
 from pytest_sme2.report.artifacts import (
     CATEGORY_COLUMNS,
@@ -146,7 +147,7 @@ def test_a_failed_write_leaves_what_was_there(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full_disk)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(StorageError, match=r"No space left on device\. Make room in .*"):
             write_text(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

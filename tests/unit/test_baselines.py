@@ -681,3 +681,12 @@ def test_concurrent_updates_lose_nothing(tmp_path: Path) -> None:
     found = baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
     assert found is not None
     assert sorted(entry.session for entry in found.sessions) == names_of_sessions
+
+
+def test_what_is_no_number_is_not_stored(tmp_path: Path) -> None:
+    path, _ = baselines.store(tmp_path, measured())
+    before = path.read_bytes()
+    broken = measured(session="second", medians_ns={Arm.ON: (math.nan,), Arm.OFF: (1.0,)})
+    with pytest.raises(BaselineError, match=r"toy_cnn-fp16 cannot be written.*no number"):
+        baselines.store(tmp_path, broken)
+    assert path.read_bytes() == before

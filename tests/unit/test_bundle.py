@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.bundle import Bundle, open_bundle, write_bundle
-from pytest_sme2.errors import BundleError, UsageError
+from pytest_sme2.errors import BundleError, StorageError, UsageError
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners import Sme2Runner
 from tests.artifacts import make_artifact
@@ -307,3 +307,58 @@ def test_what_was_changed_after_unpacking_is_unpacked_again(
         "sme2_runner",
         "libexecutorch.so",
     }
+
+
+# --- bundles made to do harm ----------------------------------------------------------------------
+
+
+def test_a_header_that_unpacks_to_more_than_a_header_is_refused(
+    tmp_path: Path, cache: Path
+) -> None:
+    header = tarfile.TarInfo("header")
+    header.type, header.size = tarfile.XHDTYPE, 8**11 - 1
+    path = tmp_path / "bomb.tar.gz"
+    # Its content is not even there: nothing may try to read it.
+    path.write_bytes(gzip.compress(header.tobuf()))
+    with pytest.raises(BundleError, match=r"bomb\.tar\.gz.*a header in it is 8589934591 bytes"):
+        open_bundle(path, cache=cache)
+
+
+def test_an_artifact_may_not_name_a_program_elsewhere(bundle: Path, cache: Path) -> None:
+    def elsewhere(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        name = next(name for name in files if name.endswith("fp32/export_meta.json"))
+        meta = json.loads(files[name])
+        facts = meta["files"].pop(meta["pte"])
+        meta["pte"] = f"../../../../../{meta['pte']}"
+        meta["files"][meta["pte"]] = facts
+        files[name] = json.dumps(meta).encode()
+        manifest["files"][name] |= {
+            "bytes": len(files[name]),
+            "sha256": hashlib.sha256(files[name]).hexdigest(),
+        }
+
+    rewrite(bundle, elsewhere)
+    with pytest.raises(BundleError, match=r"b\.tar\.gz.*is no plain name"):
+        open_bundle(bundle, cache=cache)
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_bundle(
+    bundle: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*words: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pytest_sme2.bundle._copy", full)
+        with pytest.raises(StorageError, match=r"b\.tar\.gz.*No space left.*SME2_CACHE_DIR"):
+            open_bundle(bundle, cache=cache)
+    assert open_bundle(bundle, cache=cache).artifacts
+
+
+def test_what_a_killed_unpacking_left_is_removed(bundle: Path, cache: Path) -> None:
+    folder = open_bundle(bundle, cache=cache).runner.folder.parent
+    left_over = folder.with_name(f".unpack-{folder.name}-killed")
+    folder.rename(left_over)
+    open_bundle(bundle, cache=cache)
+    assert folder.is_dir()
+    assert not left_over.exists()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -96,3 +98,32 @@ def test_a_missing_browser_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) ->
     part = provision.chromium(lambda line: None, True)
     assert (part.found, part.action) == (None, "missing")
     assert "apt-get install chromium" in part.remedy
+
+
+def test_a_system_error_is_one_line_with_its_place_and_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*words: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/some/where")
+
+    monkeypatch.setattr(provision, "provision", full)
+    monkeypatch.setattr("pytest_sme2.commands.provision.provision", full, raising=False)
+    assert main(["provision"]) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "sme2: /some/where: No space left on device. Make room there."
+    ]
+
+
+def test_a_folder_whose_name_is_no_text_can_be_printed(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    (folder / "models" / "broken").mkdir(parents=True)
+    (folder / "models" / "broken" / "model.py").write_text("not python(")
+    script = "import sys; from pytest_sme2.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "models", "--models-folder", str(folder / "models")],
+        env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr
+    assert b"caf\xe9" in done.stdout

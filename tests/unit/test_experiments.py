@@ -89,7 +89,7 @@ def test_pairs_may_be_named_in_either_form() -> None:
         (experiment(name="x"), r"experiments\[0\].sme2: is missing"),
         (experiment(sme2="maybe"), r"experiments\[0\].sme2: 'maybe' is neither"),
         (experiment(mode="fast"), r"experiments\[0\].mode: 'fast' is not a mode"),
-        (experiment(runs=0), r"experiments\[0\].runs: 0 is no whole number of at least 1"),
+        (experiment(runs=0), r"experiments\[0\].runs: 0 is no whole number from 1 to"),
         (experiment(runs=True), r"experiments\[0\].runs: True"),
         (experiment(runs=3, num_runs=4), r"experiments\[0\].num_runs: says another number"),
         (experiment(warmup=-1), r"experiments\[0\].warmup: -1"),
@@ -144,3 +144,26 @@ def test_the_file_is_named_in_its_errors(
 def test_run_takes_one_thing_to_run() -> None:
     assert main(["run"]) == 2
     assert main(["run", "toy_cnn", "--template", "mac"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (plan(model="a\0.pte"), "model: .* cannot be a path"),
+        (plan(model="\ud800.pte"), "model: .* cannot be a path"),
+        (plan(output_root="x" * 5000), "output_root: .* cannot be a path"),
+        (experiment(runner_path="\0"), r"experiments\[0\].runner_path: .* cannot be a path"),
+        (experiment(timeout_seconds=10**30), r"timeout_seconds: 1000.* no whole number from 1 to"),
+        (experiment(threads=1025), r"threads: 1025 is no whole number from 1 to 1024"),
+    ],
+)
+def test_values_that_would_fail_later_are_refused_here(document: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_plan(document)
+
+
+def test_a_bottomless_file_is_an_error_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"deep\.json is not JSON"):
+        read_plan(path)

@@ -664,3 +664,40 @@ def test_without_torchvision_the_models_extra_is_named(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1].endswith("pip install 'pytest-sme2[models]'")
     assert "'torchvision'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("model", None),
+        ("weights", 3),
+        ("versions", []),
+        ("inputs", [{"dtype": "float32"}]),
+        ("outputs", [{"dtype": "float32", "shape": [-1]}]),
+        ("dependencies", {"files": {}}),
+        ("dependencies", {"files": {"/a": 1}, "packages": {}}),
+        ("pte", "elsewhere.pte"),
+    ],
+)
+def test_a_record_that_is_wrong_anywhere_is_a_damaged_artifact(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    from tests.artifacts import make_artifact
+
+    folder = make_artifact(tmp_path / "a", "toy", "fp32").folder
+    meta = json.loads((folder / "export_meta.json").read_text())
+    (folder / "export_meta.json").write_text(json.dumps({**meta, field: value}))
+    with pytest.raises(ExportError, match="is damaged"):
+        load_artifact(folder)
+
+
+def test_a_record_that_names_files_elsewhere_is_a_damaged_artifact(tmp_path: Path) -> None:
+    from tests.artifacts import make_artifact
+
+    folder = make_artifact(tmp_path / "a", "toy", "fp32").folder
+    meta = json.loads((folder / "export_meta.json").read_text())
+    meta["files"][f"../{meta['pte']}"] = meta["files"].pop(meta["pte"])
+    meta["pte"] = f"../{meta['pte']}"
+    (folder / "export_meta.json").write_text(json.dumps(meta))
+    with pytest.raises(ExportError, match="is no plain name"):
+        load_artifact(folder)

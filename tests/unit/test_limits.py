@@ -232,3 +232,26 @@ def test_the_documentation_tells_the_truth(write) -> None:  # type: ignore[no-un
             assert f"{tolerance.min_sqnr_db:g} dB" in told
             assert (tolerance.max_rel is None) == ("max_rel" not in told)
             assert tolerance.max_rel is None or f"`max_rel` {tolerance.max_rel:g}" in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"max_regression = {'9' * 400}",
+        f"max_regression = {'9' * 5000}",
+        f"[shares.CONV]\nmin = {'[' * 900}",
+        "[\n" * 5000,
+        f"max_memory_bytes = '{'9' * 30} GB'",
+        f"[tolerance.fp16]\nmax_abs = {'9' * 400}",
+        f"{'a.' * 20_000}a = 1",
+        "# a comment\n" * 100_000,
+        "x = '\0'",
+    ],
+    ids=range(9),
+)
+def test_what_no_person_writes_is_an_error_like_any_other(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "limits.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"limits\.toml") as caught:
+        limits.resolve("fp16", files=[path])
+    assert len(str(caught.value)) <= 4000

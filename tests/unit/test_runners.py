@@ -148,6 +148,14 @@ def test_a_result_is_read(runner, tmp_path):
         {**RESULT, "wall_ns": ["x", "y"]},
         {**RESULT, "sme2": {"requested": "off", "effective": False}},
         {**RESULT, "outputs": [1]},
+        "[" * 100_000,
+        {**RESULT, "wall_ns": [0, 1]},
+        {**RESULT, "wall_ns": [-1, 1]},
+        {**RESULT, "wall_ns": [True, 1]},
+        {**RESULT, "wall_ns": [1.5, 1]},
+        {**RESULT, "cpu_ns": [2**63, 1]},
+        {**RESULT, "load_ns": float("inf")},
+        {**RESULT, "peak_rss_bytes": float("nan")},
     ],
 )
 def test_a_broken_result_is_an_error_that_names_the_log(runner, tmp_path, document):

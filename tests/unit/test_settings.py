@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2 import settings
-from pytest_sme2.errors import UsageError
+from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.settings import Variant
 
 
@@ -51,3 +51,21 @@ def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("SME2_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert settings.cache_folder().name == "pytest-sme2"
+
+
+def test_without_a_home_the_cache_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import platformdirs
+
+    monkeypatch.delenv("SME2_CACHE_DIR", raising=False)
+    # What platformdirs answers where the system knows no home for the user.
+    monkeypatch.setattr(
+        platformdirs, "user_cache_path", lambda *words, **named: Path("~/.cache/pytest-sme2")
+    )
+    with pytest.raises(StorageError, match=r"no home folder.*SME2_CACHE_DIR"):
+        settings.cache_folder()
+
+
+def test_a_cache_in_nobodys_home_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", "~nobody-has-this-name/cache")
+    with pytest.raises(StorageError, match="SME2_CACHE_DIR='~nobody-has-this-name/cache'"):
+        settings.cache_folder()

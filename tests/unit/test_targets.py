@@ -7,13 +7,13 @@ import pytest
 
 from pytest_sme2 import targets
 from pytest_sme2.emulator import Qemu
-from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.errors import RunError, StorageError, TargetError, UsageError
 from pytest_sme2.processes import Finished
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners import Sme2Runner
 from pytest_sme2.settings import Settings
 from pytest_sme2.targets import EmulatedTarget, LocalTarget, choose_target, local
-from pytest_sme2.targets.base import describe_failure
+from pytest_sme2.targets.base import describe_failure, run_logged
 
 QEMU = Qemu(Path("/opt/qemu aarch64"), "11.1.2")
 
@@ -215,3 +215,11 @@ def test_how_a_process_ended_is_told_in_one_sentence(finished, told, tmp_path):
     else:
         assert problem is not None
         assert told in problem
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_log_that_cannot_be_written_is_not_a_runner_that_cannot_be_started(tmp_path):
+    with pytest.raises(StorageError, match=r"/dev/full: cannot be written: No space left.*Make"):
+        run_logged(["true"], Path("/dev/full"), folder=tmp_path, timeout_seconds=60)
+    with pytest.raises(RunError, match="could not be started"):
+        run_logged(["/nowhere/at/all"], tmp_path / "log", folder=tmp_path, timeout_seconds=60)

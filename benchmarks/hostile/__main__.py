@@ -1,0 +1,73 @@
+"""Faults and hostile input, tried and counted: every trial must end clean.
+
+    python -m benchmarks.hostile                      # all of it, about twenty minutes
+    python -m benchmarks.hostile --quick              # the same with fewer trials
+    python -m benchmarks.hostile --only kill-export --seed 7 --trial 3
+
+A trial that is not clean is printed with the command that repeats it; the exit code is then 1.
+Mounts are made in a namespace of their own and are gone when this ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.hostile import disks, fuzz, kills, surroundings
+from benchmarks.hostile.stage import enter_namespace
+from benchmarks.hostile.trials import Row, count
+
+SUBJECTS = (*fuzz.SUBJECTS, *kills.SUBJECTS, *disks.SUBJECTS, *surroundings.SUBJECTS)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="fewer trials: minutes")
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--only", action="append", metavar="NAME", help="what begins like this")
+    parser.add_argument("--trial", type=int, metavar="N", help="only the one with this number")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to this file")
+    arguments = parser.parse_args(words)
+    chosen = [
+        subject
+        for subject in SUBJECTS
+        if arguments.only is None or subject.name.startswith(tuple(arguments.only))
+    ]
+    if not chosen:
+        parser.error(f"choose from: {', '.join(subject.name for subject in SUBJECTS)}")
+    enter_namespace()
+    print(f"seed {arguments.seed}\n{'what':<60} {'trials':>6} {'clean':>6} {'seconds':>8}")
+    rows = []
+    for subject in chosen:
+        numbers = range(subject.quick if arguments.quick else subject.full)
+        if arguments.trial is not None:
+            numbers = range(arguments.trial, arguments.trial + 1)
+        row = count(subject, numbers, arguments.seed, lambda line: print(line, flush=True))
+        rows.append(row)
+        print(line_of(row), flush=True)
+    if arguments.json is not None:
+        document = {
+            "name": "hostile",
+            "seed": arguments.seed,
+            "quick": arguments.quick,
+            "python": platform.python_version(),
+            "rows": [row.document() for row in rows],
+        }
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    unclean = sum(row.trials - row.clean for row in rows)
+    trials = sum(row.trials for row in rows)
+    print(f"{trials} trials, {trials - unclean} clean, {unclean} not")
+    return 1 if unclean else 0
+
+
+def line_of(row: Row) -> str:
+    line = f"{f'{row.name}: {row.what}':<60} {row.trials:>6} {row.clean:>6} {row.seconds:>8.1f}"
+    return f"{line}  not possible here: {row.not_possible}" if row.not_possible else line
+
+
+if __name__ == "__main__":
+    sys.exit(main())

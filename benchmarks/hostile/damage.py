@@ -1,0 +1,158 @@
+"""Damaging documents: bytes, lines, and the values inside JSON. Knows nothing of their meaning."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+DEEP = 100_000
+_DEEP_MARK = "a very deep value"
+
+EXTREMES: Sequence[Callable[[Random], Any]] = (
+    lambda chance: None,
+    lambda chance: True,
+    lambda chance: 0,
+    lambda chance: -1,
+    lambda chance: 10**30,
+    lambda chance: 10**400,
+    lambda chance: 1e308,
+    lambda chance: 5e-324,
+    lambda chance: float("nan"),
+    lambda chance: float("inf"),
+    lambda chance: -0.5,
+    lambda chance: "",
+    lambda chance: "\0",
+    lambda chance: "\ud800",
+    lambda chance: "../../../../etc/passwd",
+    lambda chance: "/dev/zero",
+    lambda chance: "/dev/full",
+    lambda chance: ".",
+    lambda chance: "x" * 100_000,
+    lambda chance: "12",
+    lambda chance: [],
+    lambda chance: {},
+    lambda chance: [[]],
+    lambda chance: {"": None},
+    lambda chance: [0] * 50_000,
+    lambda chance: _DEEP_MARK,
+    lambda chance: chance.getrandbits(64),
+    lambda chance: chance.uniform(-1e6, 1e6),
+)
+
+
+def damaged_json(chance: Random, text: str) -> bytes:
+    """JSON text whose values were changed, or whose bytes were."""
+    if chance.random() < 0.25:
+        return damaged_bytes(chance, text.encode())
+    document = json.loads(text)
+    for _ in range(chance.choice((1, 1, 1, 2, 5))):
+        document = _changed(chance, document)
+    damaged = json.dumps(document)
+    if _DEEP_MARK in damaged:
+        opened, closed = chance.choice((("[", "]"), ('{"a":', "}")))
+        deep = opened * DEEP + "1" + closed * DEEP
+        damaged = damaged.replace(json.dumps(_DEEP_MARK), deep, 1)
+    return damaged.encode()
+
+
+def _changed(chance: Random, document: Any) -> Any:
+    places = list(_places(document))
+    if not places or chance.random() < 0.02:
+        return chance.choice(EXTREMES)(chance)
+    document = copy.deepcopy(document)
+    path = chance.choice(places)
+    parent = document
+    for step in path[:-1]:
+        parent = parent[step]
+    last = path[-1]
+    action = chance.random()
+    if action < 0.15:
+        del parent[last]
+    elif action < 0.25:
+        # What stands somewhere else in the same document: right in form, wrong in place.
+        other: Any = document
+        for step in chance.choice(places):
+            other = other[step]
+        parent[last] = copy.deepcopy(other)
+    elif action < 0.35 and isinstance(parent, dict):
+        parent[chance.choice((f"{last}x", "", "\0", "on", "schema"))] = parent.pop(last)
+    elif action < 0.4 and isinstance(parent, list) and len(parent) < 1000:
+        parent *= chance.choice((2, 100))
+    else:
+        parent[last] = chance.choice(EXTREMES)(chance)
+    return document
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    """The path of every value inside ``value``."""
+    keys: Any = ()
+    if isinstance(value, dict):
+        keys = value.keys()
+    elif isinstance(value, list):
+        keys = range(len(value))
+    for key in keys:
+        yield (*path, key)
+        yield from _places(value[key], (*path, key))
+
+
+def damaged_bytes(chance: Random, data: bytes) -> bytes:
+    """Bytes flipped, cut, dropped, repeated, put in from nowhere."""
+    changed = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        at = chance.randrange(len(changed) + 1)
+        length = chance.choice((1, 2, 16, 256))
+        action = chance.randrange(6)
+        if action == 0:
+            del changed[at:]
+        elif action == 1:
+            del changed[at : at + length]
+        elif action == 2:
+            changed[at:at] = changed[at : at + length] * chance.choice((1, 3))
+        elif action == 3:
+            changed[at:at] = chance.randbytes(length)
+        elif at < len(changed):
+            changed[at] = chance.choice((0, 0x0A, 0x22, 0xFF, changed[at] ^ 1, 0xC3))
+    return bytes(changed)
+
+
+_TOKEN = re.compile(rb"0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)?|[A-Za-z_]{2,}|[\[\]{}()\"',=:.]")
+_TOKENS = (
+    b"0", b"-1", b"1e308", b"1e999", b"9" * 400, b"9" * 5000, b"0xffffffffffffffff", b"0x0",
+    b"nan", b"inf", b"true", b'""', b'"\\u0000"', b"[]", b"{}", b"1979-05-27", b"'",
+    b'"' + b"x" * 100_000 + b'"', b"[" * 50_000, b"\xff\xfe", b"", b"3%", b"300 MB", b"\n", b"\0",
+    b"a." * 20_000 + b"a", b"{a=" * 20_000, b"(" * 10_000, b" " * 100_000,
+)  # fmt: skip
+
+
+def damaged_text(chance: Random, data: bytes) -> bytes:
+    """Text whose lines were shuffled, repeated and lost, and whose words became others."""
+    if chance.random() < 0.25:
+        return damaged_bytes(chance, data)
+    lines = data.split(b"\n")
+    for _ in range(chance.choice((1, 1, 2, 5))):
+        at = chance.randrange(len(lines))
+        action = chance.randrange(8)
+        if action == 0:
+            del lines[at : at + chance.choice((1, 3))]
+        elif action == 1:
+            lines.insert(chance.randrange(len(lines) + 1), lines[at])
+        elif action == 2:
+            lines[at : at + 20] = chance.sample(lines[at : at + 20], len(lines[at : at + 20]))
+        elif action == 3:
+            lines[at : at + 1] = [lines[at]] * 1000
+        else:
+            lines[at] = _other_word(chance, lines[at])
+        lines = lines or [b""]
+    return b"\n".join(lines)
+
+
+def _other_word(chance: Random, line: bytes) -> bytes:
+    words = list(_TOKEN.finditer(line))
+    if not words:
+        return chance.choice(_TOKENS)
+    word = chance.choice(words)
+    return line[: word.start()] + chance.choice(_TOKENS) + line[word.end() :]

@@ -1,0 +1,135 @@
+"""A disk that is full, at whatever point of each stage: a plain error, and no harm done.
+
+Clean: one message that names the folder and the remedy, nothing half written, what was there
+before is unchanged, and the same command works once there is room.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from benchmarks.hostile.stage import (
+    DEVICE,
+    Stage,
+    fill_cache,
+    make_stage,
+    resize_disk,
+    small_disk,
+)
+from benchmarks.hostile.trials import Subject, expect
+
+PLENTY = 1 << 30
+_REMEDY = re.compile(r"make room|disk is not full", re.IGNORECASE)
+_FULL = "No space left on device"
+
+
+def _leave(folder: Path, free: int) -> None:
+    """Shrink a disk until only this many bytes are free."""
+    facts = os.statvfs(folder)
+    used = (facts.f_blocks - facts.f_bfree) * facts.f_frsize
+    resize_disk(folder, max(used + free, 4096))
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _try_and_heal(stage: Stage, disk: Path, command: Sequence[str], free: int) -> None:
+    _leave(disk, free)
+    ending = stage.run(command)
+    # With luck it was enough.
+    if ending.code != 0:
+        ending.expect_refusal(_FULL, str(disk))
+        said = " ".join(ending.said.split())
+        expect(_REMEDY.search(said), f"the message does not say what to do:\n{ending.said[-2000:]}")
+    stage.check_whole()
+    stage.check_no_leftovers()
+    resize_disk(disk, PLENTY)
+    stage.run(command).expect_success("the same command once there was room")
+    stage.check_whole()
+
+
+def export(chance: Random, folder: Path) -> None:
+    stage = make_stage(folder, exports=False)
+    disk = folder / "disk"
+    with small_disk(disk, PLENTY):
+        stage.cache = disk / "cache"
+        _try_and_heal(stage, disk, stage.export(), chance.randrange(1_500_000))
+
+
+def build(chance: Random, folder: Path) -> None:
+    stage = make_stage(folder)
+    disk = folder / "disk"
+    with small_disk(disk, PLENTY):
+        stage.cache = disk / "cache"
+        fill_cache(stage.cache, exports=True, runners=False)
+        _try_and_heal(stage, disk, stage.measure(), chance.randrange(20_000_000))
+
+
+def measure(chance: Random, folder: Path) -> None:
+    """The run directory fills up; now and then the folder for temporary files instead."""
+    stage = make_stage(folder)
+    temporary = chance.random() < 0.4
+    disk = folder / "tmp" if temporary else folder / "disk"
+    with small_disk(disk, PLENTY):
+        if not temporary:
+            stage.out = disk / "out"
+        device = chance.choice(("emulated", DEVICE)) if DEVICE == "linux" else DEVICE
+        free = chance.randrange(8_000_000 if temporary else 150_000)
+        _try_and_heal(stage, disk, stage.measure(device), free)
+
+
+def update(chance: Random, folder: Path) -> None:
+    stage = make_stage(folder)
+    disk = folder / "disk"
+    with small_disk(disk, PLENTY):
+        stage.run([*stage.update(), f"--baseline-dir={disk}"]).expect_success("the first update")
+        (path,) = disk.glob("*/*.json")
+        path.write_text(path.read_text().replace('"random', '"once random'))
+        before = _files(disk)
+        _leave(disk, chance.randrange(8_192))
+        ending = stage.run([*stage.update(), f"--baseline-dir={disk}"])
+        if ending.code != 0:
+            ending.expect_refusal(_FULL, str(disk))
+            expect(_files(disk) == before, "the old baseline was changed")
+        _try_and_heal(stage, disk, [*stage.update(), f"--baseline-dir={disk}"], 0)
+        expect('"weights": "random' in path.read_text(), "the baseline was not updated")
+
+
+def report(chance: Random, folder: Path) -> None:
+    stage = make_stage(folder)
+    disk = folder / "disk"
+    with small_disk(disk, PLENTY):
+        stage.out = disk / "out"
+        stage.run(stage.measure()).expect_success("a measurement")
+        place = disk / "report.html" if chance.random() < 0.5 else folder / "report.html"
+        command = stage.sme2("report", stage.out, "--html", place)
+        _try_and_heal(stage, disk, command, chance.randrange(60_000))
+
+
+def conclusion(chance: Random, folder: Path) -> None:
+    """The same where a test run ends: the table is still printed, and the run fails."""
+    stage = make_stage(folder)
+    disk = folder / "disk"
+    with small_disk(disk, PLENTY):
+        stage.out = disk / "out"
+        command = stage.pytest(f"--sme2-report={disk / 'report.html'}")
+        _try_and_heal(stage, disk, command, chance.randrange(400_000))
+
+
+SUBJECTS = (
+    Subject("full-export", "disk full during an export", 6, 1, export),
+    Subject("full-build", "disk full while the runner is built", 8, 1, build),
+    Subject("full-measure", "disk full during a measurement", 10, 2, measure),
+    Subject("full-update", "disk full during --update-baselines", 5, 1, update),
+    Subject("full-report", "disk full while reports are made", 8, 1, report),
+    Subject("full-conclusion", "disk full at some point of a test run", 8, 1, conclusion),
+)

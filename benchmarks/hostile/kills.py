@@ -1,0 +1,92 @@
+"""kill -9 at random moments, of any process of a command; then the same command again.
+
+Clean: no process is left, no lock held, old or new files and no halves of them, and the command
+works the next time as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from random import Random
+
+from benchmarks.hostile.stage import DEVICE, Stage, descendants, finish, make_stage, usual_seconds
+from benchmarks.hostile.trials import Subject, expect
+
+
+def _strike(chance: Random, stage: Stage, command: list[str], seconds: float) -> None:
+    """Start the command, and kill one of its processes at some moment."""
+    moment, whom = chance.random(), chance.random()
+    process = stage.start(command)
+    with contextlib.suppress(TimeoutError):
+        _sleep(moment * seconds, process.pid)
+    below = descendants(process.pid)
+    # The main one half of the time: it is the one whose death nobody is left to handle.
+    victim = process.pid if whom < 0.5 or not below else below[int(whom * 1e6) % len(below)]
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(victim, signal.SIGKILL)
+    ending = finish(process)
+    if victim != process.pid:
+        ending.expect_plain()
+        expect(ending.code in (0, 1, 2, 3), f"ended with {ending.code}:\n{ending.said[-2000:]}")
+
+
+def _sleep(seconds: float, pid: int) -> None:
+    """Until then, or until the process has ended."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not Path(f"/proc/{pid}").exists():
+            raise TimeoutError
+        time.sleep(0.01)
+
+
+def _again(stage: Stage, command: list[str]) -> None:
+    stage.check_whole()
+    stage.run(command).expect_success("the same command afterwards")
+    stage.check_whole()
+    stage.check_no_leftovers()
+
+
+def export(chance: Random, folder: Path) -> None:
+    stage = make_stage(folder, exports=False)
+    _strike(chance, stage, stage.export(), usual_seconds("export"))
+    _again(stage, stage.export())
+
+
+def build(chance: Random, folder: Path) -> None:
+    stage = make_stage(folder, runners=False)
+    _strike(chance, stage, stage.measure(), usual_seconds("build"))
+    _again(stage, stage.measure())
+
+
+def measure(chance: Random, folder: Path) -> None:
+    stage = make_stage(folder)
+    command = stage.measure("emulated" if DEVICE == "linux" else DEVICE)
+    _strike(chance, stage, command, usual_seconds("measure"))
+    _again(stage, command)
+
+
+def update(chance: Random, folder: Path) -> None:
+    """An update over an old baseline, which must still be there, or the new one."""
+    stage = make_stage(folder)
+    stage.run(stage.update()).expect_success("the first update")
+    (path,) = (stage.checkout / "baselines").glob("*/*.json")
+    # Something that the next update changes, so that old and new differ.
+    old = path.read_text().replace('"weights": "random', '"weights": "once random')
+    path.write_text(old)
+    _strike(chance, stage, stage.update(), usual_seconds("update"))
+    whole = path.read_text() == old or '"weights": "random' in path.read_text()
+    expect(whole, "the baseline is neither the old nor the new one")
+    _again(stage, stage.update())
+    expect('"weights": "random' in path.read_text(), "the baseline was not updated")
+
+
+SUBJECTS = (
+    Subject("kill-export", "kill -9 during an export", 8, 1, export),
+    Subject("kill-build", "kill -9 while the runner is built", 16, 1, build),
+    Subject("kill-measure", "kill -9 during a measurement on the emulator", 16, 2, measure),
+    Subject("kill-update", "kill -9 during --update-baselines", 16, 2, update),
+)

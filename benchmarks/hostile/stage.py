@@ -1,0 +1,371 @@
+"""Where commands are run for trials: a small checkout, its caches, its home, and its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import filelock
+
+from benchmarks.hostile.trials import NotCleanError, NotPossibleError, expect
+from pytest_sme2 import baselines
+from pytest_sme2.emulator import find_qemu
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.export import export_model, load_artifact
+from pytest_sme2.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.registry import discover
+from pytest_sme2.runners import wheel_runner
+from pytest_sme2.settings import Variant
+
+ROOT = Path(__file__).parents[2]
+TOY = ROOT / "models" / "toy_cnn"
+DEVICE = "mac" if host_platform() == MACOS_ARM64 else "linux"
+TIMEOUT_SECONDS = 300
+MOUNTS = "SME2_HOSTILE_MOUNTS"
+"""The variable that says that this process may mount: ``root`` or ``mapped``."""
+
+_SME2 = (sys.executable, "-c", "import sys; from pytest_sme2.cli import main; sys.exit(main())")
+_SUITE = """\
+def test_operators(sme2_gate):
+    sme2_gate.check_operators()
+
+
+def test_outputs(sme2_gate):
+    sme2_gate.check_outputs()
+"""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ended and what it said."""
+
+    code: int
+    said: str
+
+    def expect_success(self, what: str) -> None:
+        expect(self.code == 0, f"{what} ended with {self.code}:\n{self.said[-3000:]}")
+
+    def expect_plain(self) -> None:
+        """No traceback reached the user."""
+        for mark in ("Traceback (most recent call last)", "INTERNALERROR"):
+            expect(mark not in self.said, f"a traceback was shown:\n{self.said[-3000:]}")
+
+    def expect_refusal(self, *words: str) -> None:
+        """It failed, in plain words, and these are among them."""
+        self.expect_plain()
+        expect(self.code in (1, 2, 3, 4), f"ended with {self.code}:\n{self.said[-3000:]}")
+        text = " ".join(self.said.split())
+        for word in words:
+            expect(word in text, f"the message lacks {word!r}:\n{self.said[-3000:]}")
+
+
+@dataclass
+class Stage:
+    """One user's surroundings, in one folder."""
+
+    root: Path
+    cache: Path | None
+    """None: wherever the product chooses."""
+    checkout: Path
+    home: Path | None
+    out: Path
+    extra: Mapping[str, str] = field(default_factory=dict)
+    prefix: Sequence[str] = ()
+    """What stands before every command."""
+
+    def environment(self) -> dict[str, str]:
+        names = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+        found = {name: os.environ[name] for name in names if name in os.environ}
+        found |= {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        found["TMPDIR"] = str(self.root / "tmp")
+        if self.home is not None:
+            found["HOME"] = str(self.home)
+        if self.cache is not None:
+            found["SME2_CACHE_DIR"] = str(self.cache)
+        return {**found, **self.extra}
+
+    # --- commands ------------------------------------------------------------------------------
+
+    def sme2(self, *words: str | Path) -> list[str]:
+        return [*self.prefix, *_SME2, *map(str, words)]
+
+    def export(self) -> list[str]:
+        return self.sme2("export", "toy_cnn", "--models-folder", "models")
+
+    def measure(self, device: str = DEVICE) -> list[str]:
+        return self.sme2(
+            "run", "toy_cnn", "--device", device, "--budget", "1s",
+            "--models-folder", "models", "--out", self.out,
+        )  # fmt: skip
+
+    def pytest(self, *words: str | Path) -> list[str]:
+        chosen = ("-p", "no:cacheprovider", f"--device={DEVICE}", "--sme2-models=toy_cnn",
+                  "--sme2-variants=fp32", f"--sme2-out={self.out}")  # fmt: skip
+        return [*self.prefix, sys.executable, "-m", "pytest", *chosen, *map(str, words)]
+
+    def update(self) -> list[str]:
+        return self.pytest("--update-baselines")
+
+    def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            cwd=self.checkout,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, command: Sequence[str]) -> Ending:
+        return finish(self.start(command))
+
+    # --- what must hold at the end -------------------------------------------------------------
+
+    def check_whole(self) -> None:
+        """Nothing half made, no lock held, nobody left behind."""
+        expect_no_strays()
+        for folder in {self.root, *([self.cache] if self.cache else [])}:
+            for lock in folder.rglob("*.lock"):
+                with_lock(lock)
+        for path in (self.checkout / "baselines").glob("*/*.json"):
+            expect(baselines.read(path) is not None, f"{path} is gone")
+        for folder in self._artifacts():
+            load_artifact(folder)
+
+    def check_no_leftovers(self) -> None:
+        """After a run that ended well there is nothing that an earlier one left half done."""
+        marks = (".making-", ".part", ".tmp", ".unpack-")
+        for folder in (self.cache, self.out, self.checkout):
+            for path in folder.rglob("*") if folder and folder.exists() else ():
+                expect(not any(mark in path.name for mark in marks), f"left over: {path}")
+        left = [path.name for path in (self.root / "tmp").iterdir() if "sme2" in path.name]
+        expect(not left, f"left over in the folder for temporary files: {left}")
+
+    def _artifacts(self) -> Iterator[Path]:
+        if self.cache is not None and (self.cache / "exports").is_dir():
+            for folder in (self.cache / "exports").iterdir():
+                if "_xnnpack_" in folder.name:
+                    yield folder
+
+
+def finish(process: subprocess.Popen[bytes]) -> Ending:
+    try:
+        said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()
+        raise NotCleanError(
+            f"hung for {TIMEOUT_SECONDS} s: {said.decode(errors='replace')[-2000:]}"
+        ) from None
+    return Ending(process.returncode, said.decode(errors="replace"))
+
+
+def with_lock(path: Path) -> None:
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=5)
+    except filelock.Timeout:
+        raise NotCleanError(f"the lock {path} is still held") from None
+    lock.release()
+
+
+# --- making one -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _provided() -> dict[str, Path]:
+    """The program and the runners, made once; a trial gets copies of them."""
+    try:
+        artifact = export_model(discover([TOY.parent]).get("toy_cnn"), Variant("fp32"))
+        found = {"exports": artifact.folder, "runner": wheel_runner(host_platform()).folder}
+        if DEVICE == "linux":
+            qemu = find_qemu()
+            found["qemu"] = qemu.path
+            found["emulated"] = wheel_runner(LINUX_AARCH64).folder
+    except Sme2Error as error:
+        raise NotPossibleError(f"nothing can be run here: {error}") from error
+    return found
+
+
+def make_stage(
+    folder: Path,
+    *,
+    exports: bool = True,
+    runners: bool = True,
+    home: str = "home",
+    checkout: str = "checkout",
+) -> Stage:
+    """A checkout with one model and two tests; caches filled as asked."""
+    provided = _provided()
+    become_reaper()
+    _OURS.update(descendants(os.getpid()))
+    stage = Stage(
+        root=folder,
+        cache=folder / "cache",
+        checkout=folder / checkout,
+        home=folder / home,
+        out=folder / "out",
+    )
+    (folder / home).mkdir()
+    (folder / "tmp").mkdir()
+    fill_cache(folder / "cache", provided, exports=exports, runners=runners)
+    shutil.copytree(TOY, stage.checkout / "models" / "toy_cnn",
+                    ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+    (stage.checkout / "pytest.ini").write_text("[pytest]\nsme2_models = models\n")
+    (stage.checkout / "test_suite.py").write_text(_SUITE)
+    return stage
+
+
+def fill_cache(
+    cache: Path, provided: Mapping[str, Path] | None = None, *, exports: bool, runners: bool
+) -> None:
+    provided = provided or _provided()
+    cache.mkdir(parents=True)
+    if exports:
+        shutil.copytree(provided["exports"], cache / "exports" / provided["exports"].name)
+    if runners:
+        for name in ("runner", "emulated"):
+            if name in provided:
+                shutil.copytree(provided[name], cache / "runners" / provided[name].name)
+    if "qemu" in provided:
+        tool = cache / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
+        tool.parent.mkdir(parents=True)
+        tool.symlink_to(provided["qemu"])
+
+
+@functools.cache
+def usual_seconds(command: str) -> float:
+    """How long a command takes when nothing disturbs it, to place faults inside of it."""
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        stage = make_stage(
+            Path(folder), exports=command != "export", runners=command not in ("build", "export")
+        )
+        words = {
+            "export": stage.export(),
+            "build": stage.measure(),
+            "measure": stage.measure("emulated" if DEVICE == "linux" else DEVICE),
+            "update": stage.update(),
+        }[command]
+        started = time.monotonic()
+        stage.run(words).expect_success(command)
+        return time.monotonic() - started
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+_PR_SET_CHILD_SUBREAPER = 36
+_OURS: set[int] = set()
+"""What runs below this process for its own purposes."""
+
+
+@functools.cache
+def become_reaper() -> None:
+    """Orphans become children of this process, so that they can be seen."""
+    if sys.platform != "linux":
+        raise NotPossibleError("orphans can be told apart on Linux only")
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """The living processes below ``pid``."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    parents[int(entry.name)] = int(fields[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, of in parents.items() if of == parent]
+    return found[1:]
+
+
+def expect_no_strays() -> None:
+    """Everything that a command started is gone, if not at once then in a moment."""
+    deadline = time.monotonic() + 10
+    while (left := {*descendants(os.getpid())} - _OURS) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    names = [_command_line(pid) for pid in left]
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    # Orphans that this process inherited want to be collected.
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    expect(not left, f"still running: {'; '.join(names)}")
+
+
+def _command_line(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return str(pid)
+    return " ".join(word.decode(errors="replace") for word in words)[:200]
+
+
+# --- mounts ---------------------------------------------------------------------------------------
+
+
+def enter_namespace() -> None:
+    """Start this program again where its mounts are its own; stay where that cannot be had."""
+    if MOUNTS in os.environ or shutil.which("unshare") is None:
+        return
+    for kind, options in (("root", ["--mount"]), ("mapped", ["--mount", "--map-root-user"])):
+        command = ["unshare", *options]
+        tried = subprocess.run([*command, "true"], capture_output=True, check=False)
+        if tried.returncode == 0:
+            words = [*command, sys.executable, "-m", "benchmarks.hostile", *sys.argv[1:]]
+            os.execvpe("unshare", words, {**os.environ, MOUNTS: kind})
+
+
+def require_mounts() -> None:
+    if MOUNTS not in os.environ:
+        raise NotPossibleError("nothing can be mounted here: unshare --mount does not work")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[None]:
+    """A file system of this many bytes in place of a folder, which must be empty."""
+    require_mounts()
+    folder.mkdir(parents=True, exist_ok=True)
+    _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+def resize_disk(folder: Path, size: int) -> None:
+    _mount("-o", f"remount,size={size}", str(folder))
+
+
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    require_mounts()
+    _mount("--bind", str(folder), str(folder))
+    try:
+        _mount("-o", "remount,ro,bind", str(folder))
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+def _mount(*words: str) -> None:
+    done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NotPossibleError(f"mount {' '.join(words)}: {done.stderr.strip()}")

@@ -1,0 +1,274 @@
+"""Places nobody likes to work in: read-only, crowded, oddly named, homeless, with a mad clock."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from random import Random
+
+from benchmarks.hostile.stage import (
+    MOUNTS,
+    Stage,
+    fill_cache,
+    finish,
+    make_stage,
+    read_only,
+)
+from benchmarks.hostile.trials import NotPossibleError, Subject, expect
+from pytest_sme2.baselines import read
+from pytest_sme2.rundir import METRICS
+from pytest_sme2.validation import validate_run
+
+NOBODY = 54321
+"""A user that no file of the system knows."""
+
+
+def _expect_valid(out: Path) -> None:
+    wrong = [f"{found.path}: {found.problem}" for found in validate_run(out) if found.problem]
+    expect(not wrong, f"the run directory is not whole: {wrong[:3]}")
+
+
+# --- a read-only checkout -------------------------------------------------------------------------
+
+
+def read_only_checkout(chance: Random, folder: Path) -> None:
+    """Measuring needs no room in the checkout; what does says so."""
+    stage = make_stage(folder)
+    with read_only(stage.checkout):
+        way = chance.choice(("elsewhere", "update", "out"))
+        if way == "elsewhere":
+            stage.run(stage.pytest()).expect_success("a run that writes elsewhere")
+            _expect_valid(stage.out)
+            stage.run(stage.export()).expect_success("an export")
+        elif way == "update":
+            baselines = str(stage.checkout / "baselines")
+            stage.run(stage.update()).expect_refusal("Read-only file system", baselines)
+        else:
+            stage.out = stage.checkout / "sme2-out"
+            command = stage.pytest() if chance.random() < 0.5 else stage.measure()
+            stage.run(command).expect_refusal("Read-only file system", str(stage.out), "--sme2-out")
+    stage.check_whole()
+    stage.run(stage.update()).expect_success("an update once it can be written")
+
+
+# --- a clock that jumps ---------------------------------------------------------------------------
+
+_JUMPING_CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+static int (*real)(clockid_t, struct timespec *);
+
+/* Every tenth of a second the wall clock is somewhere else within ten years of now. */
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+  int result = real(clock, now);
+  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) {
+    struct timespec steady;
+    real(CLOCK_MONOTONIC, &steady);
+    unsigned step = (unsigned)(steady.tv_sec * 10 + steady.tv_nsec / 100000000);
+    const char *seed = getenv("JUMPING_CLOCK_SEED");
+    step = (step + (seed ? (unsigned)atoi(seed) : 0)) * 2654435761u;
+    now->tv_sec += (long)(step % 630720000u) - 315360000;
+  }
+  return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+  struct timespec fine;
+  (void)zone;
+  clock_gettime(CLOCK_REALTIME, &fine);
+  now->tv_sec = fine.tv_sec;
+  now->tv_usec = fine.tv_nsec / 1000;
+  return 0;
+}
+
+time_t time(time_t *where) {
+  struct timespec fine;
+  clock_gettime(CLOCK_REALTIME, &fine);
+  if (where) *where = fine.tv_sec;
+  return fine.tv_sec;
+}
+"""
+
+
+@functools.cache
+def _jumping_clock() -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise NotPossibleError("no C compiler to make the jumping clock with")
+    folder = Path(tempfile.mkdtemp(prefix="hostile-clock-"))
+    (folder / "clock.c").write_text(_JUMPING_CLOCK)
+    library = folder / "clock.so"
+    words = [compiler, "-shared", "-fPIC", "-O1", "-o", library, folder / "clock.c", "-ldl"]
+    subprocess.run([*map(str, words)], check=True)
+    return library
+
+
+def clock(chance: Random, folder: Path) -> None:
+    """The wall clock jumps by years ten times a second; durations do not care."""
+    stage = make_stage(folder)
+    stage.extra = {
+        "LD_PRELOAD": str(_jumping_clock()),
+        "JUMPING_CLOCK_SEED": str(chance.getrandbits(30)),
+    }
+    stage.run(stage.measure()).expect_success("a measurement")
+    _expect_valid(stage.out)
+    (path,) = stage.out.rglob(METRICS)
+    measured = json.loads(path.read_text("utf-8"))["measured"]
+    medians = [value for values in measured["medians_ns"].values() for value in values]
+    expect(medians and all(0 < value < 60e9 for value in medians), f"times: {medians}")
+    if chance.random() < 0.5:
+        stage.run(stage.update()).expect_success("an update")
+        stage.run(stage.update()).expect_success("a second update, perhaps years earlier")
+    stage.check_whole()
+    _runner_itself(stage)
+
+
+def _runner_itself(stage: Stage) -> None:
+    """The runner's processes see a plain environment; here one of them gets the clock, too."""
+    assert stage.cache is not None
+    (pte,) = (stage.cache / "exports").glob("*/*.pte")
+    (runner,) = (
+        path.parent
+        for path in (stage.cache / "runners").glob("*/sme2_runner")
+        if not (path.parent / "ld-linux-aarch64.so.1").exists()
+    )
+    result = stage.root / "runner.json"
+    words = ["./sme2_runner", "--model", str(pte), "--sme2", "off", "--runs", "50"]
+    done = subprocess.run(
+        [*words, "--json", str(result)],
+        cwd=runner,
+        env=stage.environment(),
+        check=False,
+        capture_output=True,
+    )
+    expect(done.returncode == 0, f"the runner ended with {done.returncode}: {done.stderr!r}")
+    times = json.loads(result.read_text())["wall_ns"]
+    expect(all(0 < value < 10e9 for value in times), f"the runner's times: {times}")
+
+
+# --- two at once ----------------------------------------------------------------------------------
+
+
+def two_runs(chance: Random, folder: Path) -> None:
+    """The same command twice at once in one checkout: both work, or one says why it does not."""
+    way = chance.choice(("export", "build", "update", "update", "update"))
+    stage = make_stage(folder, exports=way != "export", runners=way != "build")
+    commands = {"export": stage.export(), "build": stage.measure(), "update": stage.update()}
+    stages = [stage, Stage(**vars(stage))]
+    if way == "build":
+        # Only the runner is shared here: the run directories are apart.
+        stages[1].out = folder / "other"
+        other = stages[1].measure()
+    else:
+        other = commands[way]
+    processes = [stage.start(commands[way]), stages[1].start(other)]
+    endings = [finish(process) for process in processes]
+    refused = [ending for ending in endings if ending.code != 0]
+    expect(
+        len(refused) < 2, f"neither worked:\n{endings[0].said[-1500:]}\n{endings[1].said[-1500:]}"
+    )
+    for ending in refused:
+        ending.expect_refusal("another run", str(stage.out), "--sme2-out")
+    expect(way == "update" or not refused, f"{way}: one did not work:\n{endings}")
+    stage.check_whole()
+    if way == "update":
+        _expect_valid(stage.out)
+        (path,) = (stage.checkout / "baselines").glob("*/*.json")
+        expect(read(path) is not None, "the baseline cannot be read")
+        stage.run(stage.pytest()).expect_success("a run against the baseline")
+    stage.check_no_leftovers()
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+_ODD_NAMES = (b"caf\xe9", b"\xff\xfe", b"two\nlines", b"a b", b"100%d", b"it's;", b"<b>&", b"-x")
+
+
+def odd_names(chance: Random, folder: Path) -> None:
+    """Folders whose names are no UTF-8, or that a shell, HTML or QEMU might misread."""
+    names = [os.fsdecode(chance.choice(_ODD_NAMES) + b"%d" % index) for index in range(4)]
+    stage = make_stage(folder, home=names[0], checkout=names[1])
+    stage.out = folder / names[2]
+    cache = folder / names[3]
+    (folder / "cache").rename(cache)
+    stage.cache = cache
+    way = chance.choice(("emulated", "pytest", "export", "report"))
+    if way == "emulated":
+        stage.run(stage.measure("emulated")).expect_success("a measurement")
+    elif way == "pytest":
+        report = f"--sme2-report={stage.out / 'report.html'}"
+        stage.run([*stage.update(), report]).expect_success("an update")
+        stage.run(stage.pytest("-v")).expect_success("a run against it")
+    elif way == "export":
+        shutil.rmtree(cache / "exports")
+        stage.run(stage.export()).expect_success("an export")
+        stage.run(stage.export()).expect_success("an export from the cache")
+    else:
+        stage.run(stage.measure()).expect_success("a measurement")
+        command = stage.sme2("report", stage.out, "--html", stage.out / "r.html")
+        stage.run(command).expect_success("a report")
+        for words in (("validate", stage.out), ("analyze", stage.out), ("trace", stage.out)):
+            stage.run(stage.sme2(*words)).expect_success(words[0])
+    stage.check_whole()
+    stage.check_no_leftovers()
+
+
+# --- homes ----------------------------------------------------------------------------------------
+
+
+def home_with_spaces(chance: Random, folder: Path) -> None:
+    """Everything in the home folder's own cache, the runner built there."""
+    home = chance.choice(("my home", "a  b's (home)", " ", "home #1 & co"))
+    stage = make_stage(folder, home=home)
+    stage.cache = None
+    fill_cache(folder / home / ".cache" / "pytest-sme2", exports=True, runners=False)
+    stage.run(stage.measure()).expect_success("a measurement")
+    stage.run(stage.update()).expect_success("an update")
+    stage.check_whole()
+
+
+def no_home(chance: Random, folder: Path) -> None:
+    """A user without an entry in the system's list of users, as containers have them."""
+    if os.environ.get(MOUNTS) != "root" or shutil.which("setpriv") is None:
+        raise NotPossibleError("only root can become another user")
+    way = chance.choice(("cache given", "nothing given", "home gone", "home not ours"))
+    stage = make_stage(folder)
+    homes = {"home gone": Path("/nonexistent/home"), "home not ours": Path("/root")}
+    stage.home = homes.get(way)
+    folder.chmod(0o755)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    stage.prefix = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    if way != "cache given":
+        stage.cache = None
+    ending = stage.run(stage.measure())
+    if way == "cache given":
+        ending.expect_success("a measurement without a home")
+        stage.run(stage.update()).expect_success("an update without a home")
+    else:
+        ending.expect_refusal("SME2_CACHE_DIR")
+        stage.run(stage.update()).expect_refusal("SME2_CACHE_DIR")
+    left = {path.name for path in stage.checkout.iterdir()}
+    known = {"models", "pytest.ini", "test_suite.py", "baselines"}
+    expect(left <= known, f"written into the checkout: {left - known}")
+    stage.check_whole()
+
+
+SUBJECTS = (
+    Subject("read-only", "a read-only checkout", 6, 1, read_only_checkout),
+    Subject("clock", "the wall clock jumps by years", 4, 1, clock),
+    Subject("two-runs", "two runs at once in one checkout", 8, 1, two_runs),
+    Subject("names", "folders with names that are no UTF-8, or odd", 10, 1, odd_names),
+    Subject("home-spaces", "a home folder with spaces", 3, 1, home_with_spaces),
+    Subject("no-home", "no home folder, or one that cannot be used", 6, 1, no_home),
+)

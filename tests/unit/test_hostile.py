@@ -1,0 +1,73 @@
+"""A slice of ``python -m benchmarks.hostile``: every kind of damaged file, a few of each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.hostile import fuzz
+from benchmarks.hostile.__main__ import SUBJECTS, main
+from benchmarks.hostile.trials import NotCleanError, NotPossibleError, Subject, count
+
+TRIALS = {"fuzz-etdump": 1, "fuzz-metrics": 4, "fuzz-run-directory": 4}
+
+
+@pytest.mark.parametrize("subject", fuzz.SUBJECTS, ids=lambda subject: subject.name)
+def test_damaged_files_end_clean(subject: Subject) -> None:
+    said: list[str] = []
+    row = count(subject, range(TRIALS.get(subject.name, 25)), 1, said.append)
+    assert row.clean == row.trials > 0, "\n".join(said)
+
+
+def test_names_are_unique_and_every_subject_is_in_the_quick_run() -> None:
+    assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS)
+    assert all(0 < subject.quick <= subject.full for subject in SUBJECTS)
+
+
+def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:
+    rolls: dict[int, float] = {}
+
+    def attempt(chance: fuzz.Random, folder: Path) -> None:
+        assert folder.is_dir()
+        number = len(rolls)
+        rolls[number] = chance.random()
+        if number == 1:
+            raise NotCleanError("something is left over")
+        if number == 2:
+            raise ZeroDivisionError
+
+    subject = Subject("dice", "dice", 4, 4, attempt)
+    said: list[str] = []
+    row = count(subject, range(4), 7, said.append)
+    assert (row.trials, row.clean) == (4, 2)
+    assert "something is left over" in said[0]
+    assert said[0].endswith("--only dice --seed 7 --trial 1")
+    assert "ZeroDivisionError" in said[1]
+    before = dict(rolls)
+    rolls.clear()
+    count(subject, [3], 7, said.append)
+    assert rolls[0] == before[3]
+
+
+def test_what_cannot_be_staged_is_no_trial() -> None:
+    def attempt(chance: fuzz.Random, folder: Path) -> None:
+        raise NotPossibleError("no root here")
+
+    row = count(Subject("x", "x", 3, 3, attempt), range(3), 0, print)
+    assert (row.trials, row.clean, row.not_possible) == (0, 0, "no root here")
+
+
+def test_the_counts_are_written_for_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SME2_HOSTILE_MOUNTS", "mapped")
+    path = tmp_path / "hostile.json"
+    assert main(["--only", "fuzz-limits", "--trial", "3", "--seed", "5", "--json", str(path)]) == 0
+    document = json.loads(path.read_text())
+    assert (document["name"], document["seed"]) == ("hostile", 5)
+    (row,) = document["rows"]
+    assert (row["name"], row["trials"], row["clean"]) == ("fuzz-limits", 1, 1)
+    assert row["what"] == "damaged limits.toml"
+    assert "1 trials, 1 clean, 0 not" in capsys.readouterr().out
