@@ -54,6 +54,8 @@ class Mutant:
     rule: str
     before: str
     after: str
+    in_body: bool
+    """Whether only the code of a function changes: no default, no constant, no class."""
     node: int
     """The changed node's number in ``ast.walk``, and which of its changes it is."""
     choice: int
@@ -90,6 +92,7 @@ def mutants(module: str, source: str, *, wording: bool) -> list[Mutant]:
                     rule,
                     _text(node),
                     _text(replacement),
+                    bool(function) and not isinstance(statement, ast.FunctionDef | ast.ClassDef),
                     number,
                     choice,
                 )
