@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -145,14 +146,18 @@ def test_ci_installs_by_the_locks_alone() -> None:
 # --- the audit ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def audit() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("audit", CI / "audit.py")
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, CI / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def audit() -> ModuleType:
+    return load("audit")
 
 
 FINE = {"name": "a", "version": "1", "vulns": []}
@@ -209,3 +214,28 @@ def test_a_tool_that_says_nothing_is_no_pass(
     program.chmod(0o755)
     monkeypatch.setattr(audit.sys, "executable", str(program))
     assert audit.ask(tmp_path / "lock.txt") == "no network"
+
+
+# --- branches -------------------------------------------------------------------------------------
+
+
+def test_one_module_cannot_hide_behind_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(**taken: int) -> str:
+        files = {
+            name: {"summary": {"num_branches": 100, "covered_branches": count}}
+            for name, count in taken.items()
+        }
+        (tmp_path / "c.json").write_text(json.dumps({"files": files}), encoding="utf-8")
+        return str(tmp_path / "c.json")
+
+    branches = load("branches")
+    assert branches.main([write(a=100, b=90)]) == 0
+    assert branches.main([write(a=100, b=89)]) == 1
+    assert "89 of  100  b  LESS THAN 90 %" in capsys.readouterr().out
+    assert branches.main([write(a=100, b=89), "80"]) == 0
+    # A report of nothing measured nothing.
+    assert branches.main([write()]) == 1
+    none = {"files": {"a": {"summary": {"num_branches": 0, "covered_branches": 0}}}}
+    assert branches.table(none, 90.0)[1]
