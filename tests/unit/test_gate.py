@@ -24,6 +24,7 @@ from pytest_sme2.results import (
     Fingerprint,
     Limits,
     Look,
+    Measured,
     Measurement,
     Outcome,
     PairSample,
@@ -619,6 +620,53 @@ def test_all_checks_of_a_healthy_run_pass() -> None:
     metrics = [check.metric for check in checks]
     assert len(set(metrics)) == len(metrics)
     assert {"evidence", "latency (on)", "latency (off)", "speedup", "program size"} <= {*metrics}
+
+
+STRUCTURAL = [
+    *("evidence", "SME2 coverage"),
+    *("operators (on)", "portable operators (on)", "kernels (on)"),
+    *("operators (off)", "portable operators (off)", "kernels (off)"),
+    "program size",
+]
+TIMED = [
+    *("latency (on)", "latency (off)", "speedup", "load time (on)", "load time (off)"),
+    *("peak memory (on)", "peak memory (off)"),
+    *("share of CONV (on)", "share of DATA_MOVEMENT (on)"),
+]
+OUTPUTS = ["outputs against off", "outputs against reference"]
+
+
+def metrics(now: Measured) -> list[str]:
+    return [check.metric for check in gate.check_all(now, None, LIMITS)]
+
+
+def test_nothing_that_was_measured_goes_unchecked() -> None:
+    assert sorted(metrics(measured())) == sorted([*STRUCTURAL, *OUTPUTS, *TIMED])
+
+
+def test_nothing_that_was_not_measured_is_checked() -> None:
+    nothing = measured(
+        medians_ns=None, speedup=None, loads_ns=None, peak_bytes=None, shares=None, kernels={}
+    )
+    kernels = {"kernels (on)", "kernels (off)"}
+    assert sorted(metrics(nothing)) == sorted({*STRUCTURAL, *OUTPUTS} - kernels)
+    empty = measured(medians_ns={Arm.ON: (), Arm.OFF: (1.0,)}, loads_ns={Arm.ON: ()})
+    assert "latency (off)" in metrics(empty)
+    assert not {"latency (on)", "load time (on)", "load time (off)"} & {*metrics(empty)}
+    assert "program size" not in metrics(measured(pte_bytes=None))
+    assert not {*OUTPUTS} & {*metrics(measured(agreements=()))}
+    one = metrics(measured(agreements=(agreement(),)))
+    assert [name for name in one if name in OUTPUTS] == ["outputs against off"]
+
+
+def test_a_nan_is_checked_where_nothing_was_compared() -> None:
+    found = metrics(measured(agreements=(), nan_arms=(Arm.ON,)))
+    assert [name for name in found if name in OUTPUTS] == OUTPUTS
+
+
+def test_emulated_times_are_not_even_looked_at() -> None:
+    timed = measured(emulated=True, fingerprint=EMULATED)
+    assert sorted(metrics(timed)) == sorted([*STRUCTURAL, *OUTPUTS])
 
 
 def test_the_emulator_is_only_asked_what_it_can_vouch_for() -> None:
