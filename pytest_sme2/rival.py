@@ -64,7 +64,7 @@ class Rival:
         """Where the time of one side goes, from a traced process."""
         runs = 10 if self.session.target.capabilities().timing else 1
         folder = self.folder / f"{self._file_name(side)}_traced"
-        run = self.session.redo(lambda: self._run(side, folder, traced=True, warmup=0, runs=runs))
+        run = self._run(side, folder, traced=True, warmup=0, runs=runs)
         if run.etdump is None:
             raise ValueError("a traced run leaves an ETDump")
         return build_profile(read_etdump(run.etdump), rules=self.session.settings.rules)
@@ -108,7 +108,6 @@ class Rival:
             family=max(1, len(self.session.cases())),
             budget_seconds=self.session.settings.budget_seconds,
         )
-        self.session.cool_down()
         with self.session.alone():
             return measure_pairs(
                 run_arm,
