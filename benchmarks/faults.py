@@ -96,45 +96,50 @@ def measure(target: AndroidTarget, work: Work) -> None:
 # --- faults: each strikes once and is healed by the end of its block ----------------------------
 
 
+Fault = Callable[[FakePhone, threading.Event], None]
+"""Strikes a phone; the event says that the trial is over, so that there is nothing left to hit."""
+
+
 @contextlib.contextmanager
-def struck(action: Callable[[], None], delay: float) -> Iterator[None]:
-    thread = threading.Timer(delay, action)
+def struck(fault: Fault, phone: FakePhone, delay: float) -> Iterator[None]:
+    over = threading.Event()
+    thread = threading.Timer(delay, fault, (phone, over))
     thread.start()
     try:
         yield
     finally:
+        over.set()
         thread.join()
 
 
-def adbd_killed(phone: FakePhone) -> None:
+def adbd_killed(phone: FakePhone, over: threading.Event) -> None:
     phone.kill_adbd()
     time.sleep(OUTAGE_SECONDS)
     phone.start_adbd()
 
 
-def server_killed(phone: FakePhone) -> None:
+def server_killed(phone: FakePhone, over: threading.Event) -> None:
     phone.lab.kill_server()
     time.sleep(OUTAGE_SECONDS)
     phone.lab.start_server()
 
 
-def storage_full(phone: FakePhone) -> None:
+def storage_full(phone: FakePhone, over: threading.Event) -> None:
     phone.fill("data/local/tmp/somebody-elses-file")
     time.sleep(OUTAGE_SECONDS)
     phone.remove("data/local/tmp/somebody-elses-file")
 
 
-def runner_killed(phone: FakePhone) -> None:
-    _signal_runner(phone, signal.SIGKILL)
+def runner_killed(phone: FakePhone, over: threading.Event) -> None:
+    _signal_runner(phone, over, signal.SIGKILL)
 
 
-def shell_hangs(phone: FakePhone) -> None:
-    _signal_runner(phone, signal.SIGSTOP)
+def shell_hangs(phone: FakePhone, over: threading.Event) -> None:
+    _signal_runner(phone, over, signal.SIGSTOP)
 
 
-def _signal_runner(phone: FakePhone, number: signal.Signals) -> None:
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:
+def _signal_runner(phone: FakePhone, over: threading.Event, number: signal.Signals) -> None:
+    while not over.is_set():
         for pid, words in phone.processes().items():
             if any(word.endswith("sme2_runner") for word in words[:2]):
                 with contextlib.suppress(Sme2Error):
@@ -170,7 +175,7 @@ def cut_in_the_push(target: AndroidTarget, phone: FakePhone, moment: float) -> N
     target.device.push = cut  # type: ignore[method-assign]
 
 
-FAULTS: dict[str, Callable[[FakePhone], None]] = {
+FAULTS: dict[str, Fault] = {
     "adbd": adbd_killed,
     "server": server_killed,
     "storage": storage_full,
@@ -204,7 +209,7 @@ def trial(fault: str, session: Session, moment: float) -> Ending:
     elif fault == "push":
         outcome = ending_of(session, lambda target: cut_in_the_push(target, session.phone, moment))
     else:
-        with struck(lambda: FAULTS[fault](session.phone), moment * 1.2):
+        with struck(FAULTS[fault], session.phone, moment * 1.2):
             outcome = ending_of(session)
     return Ending(outcome, tuple(problems(session, before)))
 

@@ -183,9 +183,10 @@ class Gate:
         return self.session.steadily(lambda: self._hold_against(rival))
 
     def _hold_against(self, rival: Rival) -> list[Check]:
-        operators, comparison = rival.check_operators()
+        operators, comparison = self.session.redo(rival.check_operators)
         checks = [operators]
         if self.session.target.capabilities().timing:
+            self.session.cool_down()
             measurement = rival.measure(self.limits.max_regression)
             checks.append(gate.check_against(measurement, self.limits))
             self._growth = growth_of(comparison)

@@ -88,11 +88,13 @@ class HeldDevice:
 
     def close(self) -> None:
         """Leave every device as it was found, also those that were given up, if they are back."""
+        held, self._target, self._prepared = self._target, None, False
+        gone, self._gone = self._gone, []
         try:
-            if self._target is not None:
-                self._target.restore()
+            if held is not None:
+                held.restore()
         finally:
-            for target in self._gone:
+            for target in gone:
                 target.patience_seconds = 1.0
                 with contextlib.suppress(TargetError):
                     target.restore()

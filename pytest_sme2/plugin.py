@@ -6,6 +6,7 @@ costs time, is made when the first test asks for it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Generator
@@ -102,6 +103,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             config.workeroutput[NOT_RESTORED] = str(error)
         else:
             config.stash[PROBLEMS] = [str(error)]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The same for a run that ended before its first test."""
+    if SESSION in config.stash:
+        with contextlib.suppress(Sme2Error):
+            config.stash[SESSION].close()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -66,9 +66,7 @@ class Rival:
         runs = 10 if self.session.target.capabilities().timing else 1
         folder = self.folder / f"{self._file_name(side)}_traced"
         job = self._job(side, folder, traced=True, warmup=0, runs=runs)
-        run = self.session.redo(
-            lambda: self.session.target.run(job.runner, job.request, job.folder)
-        )
+        run = self.session.target.run(job.runner, job.request, job.folder)
         if run.etdump is None:
             raise ValueError("a traced run leaves an ETDump")
         return build_profile(read_etdump(run.etdump), rules=self.session.settings.rules)
@@ -114,7 +112,6 @@ class Rival:
             family=max(1, len(self.session.cases())),
             budget_seconds=self.session.settings.budget_seconds,
         )
-        self.session.cool_down()
         with self.session.alone():
             return measure_pairs(
                 alone(target, make_job),

@@ -258,7 +258,7 @@ def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def _kill(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     process.send_signal(signal.SIGKILL)
-    return {"status": process.wait(timeout=10)}
+    return {"status": process.wait(timeout=60)}
 
 
 def main(arguments: list[str]) -> int:

@@ -51,6 +51,22 @@ def test_the_command_line_wins_over_ini(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["chosen: linux (2,)"])
 
 
+def test_serials_may_be_given_one_by_one_or_in_a_list(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nsme2_serials = from-ini\n")
+    pytester.makeconftest(
+        """
+        from pytest_sme2.options import read_settings
+
+        def pytest_report_header(config):
+            return f"serials: {read_settings(config).serials}"
+        """
+    )
+    result = pytester.runpytest_subprocess("--serial=a", "--serial", "b,c", "--serial=x y;$(z)")
+    result.stdout.fnmatch_lines(["serials: ('a', 'b', 'c', 'x y;$(z)')"])
+    result = pytester.runpytest_subprocess("--device=android")
+    result.stdout.fnmatch_lines(["serials: ('from-ini',)"])
+
+
 HEAVY = ("torch", "executorch", "pandas", "numpy", "scipy", "adbutils")
 
 

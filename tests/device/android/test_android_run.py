@@ -17,6 +17,7 @@ from pytest_sme2.emulator import find_qemu
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.etdump import read_etdump
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.measure import Plan, measure_pairs
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners import Sme2Runner
 from pytest_sme2.targets.adb import AdbDevice
@@ -290,6 +291,39 @@ def test_heat_that_passes_during_a_run_is_seen(
     target = make_target(phone)
     assert target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=60), tmp_path).throttled
     assert leftovers(phone) == []
+
+
+def test_a_throttled_pair_is_dropped_and_measured_again(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    status = "data/system/fake/thermal_status"
+    told: list[str] = []
+
+    def cool(line: str) -> None:
+        told.append(line)
+        phone.write(status, "0\n")
+
+    target, runner = make_target(phone, emulated=False, progress=cool), make_runner(0)
+    calls = 0
+
+    def run_arm(label: str, *, warmup: int, runs: int) -> Run:
+        nonlocal calls
+        calls += 1
+        # Two pilots and one pair have been: this is a process of the second pair.
+        if calls == 5:
+            phone.write(status, "2\n")
+        request = RunRequest(artifact, Arm(label), warmup=warmup, runs=runs)
+        return target.run(runner, request, tmp_path / label)
+
+    plan = Plan(threshold=None, looks=(3,), split=(1.0,), runs=3, warmup=0, budget_seconds=3600)
+    measurement = measure_pairs(run_arm, "off", "on", plan)
+    assert len(measurement.pairs) == 3
+    (dropped,) = measurement.dropped
+    assert dropped.reason == "the device slowed itself down against heat"
+    assert calls == 2 + 2 * 4
+    assert len(told) == 1
+    assert "waiting to cool down (thermal status 2" in told[0]
 
 
 def test_xnnpacks_log_comes_from_logcat(
