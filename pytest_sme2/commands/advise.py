@@ -18,6 +18,8 @@ from pytest_sme2.results import Arm, Profile
 from pytest_sme2.settings import DEVICES, Settings, parse_device, parse_variants
 
 EXAMPLE = "sme2 advise toy_cnn --device emulated"
+# Not the run directory: half a pair must not take the place of what a whole run left there.
+OUT = Path("sme2-advice")
 TOP = 5
 _ROW = "{:<22}{:>12}{:>11}{:>11}{:>10}{:>11}"
 
@@ -36,7 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge what an earlier run left in its run directory, and run nothing",
     )
     parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory: sme2-out")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=OUT,
+        metavar="DIR",
+        help=f"where its runs leave their files (default: {OUT})",
+    )
     parser.add_argument("--json", action="store_true", help="print it for a program to read")
     add_folder_argument(parser)
 

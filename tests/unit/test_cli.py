@@ -66,7 +66,7 @@ def test_completion_knows_every_command(
     if program is not None:
         path = tmp_path / "completion"
         path.write_text(text)
-        subprocess.run([program, "-n", str(path)], check=True, timeout=30)
+        subprocess.run([program, "-n", str(path)], check=True, timeout=300)
 
 
 def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -650,6 +650,8 @@
       else delete root.dataset.theme;
       redraw();
     });
+    // Colours are those of the paper until the browser has left it, which may be later.
+    matchMedia("print").addEventListener("change", ({ matches }) => { if (!matches) redraw(); });
     tell();
   }
 
