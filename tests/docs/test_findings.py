@@ -7,9 +7,7 @@ from benchmarks.findings import HEADING, PAGE, page, table
 
 def test_the_table_is_that_of_the_baselines() -> None:
     text = PAGE.read_text("utf-8")
-    assert page(text) == text, (
-        "python -m benchmarks.findings --write, then read the page"
-    )
+    assert page(text) == text, "python -m benchmarks.findings --write, then read the page"
 
 
 def test_every_model_and_the_known_gap_are_in_it() -> None:
