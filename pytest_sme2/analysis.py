@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pytest_sme2.etdump import read_etdump
 from pytest_sme2.profile import build_profiles, leave_out
 from pytest_sme2.program import read_program
 from pytest_sme2.results import Columns, KernelCensus, Profile
+from pytest_sme2.rundir import METRICS
 from pytest_sme2.shapes import kept_shapes
 
 SUFFIX = ".etdump"
@@ -29,6 +31,8 @@ class Analysis:
     others: tuple[Profile, ...]
     """The profiles of runs that executed other operators: further methods."""
     rules: tuple[Rule, ...] = ()
+    timed: bool = True
+    """Whether its times are those of a CPU; an emulator's say nothing about hardware."""
 
 
 def analyze_file(
@@ -61,7 +65,20 @@ def analyze_file(
         profile=leave_out(profiles[0], profiles[1:]),
         others=profiles[1:],
         rules=tuple(rules),
+        timed=not was_emulated(path),
     )
+
+
+def was_emulated(path: Path) -> bool:
+    """Whether the run directory that holds an ETDump says so; an ETDump itself does not."""
+    for folder in list(path.absolute().parents)[:2]:
+        record = folder / METRICS
+        if record.is_file():
+            try:
+                return json.loads(record.read_text("utf-8"))["measured"]["emulated"] is True
+            except (OSError, ValueError, KeyError, TypeError):
+                return False
+    return False
 
 
 def etdumps_in(folder: Path) -> list[Path]:

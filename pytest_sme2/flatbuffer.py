@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_sme2.errors import EtdumpError
+from pytest_sme2.errors import EtdumpError, Sme2Error
 
 Positions = NDArray[np.int64]
 
@@ -113,7 +113,7 @@ class Buffer:
         self._words = data[: data.size & ~3].view(np.dtype(np.uint32).newbyteorder("<"))
         self._signed = data[: data.size & ~3].view(np.dtype(np.int32).newbyteorder("<"))
 
-    def error(self, problem: str, at: int | None = None) -> EtdumpError:
+    def error(self, problem: str, at: int | None = None) -> Sme2Error:
         where = "" if at is None else f" at offset {at}"
         return EtdumpError(
             f"{self.source}: {problem}{where}. The ETDump is damaged or incomplete: "

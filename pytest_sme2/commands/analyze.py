@@ -89,9 +89,10 @@ def _write(analyses: list[Analysis], folder: Path, out: Path | None) -> None:
 def _text(analyses: list[Analysis]) -> str:
     parts = []
     for analysis in analyses:
-        parts.append(profile_text(analysis.name, analysis.profile))
+        timed = analysis.timed
+        parts.append(profile_text(analysis.name, analysis.profile, timed=timed))
         parts.extend(
-            profile_text(f"{analysis.name}, method {number}", other)
+            profile_text(f"{analysis.name}, method {number}", other, timed=timed)
             for number, other in enumerate(analysis.others, start=2)
         )
     for on, off in on_off_pairs(analyses):
@@ -100,6 +101,6 @@ def _text(analyses: list[Analysis]) -> str:
             f"{off.name} against {on.name}\n"
             + bullet(f"evidence: {evidence.message}")
             + "\n\n"
-            + comparison_text(compare(off.profile, on.profile))
+            + comparison_text(compare(off.profile, on.profile), timed=on.timed and off.timed)
         )
     return f"\n\n{'-' * WIDTH}\n".join(parts)

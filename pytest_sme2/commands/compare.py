@@ -41,13 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
     before, after = (
         analyze_file(the_etdump(path), rules=rules) for path in (arguments.before, arguments.after)
     )
+    timed = before.timed and after.timed
     comparison = compare(before.profile, after.profile, names=tuple(arguments.names))
     if arguments.json:
-        print(json_text(comparison_summary(comparison)))
+        print(json_text(comparison_summary(comparison, timed=timed)))
         return 0
     for name, analysis in zip(arguments.names, (before, after), strict=True):
         runs = count(analysis.profile.runs, "run")
         print(f"{printable(name)}: {printable(str(analysis.path))}, {runs}")
     print()
-    print(comparison_text(comparison))
+    print(comparison_text(comparison, timed=timed))
     return 0

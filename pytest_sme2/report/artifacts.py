@@ -222,19 +222,21 @@ def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, 
 # --- a run directory ------------------------------------------------------------------------------
 
 
-def write_summary(analyses: Sequence[Analysis], folder: Path, *, timed: bool = True) -> Path:
+def write_summary(analyses: Sequence[Analysis], folder: Path, *, timed: bool | None = None) -> Path:
     """Write ``analysis_summary.json`` for a run directory."""
     path = folder / SUMMARY_NAME
     write_text(path, json_text(run_summary(analyses, timed=timed)))
     return path
 
 
-def run_summary(analyses: Sequence[Analysis], *, timed: bool = True) -> dict[str, Any]:
+def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> dict[str, Any]:
     """Every experiment, and every pair of them that differs in SME2 alone.
 
     Without ``timed`` no finding speaks of time, and the document says that its times are no
-    hardware's.
+    hardware's. Unless it is given, the analyses know.
     """
+    if timed is None:
+        timed = all(analysis.timed for analysis in analyses)
     pairs = []
     for on, off in on_off_pairs(analyses):
         comparison = compare(off.profile, on.profile, names=(off.name, on.name))

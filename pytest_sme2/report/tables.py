@@ -11,12 +11,31 @@ from pytest_sme2.results import Change, Comparison, OperatorChange, Profile
 
 TOP = 10
 _SUMMARY = "{:<34}{:>10}{:>16}{:>12}"
+_COUNT = "{:<34}{:>10}"
 _OPERATOR = "{:<46}{:>13}{:>10}{:>8}"
 _CHANGE = "{:<38}{:>14}{:>14}{:>10}"
 
 
-def profile_text(name: str, profile: Profile) -> str:
-    """The whole answer for one profile: breakdown, costliest operators, findings."""
+UNTIMED = "times of an emulated CPU say nothing about hardware and are left out"
+
+
+def profile_text(name: str, profile: Profile, *, timed: bool = True) -> str:
+    """The whole answer for one profile: breakdown, costliest operators, findings.
+
+    Without ``timed`` nothing but counts: the times of an emulated CPU would mislead.
+    """
+    if not timed:
+        return "\n".join(
+            [
+                clipped(name, WIDTH),
+                f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}",
+                "",
+                *_counts(profile),
+                "",
+                bullet(UNTIMED),
+                *(bullet(finding) for finding in profile_findings(profile, timed=False)),
+            ]
+        )
     return "\n".join(
         [
             *_heading(name, profile),
@@ -37,6 +56,17 @@ def _heading(name: str, profile: Profile) -> Iterator[str]:
         f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}: median "
         f"{duration(latency.median)}, 5-95 % {duration(latency.p5)} to {duration(latency.p95)}"
     )
+
+
+def _counts(profile: Profile) -> Iterator[str]:
+    yield _COUNT.format("category", "operators")
+    for category, number in profile.category_counts.items():
+        if number:
+            yield _COUNT.format(category, number)
+            for (place, kind), many in profile.kind_counts.items():
+                if place is category:
+                    yield _COUNT.format("  " + clipped(kind, 30), many)
+    yield _COUNT.format("total", len(profile.operators))
 
 
 def _breakdown(profile: Profile) -> Iterator[str]:
@@ -83,8 +113,11 @@ def _costliest(profile: Profile) -> Iterator[str]:
         yield f"and {count(left, 'operator')} more"
 
 
-def comparison_text(comparison: Comparison) -> str:
+def comparison_text(comparison: Comparison, *, timed: bool = True) -> str:
     """Two profiles side by side: end to end, categories, operators that changed, findings."""
+    if not timed:
+        findings = comparison_findings(comparison, timed=False) or ["the same operators"]
+        return "\n".join(bullet(line) for line in (UNTIMED, *findings))
     before, after = clipped(comparison.before_name, 13), clipped(comparison.after_name, 13)
     ranked = sorted(comparison.operators, key=lambda change: -abs(change.delta_ns))[:TOP]
     return "\n".join(

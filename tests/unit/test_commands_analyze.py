@@ -222,3 +222,43 @@ def test_an_empty_comparison_prints() -> None:
 
 def test_the_name_of_an_analysis_is_the_files() -> None:
     assert analyze_file(FP16_ON).name == "cpp_toy_fp16_on"
+
+
+@pytest.fixture
+def emulated_run(tmp_path: Path) -> Path:
+    """A run directory of an emulated run."""
+    for arm, dump in (("on", FP16_ON), ("off", FP16_OFF)):
+        folder = tmp_path / f"emulated_sme2_{arm}"
+        folder.mkdir()
+        shutil.copy(dump, folder / "run.etdump")
+    (tmp_path / "metrics.json").write_text('{"measured": {"emulated": true}}', "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["a run directory", "a file in it"])
+def test_nothing_is_said_of_the_time_of_an_emulated_run(
+    emulated_run: Path, whole: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on, off = (emulated_run / f"emulated_sme2_{arm}" / "run.etdump" for arm in ("on", "off"))
+    asked = str(emulated_run if whole else on)
+    assert main(["analyze", asked]) == 0
+    assert main(["compare", str(off), str(on)]) == 0
+    text = capsys.readouterr().out
+    told = flat(text).replace("times of an emulated CPU say nothing about hardware", "")
+    assert told != flat(text)
+    assert "fp16: 2 of 3 matrix operators ran on SME2 kernels" in told
+    for word in ("latency", "time", "median", "faster", "as fast as", "slower", " ms", " us", "%"):
+        assert word not in told, word
+    assert widest(text.replace(str(emulated_run), "")) <= WIDTH
+
+    assert main(["analyze", asked, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["timed"] is False
+    findings = [line for found in summary["experiments"].values() for line in found["findings"]]
+    assert not any("time" in line or "latency" in line for line in findings)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"measured": {"emulated": 1}}'])
+def test_a_record_that_tells_nothing_changes_nothing(emulated_run: Path, text: str) -> None:
+    (emulated_run / "metrics.json").write_text(text, "utf-8")
+    assert analyze_file(emulated_run / "emulated_sme2_on" / "run.etdump").timed
