@@ -113,6 +113,6 @@ def clean_claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     trials = sum(row["trials"] for row in rows)
     clean = sum(row["clean"] for row in rows)
     return [
-        Claim("trials", f"faults forced, of {len(rows)} kinds", trials),
-        Claim("clean", "of them ended clean", clean, limit=trials, least=True),
+        Claim("trials", f"trials of {len(rows)} kinds of faults and damage", trials),
+        Claim("clean", "trials that ended clean", clean, limit=trials, least=True),
     ]

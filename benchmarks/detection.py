@@ -11,7 +11,8 @@ of ten runs, a t-test on values of many processes as pyperf's, Mann and Whitney'
 
 Fair, because all rules see the same processes of the same programs, whose true difference is known
 by construction. Rules that compare one process a side get each pair as a trial of its own, which is
-how they are used; rules that take many get all the pairs that our own verdict took.
+how they are used; rules that take many get all the pairs that our own verdict took. The samples of
+a pair are taken as ours are, close together in time: what drifts does not count against others.
 """
 
 from __future__ import annotations

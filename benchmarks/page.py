@@ -169,7 +169,7 @@ def _detection(results: Mapping[str, Result]) -> Iterator[str]:
     for condition, scenarios in results["detection"].details.items():
         if not any(scenario["verdicts"] for scenario in scenarios.values()):
             continue
-        beside = "beside a busy neighbour" if condition == "busy" else "on an idle machine"
+        beside = "beside a busy neighbour" if condition == "busy" else "with nothing else running"
         yield from (f"### {beside.capitalize()}", "")
         rules = scenarios["0"]["alarms"]
         rows = [

@@ -68,7 +68,9 @@ def export_all(folder: Path) -> None:
         def forward(self, values: torch.Tensor) -> torch.Tensor:
             return torch.sigmoid(values + values) * values
 
-    def write(name: str, model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], xnnpack: bool):
+    def write(
+        name: str, model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], xnnpack: bool
+    ) -> None:
         program = to_edge_transform_and_lower(
             torch.export.export(model.eval(), inputs),
             partitioner=[XnnpackPartitioner()] if xnnpack else [],
