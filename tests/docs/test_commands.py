@@ -109,8 +109,9 @@ def pip_problem(words: list[str]) -> str | None:
 
 def python_problem(words: list[str]) -> str | None:
     if words[1:2] == ["-m"]:
-        place = Path(*words[2].split("."))
-        if words[2] != "venv" and not (ROOT / place.with_suffix(".py")).is_file():
+        place = ROOT.joinpath(*words[2].split("."))
+        files = (place.with_suffix(".py"), place / "__main__.py")
+        if words[2] != "venv" and not any(file.is_file() for file in files):
             return f"there is no module {words[2]}"
     elif not (ROOT / words[1]).is_file():
         return f"there is no file {words[1]}"
