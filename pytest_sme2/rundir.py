@@ -58,7 +58,7 @@ def unwritable(path: Path, error: OSError) -> StorageError:
     """What to say about a file of the run directory, or a report, that cannot be written."""
     return StorageError(
         f"{path}: cannot be written: {error.strerror or error}. Make room in {path.parent}, or "
-        "choose another folder: --sme2-out for a run's files, --sme2-report for the report."
+        "choose another folder: --sme2-out, --sme2-report (pytest), --out, --html (sme2)."
     )
 
 

@@ -44,6 +44,8 @@ def main(words: Sequence[str] | None = None) -> int:
     rows = []
     for subject in chosen:
         numbers = range(subject.quick if arguments.quick else subject.full)
+        if not numbers and arguments.only is None:
+            continue
         if arguments.trial is not None:
             numbers = range(arguments.trial, arguments.trial + 1)
         row = count(subject, numbers, arguments.seed, lambda line: print(line, flush=True))

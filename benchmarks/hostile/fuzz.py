@@ -451,16 +451,16 @@ def limits_file(chance: Random, folder: Path) -> None:
 
 
 SUBJECTS = (
-    Subject("fuzz-etdump", "damaged ETDumps (a hundred a trial)", 200, 10, etdump),
-    Subject("fuzz-etdump-file", "damaged ETDump files, analysed", 500, 50, etdump_file),
-    Subject("fuzz-runner", "damaged runner results", 3000, 300, runner_result),
-    Subject("fuzz-baseline", "damaged baselines: read, compared, updated", 1500, 150, baseline),
-    Subject("fuzz-experiment", "damaged experiment files", 3000, 300, experiment),
-    Subject("fuzz-metrics", "damaged metrics.json: read and reported on", 300, 30, metrics),
-    Subject("fuzz-run-directory", "damaged run directories, validated", 200, 20, run_directory),
-    Subject("fuzz-artifact", "damaged export records", 1500, 150, artifact_meta),
-    Subject("fuzz-bundle", "damaged and malicious bundles", 600, 60, bundle),
-    Subject("fuzz-xnnpack-log", "damaged XNNPACK logs", 1000, 100, xnnpack_log),
-    Subject("fuzz-qemu-log", "damaged QEMU logs and libraries", 1000, 100, qemu_log),
-    Subject("fuzz-limits", "damaged limits.toml", 3000, 300, limits_file),
+    Subject("fuzz-etdump", "damaged ETDumps (a hundred a trial)", 100, 3, etdump),
+    Subject("fuzz-etdump-file", "damaged ETDump files, analysed", 300, 20, etdump_file),
+    Subject("fuzz-runner", "damaged runner results", 2000, 100, runner_result),
+    Subject("fuzz-baseline", "damaged baselines: read, compared, updated", 800, 40, baseline),
+    Subject("fuzz-experiment", "damaged experiment files", 1000, 60, experiment),
+    Subject("fuzz-metrics", "damaged metrics.json: read and reported on", 150, 8, metrics),
+    Subject("fuzz-run-directory", "damaged run directories, validated", 80, 5, run_directory),
+    Subject("fuzz-artifact", "damaged export records", 1000, 60, artifact_meta),
+    Subject("fuzz-bundle", "damaged and malicious bundles", 300, 25, bundle),
+    Subject("fuzz-xnnpack-log", "damaged XNNPACK logs", 500, 30, xnnpack_log),
+    Subject("fuzz-qemu-log", "damaged QEMU logs and libraries", 500, 30, qemu_log),
+    Subject("fuzz-limits", "damaged limits.toml", 1000, 60, limits_file),
 )

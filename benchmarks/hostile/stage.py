@@ -257,7 +257,6 @@ def usual_seconds(command: str) -> float:
             "export": stage.export(),
             "build": stage.measure(),
             "measure": stage.measure("emulated" if DEVICE == "linux" else DEVICE),
-            "update": stage.update(),
         }[command]
         started = time.monotonic()
         stage.run(words).expect_success(command)

@@ -28,6 +28,7 @@ class Subject:
     full: int
     """How many trials a full run has."""
     quick: int
+    """0 where one takes so long that a quick run goes without."""
     attempt: Callable[[Random, Path], None]
     """Raises NotCleanError; anything else that it raises is no clean ending either."""
 

@@ -17,13 +17,13 @@ TRIALS = {"fuzz-etdump": 1, "fuzz-metrics": 4, "fuzz-run-directory": 4}
 @pytest.mark.parametrize("subject", fuzz.SUBJECTS, ids=lambda subject: subject.name)
 def test_damaged_files_end_clean(subject: Subject) -> None:
     said: list[str] = []
-    row = count(subject, range(TRIALS.get(subject.name, 25)), 1, said.append)
+    row = count(subject, range(TRIALS.get(subject.name, 20)), 1, said.append)
     assert row.clean == row.trials > 0, "\n".join(said)
 
 
-def test_names_are_unique_and_every_subject_is_in_the_quick_run() -> None:
+def test_names_are_unique_and_the_quick_run_is_the_smaller_one() -> None:
     assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS)
-    assert all(0 < subject.quick <= subject.full for subject in SUBJECTS)
+    assert all(0 <= subject.quick < subject.full for subject in SUBJECTS)
 
 
 def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from pytest_sme2.leash import _Leash
 from tests.unit.test_processes import wait_until_gone
@@ -76,9 +77,12 @@ def test_another_shell_takes_over_from_one_that_was_killed() -> None:
     assert first.wait(timeout=120) == second.wait(timeout=120) == -signal.SIGKILL
 
 
-def test_without_a_shell_programs_still_run() -> None:
+def test_without_a_shell_programs_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*words: object, **named: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/bin/sh")
+
+    monkeypatch.setattr(subprocess, "Popen", missing)
     leash = _Leash()
-    leash._start = lambda: os.open("/nowhere/at/all", os.O_RDONLY)  # type: ignore[method-assign,assignment,return-value]
     leash.tie(12345678)
     leash.untie(12345678)
     assert leash._shell is None
