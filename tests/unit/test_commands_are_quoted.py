@@ -111,7 +111,7 @@ def unquoted(source: str) -> list[str]:
 
 
 def is_quoted(node: ast.expr, function: ast.FunctionDef) -> bool:
-    """An argument vector, which is quoted on its way, or text of our own with quoted words in it."""
+    """A vector of words, which is quoted on its way, or text of our own with quoted words in it."""
     match node:
         case ast.Constant() | ast.List() | ast.Tuple():
             return True

@@ -49,6 +49,7 @@ from tests.gate_examples import (
     session,
     structure,
 )
+from tests.profiles import profile_of
 
 LIMITS = default_limits()
 
@@ -111,6 +112,11 @@ def test_verdict_names_what_it_is_about() -> None:
 )
 def test_judging_an_interval(low: float, high: float, outcome: Outcome) -> None:
     assert gate.judge(low, high, 0.02) is outcome
+
+
+def test_as_much_faster_as_is_tolerated_slower_is_no_improvement_yet() -> None:
+    assert gate.judge(0.25, 0.5, 1.0) is Outcome.PASS
+    assert gate.judge(0.25, 0.4999, 1.0) is Outcome.IMPROVED
 
 
 # --- evidence -------------------------------------------------------------------------------------
@@ -413,10 +419,25 @@ def test_coverage_against_the_least_asked_for() -> None:
     assert gate.check_coverage(half, None, exactly).verdict is Outcome.PASS
 
 
+def test_the_least_asked_for_is_held_against_all_that_is_known() -> None:
+    """A census may prove less than the operators' names say."""
+    profile = profile_of([(CONV_ON, 100), (CONV_OFF, 50)])
+    now = measured(profiles={Arm.ON: profile})
+    found = gate.check_coverage(now, baseline(), with_limits(min_coverage=0.9))
+    assert found.verdict is Outcome.REGRESSED
+    assert found.message.startswith("1 of 2 matrix operators run on SME2 kernels, less than")
+    (missed, reason), *_ = profile.coverage.missed
+    assert found.details == (f"{missed.label}: {reason}",)
+    # A baseline is compared by names alone.
+    assert gate.check_coverage(now, baseline(), LIMITS).verdict is Outcome.PASS
+
+
 def test_coverage_of_nothing() -> None:
     assert gate.check_coverage(measured(), None, LIMITS).verdict is Outcome.NO_BASELINE
     none = measured(structures=with_on(transpose=2))
     assert gate.check_coverage(none, None, LIMITS).verdict is Outcome.PASS
+    had_none = baseline(structures=with_on(transpose=2))
+    assert gate.check_coverage(measured(), had_none, LIMITS).verdict is Outcome.NO_BASELINE
     off_only = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
     assert gate.check_coverage(off_only, baseline(), LIMITS).verdict is Outcome.INVALID
 
@@ -428,6 +449,8 @@ def test_coverage_of_nothing() -> None:
         ({"conv": 4, "transpose": 4}, Outcome.REGRESSED, (f"+2 {TRANSPOSE}",)),
         ({"conv": 4, "transpose": 1}, Outcome.IMPROVED, (f"-1 {TRANSPOSE}",)),
         ({"conv": 4}, Outcome.IMPROVED, (f"-2 {TRANSPOSE}",)),
+        # Less work is better, on whatever kernel it was.
+        ({"conv": 3, "transpose": 2}, Outcome.IMPROVED, (f"-1 {CONV_ON}",)),
         (
             {"conv": 3, "slow": 1, "transpose": 2},
             Outcome.REGRESSED,
@@ -458,6 +481,21 @@ def test_work_that_moved_to_sme2_is_an_improvement() -> None:
     # …but not if there is more of it than before.
     old = baseline(structures=with_on(conv=1, slow=2, transpose=2))
     assert gate.check_operators(measured(), old).verdict is Outcome.REGRESSED
+    # …nor if other work is gone for it, or other work on SME2 kernels.
+    old = baseline(structures=with_on(conv=1, slow=1, transpose=3))
+    now = measured(structures=with_on(conv=3, transpose=2))
+    assert gate.check_operators(now, old).verdict is Outcome.REGRESSED
+    old = baseline(structures=with_on(conv=2, slow=3))
+    now = measured(structures={Arm.ON: structure({"Fully Connected (NC, PF32) GEMM": 3})})
+    assert gate.check_operators(now, old).verdict is Outcome.REGRESSED
+    # …nor if it moved to another operator that is not on them.
+    old = baseline(structures=with_on(slow=3))
+    now = measured(structures={Arm.ON: structure({"Fully Connected (NC, F32) GEMM": 3})})
+    assert gate.check_operators(now, old).verdict is Outcome.REGRESSED
+    # …nor if something else came along.
+    old = baseline(structures=with_on(conv=1, slow=3, transpose=2))
+    now = measured(structures=with_on(conv=3, transpose=3))
+    assert gate.check_operators(now, old).verdict is Outcome.REGRESSED
 
 
 def test_operators_on_any_machine() -> None:
@@ -496,6 +534,13 @@ def test_delegation(before: int, after: int, outcome: Outcome) -> None:
     assert any(PORTABLE in line for line in found.details) == (before != after)
 
 
+def test_delegation_is_not_about_what_stays_in_the_delegate() -> None:
+    old = baseline(structures=with_on(conv=4, portable=1, transpose=2))
+    now = measured(structures=with_on(conv=4, portable=1, transpose=3))
+    found = gate.check_delegation(now, old)
+    assert (found.verdict, found.details) == (Outcome.PASS, ())
+
+
 def test_delegation_of_another_operator() -> None:
     old = baseline(structures={Arm.ON: structure({"aten::a": 1})})
     now = measured(structures={Arm.ON: structure({"aten::b": 1})})
@@ -513,6 +558,11 @@ def test_delegation_of_another_operator() -> None:
         (("xnn_f16_gemm_neon", "xnn_x16_transpose_neon"), Outcome.REGRESSED),
         (("kai_matmul_sme2_mopa", "kai_dot_sme2", "xnn_x16_transpose_neon"), Outcome.IMPROVED),
         (("kai_matmul_sme2_mopa",), Outcome.REGRESSED),
+        (
+            ("kai_matmul_sme2_mopa", "kai_dot_sme2", "xnn_new_neon", "xnn_x16_transpose_neon"),
+            Outcome.REGRESSED,
+        ),
+        (("kai_dot_sme2",), Outcome.REGRESSED),
     ],
 )
 def test_kernels(names: tuple[str, ...], outcome: Outcome) -> None:
@@ -546,6 +596,11 @@ def test_memory_verdicts(megabytes: int, outcome: Outcome) -> None:
     assert gate.check_memory(now, None, LIMITS).verdict is Outcome.NO_BASELINE
     other = baseline(fingerprint=Fingerprint("mac", ()))
     assert gate.check_memory(now, other, LIMITS).verdict is Outcome.INVALID
+
+
+def test_a_baseline_without_memory_is_none_wherever_it_is_of() -> None:
+    other = baseline(fingerprint=Fingerprint("mac", ()), peak_bytes={})
+    assert gate.check_memory(measured(), other, LIMITS).verdict is Outcome.NO_BASELINE
 
 
 def test_memory_against_the_most_allowed() -> None:
