@@ -54,6 +54,9 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # An emulated run is exact at the first try, and slow; a real one needs company to be typical.
 EMULATED_TRACE = {"warmup": 0, "runs": 1}
+# An emulator is some hundred times slower than a device, and a busy machine slows it once more: what
+# takes minutes alone must not fail for that.
+EMULATED_SECONDS = 3600.0
 DEVICE_TRACE = {"warmup": 3, "runs": 10}
 
 
@@ -327,6 +330,8 @@ class Session:
 
     def request(self, case: Case, arm: Arm, **choices: int | bool) -> RunRequest:
         request = RunRequest(artifact=self.artifact(case), arm=arm, threads=case.threads)
+        if not self.target.capabilities().timing:
+            request = replace(request, timeout_seconds=EMULATED_SECONDS)
         return replace(request, **choices)  # type: ignore[arg-type]
 
     def redo(self, measure: Callable[[], _Value]) -> _Value:
