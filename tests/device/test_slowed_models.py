@@ -77,7 +77,10 @@ def test_the_original_passes(project: Path, pytester: pytest.Pytester) -> None:
             FUSED,
             FUSED.replace("ReLU", "Hardswish"),
             {OPERATORS, KERNELS},
-            ["*+1 HardSwish*(ELEMENTWISE, activation, delegated)*", "*+ libexecutorch_backend_xnnpack.so+0x* (neon)"],
+            [
+                "*+1 HardSwish*(ELEMENTWISE, activation, delegated)*",
+                "*+ libexecutorch_backend_xnnpack.so+0x* (neon)",
+            ],
             id="an activation that is not fused",
         ),
         pytest.param(
