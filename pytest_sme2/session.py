@@ -54,8 +54,8 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # An emulated run is exact at the first try, and slow; a real one needs company to be typical.
 EMULATED_TRACE = {"warmup": 0, "runs": 1}
-# An emulator is some hundred times slower than a device, and a busy machine slows it once more: what
-# takes minutes alone must not fail for that.
+# An emulator is some hundred times slower than a device, and a busy machine slows it once more:
+# what takes minutes alone must not fail for that.
 EMULATED_SECONDS = 3600.0
 DEVICE_TRACE = {"warmup": 3, "runs": 10}
 
