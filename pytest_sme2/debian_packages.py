@@ -1,7 +1,8 @@
 """Programs from Debian's archive, unpacked into a folder of ours; the system is left as it is.
 
 The archive's address and keyring are those the system's own apt already uses, so nothing here
-names a host and every package's signature is checked by apt itself.
+names a host and every package's signature is checked by apt itself. What is in a package decides
+neither where it lands nor what it may do there: see unpack_content.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from pytest_sme2.errors import TargetError
 
@@ -76,11 +79,71 @@ def unpack_packages(packages: Sequence[str], suites: Sequence[str], folder: Path
         _apt(work, [*options, "download", *packages])
         unpacked = work / "unpacked"
         unpacked.mkdir()
+        content = work / "content.tar"
         for package in sorted(work.glob("*.deb")):
-            _call(["dpkg-deb", "-x", str(package), str(unpacked)], work)
+            with content.open("wb") as file:
+                _call(["dpkg-deb", "--fsys-tarfile", str(package)], work, stdout=file)
+            unpack_content(content, unpacked, package.name)
         if folder.exists():
             shutil.rmtree(folder)
         unpacked.rename(folder)
+
+
+def unpack_content(content: Path, folder: Path, package: str) -> None:
+    """Unpack a package's files into ``folder`` and nowhere else, as plain files of this user.
+
+    Read and written by the same code, so that no two readers of one archive can differ over it.
+    """
+    root = folder.resolve()
+    try:
+        with tarfile.open(content, "r:") as archive:
+            for member in archive:
+                _unpack_member(archive, member, root)
+    except (tarfile.TarError, ValueError) as error:
+        raise TargetError(
+            f"The package {package} is damaged or unsafe ({error}). Check the system's apt sources."
+        ) from error
+
+
+def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
+    target = _inside(root, member.name)
+    if member.isdir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    if member.issym():
+        _check_link(root, target, member.linkname)
+        target.symlink_to(member.linkname)
+        return
+    content = archive.extractfile(member) if member.isreg() else None
+    if member.islnk():
+        content = _inside(root, member.linkname).open("rb")
+    if content is None:
+        raise ValueError(f"{member.name!r} is neither a file, a folder nor a link")
+    with content, target.open("xb") as file:
+        shutil.copyfileobj(content, file)
+    # No other bits: nothing here is to run as somebody else.
+    target.chmod(0o755 if member.mode & 0o111 else 0o644)
+
+
+def _inside(root: Path, name: str) -> Path:
+    """The place of a name below ``root``; the links on the way there are followed first."""
+    parts = PurePosixPath(name).parts
+    place = root.joinpath(*parts)
+    around = place.parent.resolve() if parts else root
+    if ".." in parts or "/" in parts or not around.is_relative_to(root):
+        raise ValueError(f"{name!r} leads out of its folder")
+    return place
+
+
+def _check_link(root: Path, target: Path, leads_to: str) -> None:
+    parts = PurePosixPath(leads_to).parts
+    upwards = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    end = Path(os.path.normpath(target.parent.resolve().joinpath(*parts)))
+    # Upwards only at its start: after the name of another link it would start from elsewhere.
+    if ".." in parts[upwards:] or not end.is_relative_to(root):
+        raise ValueError(f"the link {target.name!r} leads out of its folder, to {leads_to!r}")
 
 
 def _private_apt(work: Path, archive: Archive, suites: Sequence[str]) -> list[str]:
@@ -107,7 +170,7 @@ def _apt(work: Path, arguments: Sequence[str]) -> None:
     _call(["apt-get", "-q", *arguments], work)
 
 
-def _call(command: Sequence[str], work: Path) -> None:
+def _call(command: Sequence[str], work: Path, *, stdout: IO[bytes] | None = None) -> None:
     kept = ("PATH", "http_proxy", "https_proxy", "no_proxy")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     try:
@@ -115,7 +178,9 @@ def _call(command: Sequence[str], work: Path) -> None:
             command,
             cwd=work,
             env={**environment, "LC_ALL": "C"},
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if stdout is None else stdout,
+            stderr=subprocess.PIPE,
             text=True,
             timeout=300,
             check=False,
@@ -123,7 +188,7 @@ def _call(command: Sequence[str], work: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise TargetError(f"{command[0]} did not finish in 300 s. Is the network up?") from error
     if done.returncode != 0:
-        last = (done.stderr or done.stdout).strip().splitlines()
+        last = (done.stderr or done.stdout or "").strip().splitlines()
         raise TargetError(
             f"{command[0]} failed: {last[-1] if last else 'no message'}. Is the network up?"
         )

@@ -11,7 +11,9 @@ import json
 import shutil
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
+from typing import Literal
 
 from filelock import FileLock
 
@@ -100,11 +102,16 @@ def read_bundle(path: Path, *, cache: Path | None = None) -> Sme2Runner:
     return _open(folder, path)
 
 
+def _mode(path: Path) -> Literal["r:", "r:gz"]:
+    with path.open("rb") as file:
+        return "r:gz" if file.read(2) == b"\x1f\x8b" else "r:"
+
+
 def _unpack(path: Path, folder: Path) -> None:
     """Plain files with plain names only: nothing in a tar file decides where it lands."""
     total = 0
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(path, _mode(path)) as archive:
             for entry in archive:
                 name = entry.name.removeprefix("./")
                 total += entry.size
@@ -118,7 +125,7 @@ def _unpack(path: Path, folder: Path) -> None:
                 with source, (folder / name).open("wb") as target:
                     shutil.copyfileobj(source, target)
                 (folder / name).chmod(0o755)
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError) as error:
         raise BuildError(
             f"{path} cannot be read as a device bundle ({error}). Make a new one with: "
             "sme2 device-bundle OUT"
@@ -126,21 +133,30 @@ def _unpack(path: Path, folder: Path) -> None:
 
 
 def _open(folder: Path, origin: Path) -> Sme2Runner:
+    """The runner, once every file of it was compared with its hash: what has none is refused."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         platform, executorch = str(record["platform"]), str(record["executorch"])
-        files = dict(record["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        files = {str(name): str(value) for name, value in record["files"].items()}
+        found = {path.name for path in folder.iterdir() if not path.is_dir()} - {RECORD}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BuildError(
             f"{origin} is not a device bundle ({type(error).__name__}: {error}). Make one with: "
             "sme2 device-bundle OUT"
         ) from error
-    for name, wanted in files.items():
-        file = folder / Path(name).name
-        if not file.is_file() or file_sha256(file) != wanted:
+    for name in sorted({*files, *found}):
+        problem = None
+        if name not in files:
+            problem = "not in its list of hashes"
+        elif name not in found:
+            problem = "missing"
+        elif (folder / name).is_symlink():
+            problem = "a link"
+        elif not (folder / name).is_file() or file_sha256(folder / name) != files[name]:
+            problem = "damaged"
+        if problem is not None:
             raise BuildError(
-                f"{name!r} of the device bundle {origin} is "
-                f"{'damaged' if file.is_file() else 'missing'}. Make a new one with: "
+                f"{name!r} of the device bundle {origin} is {problem}. Make a new one with: "
                 "sme2 device-bundle OUT"
             )
     return Sme2Runner(kind="wheel", platform=platform, executorch=executorch, folder=folder)

@@ -180,7 +180,9 @@ def unpack_sdk(wheel: Path, folder: Path) -> None:
             if member.is_dir() or not parts or parts[0] != "executorch":
                 continue
             unsafe = any(part in ("..", "/") or "\\" in part or "\0" in part for part in parts)
-            if unsafe or stat.S_ISLNK(member.external_attr >> 16):
+            # Zero: a wheel need not say what kind of file it is.
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if unsafe or kind not in (0, stat.S_IFREG):
                 raise BuildError(
                     f"The wheel {wheel.name} holds an unsafe name: {member.filename!r}. "
                     "It is not the one that ExecuTorch publishes; check pip's index settings."

@@ -182,7 +182,7 @@ class PhonePower:
 
     def _write_note(self, note: dict[str, Any]) -> None:
         self.device.push(json.dumps({"version": 1, **note}).encode(), f"{NOTE}.new")
-        self.device.check(f"mv {NOTE}.new {NOTE}")
+        self.device.check(["mv", f"{NOTE}.new", NOTE])
 
     def _check_applied(self, mode: str) -> None:
         wanted = {command[3]: command[4] for command in POWER_COMMANDS[mode] if command[:3] == _SET}

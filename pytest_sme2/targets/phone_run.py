@@ -76,6 +76,12 @@ class PhoneRun:
         """The command that shows the log."""
         return f"tail -c {_LONGEST_LOG} {self.log}"
 
+    def __post_init__(self) -> None:
+        # All of them are made by us; what would need quotes in the script did not come from here.
+        for word in (self.name, self.place, self.home, self.files.result):
+            if quote([word]) != word:
+                raise ValueError(f"{word!r} is no place that a run on a phone has.")
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -49,7 +49,8 @@ class PhoneStorage:
             return self._known[key]
         folder = f"{_FILES}/{key}"
         # Touched, so that what is in use never counts as old.
-        present = self.device.shell(f"[ -d {folder} ] && touch {folder}").code == 0
+        there = quote([folder])
+        present = self.device.shell(f"[ -d {there} ] && touch {there}").code == 0
         if not present:
             self._push(files, hashes, folder)
         self._known[key] = folder
@@ -75,7 +76,7 @@ class PhoneStorage:
                 )
                 self.pushed_bytes += sizes[name]
             self._verify(partial, hashes)
-            self.device.check(f"mv {partial} {folder}")
+            self.device.check(["mv", partial, folder])
         except TargetError:
             # Where the connection is gone this fails too; then the next connect cleans up.
             with contextlib.suppress(TargetError):
@@ -84,8 +85,8 @@ class PhoneStorage:
 
     def _verify(self, folder: str, hashes: Mapping[str, str]) -> None:
         # Through standard input, so that no name is ever part of the output.
-        names = [quote([f"{folder}/{name}"]) for name in hashes]
-        found = self.device.check("; ".join(f"sha256sum < {name}" for name in names), timeout=300)
+        command = "; ".join(f"sha256sum < {quote([f'{folder}/{name}'])}" for name in hashes)
+        found = self.device.check(command, timeout=300)
         for (name, wanted), line in zip(
             hashes.items(), [*found.splitlines(), *[""] * len(hashes)], strict=False
         ):
@@ -154,8 +155,9 @@ class PhoneStorage:
 
 def _kill(run: str) -> str:
     # By a mark in their environment: a process id from a note could be somebody else's by now.
+    mark = quote([f"{RUN_MARK}={run}"])
     return (
-        f"for file in $(grep -l {RUN_MARK}={run} /proc/[0-9]*/environ 2>/dev/null); do "
+        f"for file in $(grep -l {mark} /proc/[0-9]*/environ 2>/dev/null); do "
         "file=${file%/environ}; kill -9 ${file#/proc/} 2>/dev/null; done; true;"
     )
 

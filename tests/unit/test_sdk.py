@@ -12,13 +12,13 @@ from pytest_sme2.errors import BuildError
 from pytest_sme2.processes import Finished
 
 
-def wheel(path: Path, names: list[str], link: str | None = None) -> Path:
+def wheel(path: Path, names: list[str], link: str | None = None, kind: int = stat.S_IFLNK) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
             archive.writestr(name, f"content of {name}")
         if link:
             info = zipfile.ZipInfo(link)
-            info.external_attr = (stat.S_IFLNK | 0o777) << 16
+            info.external_attr = (kind | 0o777) << 16
             archive.writestr(info, "/etc/passwd")
     return path
 
@@ -48,6 +48,8 @@ def test_only_the_sdk_is_unpacked(tmp_path):
         "executorch/lib/../../../escaped",
         "executorch/../escaped",
         "executorch/lib/..\\escaped",
+        "executorch//../escaped",
+        "executorch/lib/./../../../escaped",
     ],
 )
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path, name):
@@ -62,8 +64,11 @@ def test_absolute_names_are_not_written(tmp_path):
     assert not target.exists()
 
 
-def test_links_are_refused(tmp_path):
-    path = wheel(tmp_path / "a.whl", GOOD, link="executorch/lib/link.so")
+@pytest.mark.parametrize(
+    "kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK]
+)
+def test_links_and_devices_are_refused(tmp_path, kind):
+    path = wheel(tmp_path / "a.whl", GOOD, link="executorch/lib/link.so", kind=kind)
     with pytest.raises(BuildError, match="unsafe name"):
         sdk.unpack_sdk(path, tmp_path / "sdk")
 
