@@ -1,0 +1,243 @@
+"""What CI installs and audits: the locks hold to the ranges, and the audit never pretends."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.markers import Marker, default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+CI = ROOT / ".ci"
+LOCKS = ("requirements.txt", "lowest.txt")
+# Pinned in .ci/run, since its file differs from machine to machine.
+UNHASHED = {"torch"}
+OURSELVES = {"pytest-sme2"}
+
+
+def pins(lock: str) -> dict[str, list[tuple[str, Marker | None, list[str]]]]:
+    """Name to its versions, each with where it applies and its hashes."""
+    found: dict[str, list[tuple[str, Marker | None, list[str]]]] = {}
+    text = (CI / lock).read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        head, *hashes = line.split("--hash=")
+        requirement = Requirement(head)
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "==", line
+        found.setdefault(canonicalize_name(requirement.name), []).append(
+            (specifier.version, requirement.marker, [value.strip() for value in hashes])
+        )
+    return found
+
+
+def here(lock: str) -> dict[str, str]:
+    """Name to the one version for this Python and machine."""
+    chosen: dict[str, str] = {}
+    for name, entries in pins(lock).items():
+        versions = [version for version, marker, _ in entries if not marker or marker.evaluate()]
+        assert len(versions) <= 1, name
+        if versions:
+            chosen[name] = versions[0]
+    return chosen
+
+
+def project() -> dict[str, list[str]]:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = document["project"]["optional-dependencies"]
+    return {
+        "base": document["project"]["dependencies"],
+        "build": document["build-system"]["requires"],
+        **extras,
+    }
+
+
+def tox_requirements() -> dict[str, list[str]]:
+    """What each environment that CI uses installs by name."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    found = {"tox": tox["tox"]["requires"].split("\n")}
+    (environments,) = re.findall(r"--notest -e (\S+)", (CI / "run").read_text(encoding="utf-8"))
+    for section in ("tests", *(f"testenv:{name}" for name in environments.split(","))):
+        lines = tox[section].get("deps", "").split("\n")
+        found[section] = [line for line in lines if line and not line.startswith("{")]
+    return {section: [line for line in lines if line] for section, lines in found.items()}
+
+
+def applies(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate(default_environment())
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_pin_has_a_hash_and_no_place_of_origin(lock: str) -> None:
+    for name, entries in pins(lock).items():
+        for version, _, hashes in entries:
+            assert hashes, f"{name} {version}"
+            assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", value) for value in hashes)
+    text = (CI / lock).read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "index-url" not in text
+    assert "#    .ci/lock" in text
+
+
+def test_the_lock_meets_every_range() -> None:
+    locked = here("requirements.txt")
+    groups = {**project(), **tox_requirements()}
+    for group, lines in groups.items():
+        for requirement in map(Requirement, lines):
+            name = canonicalize_name(requirement.name)
+            if not applies(requirement) or name in UNHASHED | OURSELVES:
+                continue
+            assert name in locked, f"{group}: {requirement} is not in the lock. Run .ci/lock"
+            assert requirement.specifier.contains(locked[name], prereleases=True), (
+                f"{group}: {requirement}, but the lock has {locked[name]}. Run .ci/lock"
+            )
+
+
+def test_the_lowest_lock_holds_the_lowest_versions() -> None:
+    locked = here("lowest.txt")
+    lines = (ROOT / "tests" / "lowest.txt").read_text(encoding="utf-8").splitlines()
+    for requirement in (Requirement(line) for line in lines if not line.startswith("#")):
+        name = canonicalize_name(requirement.name)
+        if name == "tomli" and sys.version_info >= (3, 11):
+            continue
+        assert requirement.specifier.contains(locked[name]), f"{requirement}. Run .ci/lock"
+    for requirement in map(Requirement, tox_requirements()["tests"]):
+        assert canonicalize_name(requirement.name) in locked, f"{requirement}. Run .ci/lock"
+
+
+def test_torch_is_pinned_where_ci_runs() -> None:
+    (version,) = re.findall(r"torch==(\S+)", (CI / "run").read_text(encoding="utf-8"))
+    (wanted,) = [line for line in project()["export"] if line.startswith("torch>")]
+    assert Requirement(wanted).specifier.contains(version)
+    locked = pins("requirements.txt")
+    assert not {name for name in locked if name.startswith(("torch-", "nvidia-", "cuda-"))}
+    assert "torch" not in locked
+
+
+def test_ci_installs_by_the_locks_alone() -> None:
+    text = (CI / "run").read_text(encoding="utf-8")
+    for lock in LOCKS:
+        assert (CI / lock).is_file()
+        assert lock.removesuffix(".txt") in text
+    assert "--require-hashes" in text
+    assert "PIP_NO_INDEX=1" in text
+    # Installing is done before anything is run, and nothing is installed after it.
+    runs = [line for line in text.splitlines() if '"$tox" run' in line]
+    assert "--notest" in runs[0]
+    assert runs[1:]
+    assert all("--skip-pkg-install" in line for line in runs[1:])
+
+
+# --- the audit ------------------------------------------------------------------------------------
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, CI / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def audit() -> ModuleType:
+    return load("audit")
+
+
+FINE = {"name": "a", "version": "1", "vulns": []}
+BAD = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}
+SKIPPED = {"name": "c", "skip_reason": "not found"}
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "code", "says"),
+    [
+        ([FINE], 0, "No advisory names any of the 1 pinned packages"),
+        ([FINE, BAD], 1, "b 2: PYSEC-1, fixed in 3"),
+        ([BAD, SKIPPED], 1, "1 advisories for 1 pinned packages"),
+        ([FINE, SKIPPED], 3, r"NOT AUDITED: .* 1 of 2 pinned packages \(c\)"),
+        ([SKIPPED], 3, "NOT AUDITED"),
+        ([], 3, "NOT AUDITED"),
+    ],
+)
+def test_what_an_audit_comes_to(
+    audit: ModuleType, dependencies: list[object], code: int, says: str
+) -> None:
+    found, lines = audit.judge({"dependencies": dependencies})
+    assert found == code
+    assert re.search(says, "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("answers", "code"),
+    [
+        (["cannot resolve the host"], 3),
+        ([{"dependencies": [FINE]}, "no answer"], 3),
+        ([{"dependencies": [BAD]}, "no answer"], 1),
+        ([{"dependencies": [FINE]}, {"dependencies": [FINE]}], 0),
+    ],
+)
+def test_an_audit_that_could_not_ask_is_no_pass(
+    audit: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answers: list[object],
+    code: int,
+) -> None:
+    waiting = iter(answers)
+    monkeypatch.setattr(audit, "ask", lambda lock: next(waiting))
+    assert audit.main([f"{number}.txt" for number in range(len(answers))]) == code
+    assert ("NOT AUDITED" in capsys.readouterr().out) == ("answer" in str(answers[-1]) or code == 3)
+
+
+def test_a_tool_that_says_nothing_is_no_pass(
+    audit: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho 'no network' >&2\nexit 1\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(audit.sys, "executable", str(program))
+    assert audit.ask(tmp_path / "lock.txt") == "no network"
+
+
+# --- branches -------------------------------------------------------------------------------------
+
+
+def test_one_module_cannot_hide_behind_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(**taken: int) -> str:
+        files = {
+            name: {"summary": {"num_branches": 100, "covered_branches": count}}
+            for name, count in taken.items()
+        }
+        (tmp_path / "c.json").write_text(json.dumps({"files": files}), encoding="utf-8")
+        return str(tmp_path / "c.json")
+
+    branches = load("branches")
+    assert branches.main([write(a=100, b=90)]) == 0
+    assert branches.main([write(a=100, b=80)]) == 0
+    assert branches.main([write(a=100, b=79)]) == 1
+    assert "179 of  200  in all  LESS THAN 90 %" in capsys.readouterr().out
+    assert branches.main([write(a=100, b=100, c=100, d=74)]) == 1
+    assert "74 of  100  d  LESS THAN 75 %" in capsys.readouterr().out
+    # A report of nothing measured nothing.
+    assert branches.main([write()]) == 1
+    none = {"files": {"a": {"summary": {"num_branches": 0, "covered_branches": 0}}}}
+    assert not branches.table(none)[1]
