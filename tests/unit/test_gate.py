@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_sme2 import gate
 from pytest_sme2.errors import BaselineError
+from pytest_sme2.gate import times
 from pytest_sme2.limits import default_limits
 from pytest_sme2.results import (
     Arm,
@@ -24,6 +25,7 @@ from pytest_sme2.results import (
     Fingerprint,
     Limits,
     Look,
+    Measured,
     Measurement,
     Outcome,
     PairSample,
@@ -48,6 +50,7 @@ from tests.gate_examples import (
     session,
     structure,
 )
+from tests.profiles import profile_of
 
 LIMITS = default_limits()
 
@@ -110,6 +113,11 @@ def test_verdict_names_what_it_is_about() -> None:
 )
 def test_judging_an_interval(low: float, high: float, outcome: Outcome) -> None:
     assert gate.judge(low, high, 0.02) is outcome
+
+
+def test_as_much_faster_as_is_tolerated_slower_is_no_improvement_yet() -> None:
+    assert gate.judge(0.25, 0.5, 1.0) is Outcome.PASS
+    assert gate.judge(0.25, 0.4999, 1.0) is Outcome.IMPROVED
 
 
 # --- evidence -------------------------------------------------------------------------------------
@@ -229,6 +237,31 @@ def test_one_session_alone_must_be_sure(milliseconds: float, outcome: Outcome) -
     found = gate.check_latency(now, provisional, LIMITS)
     assert found.verdict is outcome
     assert "provisional: 1 of 3 sessions" in found.message
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome"),
+    [
+        ((1 + times.PROVISIONAL_MARGIN, 1.2), Outcome.INCONCLUSIVE),
+        ((1 + times.PROVISIONAL_MARGIN + 1e-9, 1.2), Outcome.REGRESSED),
+        ((0.8, 1 / (1 + times.PROVISIONAL_MARGIN)), Outcome.PASS),
+        ((0.8, 1 / (1 + times.PROVISIONAL_MARGIN) - 1e-9), Outcome.IMPROVED),
+    ],
+)
+def test_how_sure_one_session_must_be(
+    interval: tuple[float, float], outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "session_interval", lambda new, sessions: interval)
+    provisional = baseline(sessions=(session(1), session(2)))
+    assert gate.check_latency(measured(), provisional, LIMITS).verdict is outcome
+
+
+@pytest.mark.parametrize(("interference", "busy"), [(times.BUSY, False), (0.0501, True)])
+def test_how_busy_is_busy(interference: float, busy: bool) -> None:
+    slower = measured(medians_ns={Arm.ON: medians(15)}, interference=interference)
+    found = gate.check_latency(slower, baseline(), LIMITS)
+    assert (found.verdict is Outcome.INCONCLUSIVE) == busy
+    assert ("The machine was busy" in found.message) == busy
 
 
 def test_only_the_last_epoch_counts() -> None:
@@ -412,10 +445,25 @@ def test_coverage_against_the_least_asked_for() -> None:
     assert gate.check_coverage(half, None, exactly).verdict is Outcome.PASS
 
 
+def test_the_least_asked_for_is_held_against_all_that_is_known() -> None:
+    """A census may prove less than the operators' names say."""
+    profile = profile_of([(CONV_ON, 100), (CONV_OFF, 50)])
+    now = measured(profiles={Arm.ON: profile})
+    found = gate.check_coverage(now, baseline(), with_limits(min_coverage=0.9))
+    assert found.verdict is Outcome.REGRESSED
+    assert found.message.startswith("1 of 2 matrix operators run on SME2 kernels, less than")
+    (missed, reason), *_ = profile.coverage.missed
+    assert found.details == (f"{missed.label}: {reason}",)
+    # A baseline is compared by names alone.
+    assert gate.check_coverage(now, baseline(), LIMITS).verdict is Outcome.PASS
+
+
 def test_coverage_of_nothing() -> None:
     assert gate.check_coverage(measured(), None, LIMITS).verdict is Outcome.NO_BASELINE
     none = measured(structures=with_on(transpose=2))
     assert gate.check_coverage(none, None, LIMITS).verdict is Outcome.PASS
+    had_none = baseline(structures=with_on(transpose=2))
+    assert gate.check_coverage(measured(), had_none, LIMITS).verdict is Outcome.NO_BASELINE
     off_only = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
     assert gate.check_coverage(off_only, baseline(), LIMITS).verdict is Outcome.INVALID
 
@@ -427,6 +475,8 @@ def test_coverage_of_nothing() -> None:
         ({"conv": 4, "transpose": 4}, Outcome.REGRESSED, (f"+2 {TRANSPOSE}",)),
         ({"conv": 4, "transpose": 1}, Outcome.IMPROVED, (f"-1 {TRANSPOSE}",)),
         ({"conv": 4}, Outcome.IMPROVED, (f"-2 {TRANSPOSE}",)),
+        # Less work is better, on whatever kernel it was.
+        ({"conv": 3, "transpose": 2}, Outcome.IMPROVED, (f"-1 {CONV_ON}",)),
         (
             {"conv": 3, "slow": 1, "transpose": 2},
             Outcome.REGRESSED,
@@ -457,6 +507,21 @@ def test_work_that_moved_to_sme2_is_an_improvement() -> None:
     # …but not if there is more of it than before.
     old = baseline(structures=with_on(conv=1, slow=2, transpose=2))
     assert gate.check_operators(measured(), old).verdict is Outcome.REGRESSED
+    # …nor if other work is gone for it, or other work on SME2 kernels.
+    old = baseline(structures=with_on(conv=1, slow=1, transpose=3))
+    now = measured(structures=with_on(conv=3, transpose=2))
+    assert gate.check_operators(now, old).verdict is Outcome.REGRESSED
+    old = baseline(structures=with_on(conv=2, slow=3))
+    now = measured(structures={Arm.ON: structure({"Fully Connected (NC, PF32) GEMM": 3})})
+    assert gate.check_operators(now, old).verdict is Outcome.REGRESSED
+    # …nor if it moved to another operator that is not on them.
+    old = baseline(structures=with_on(slow=3))
+    now = measured(structures={Arm.ON: structure({"Fully Connected (NC, F32) GEMM": 3})})
+    assert gate.check_operators(now, old).verdict is Outcome.REGRESSED
+    # …nor if something else came along.
+    old = baseline(structures=with_on(conv=1, slow=3, transpose=2))
+    now = measured(structures=with_on(conv=3, transpose=3))
+    assert gate.check_operators(now, old).verdict is Outcome.REGRESSED
 
 
 def test_operators_on_any_machine() -> None:
@@ -495,6 +560,13 @@ def test_delegation(before: int, after: int, outcome: Outcome) -> None:
     assert any(PORTABLE in line for line in found.details) == (before != after)
 
 
+def test_delegation_is_not_about_what_stays_in_the_delegate() -> None:
+    old = baseline(structures=with_on(conv=4, portable=1, transpose=2))
+    now = measured(structures=with_on(conv=4, portable=1, transpose=3))
+    found = gate.check_delegation(now, old)
+    assert (found.verdict, found.details) == (Outcome.PASS, ())
+
+
 def test_delegation_of_another_operator() -> None:
     old = baseline(structures={Arm.ON: structure({"aten::a": 1})})
     now = measured(structures={Arm.ON: structure({"aten::b": 1})})
@@ -512,6 +584,11 @@ def test_delegation_of_another_operator() -> None:
         (("xnn_f16_gemm_neon", "xnn_x16_transpose_neon"), Outcome.REGRESSED),
         (("kai_matmul_sme2_mopa", "kai_dot_sme2", "xnn_x16_transpose_neon"), Outcome.IMPROVED),
         (("kai_matmul_sme2_mopa",), Outcome.REGRESSED),
+        (
+            ("kai_matmul_sme2_mopa", "kai_dot_sme2", "xnn_new_neon", "xnn_x16_transpose_neon"),
+            Outcome.REGRESSED,
+        ),
+        (("kai_dot_sme2",), Outcome.REGRESSED),
     ],
 )
 def test_kernels(names: tuple[str, ...], outcome: Outcome) -> None:
@@ -545,6 +622,11 @@ def test_memory_verdicts(megabytes: int, outcome: Outcome) -> None:
     assert gate.check_memory(now, None, LIMITS).verdict is Outcome.NO_BASELINE
     other = baseline(fingerprint=Fingerprint("mac", ()))
     assert gate.check_memory(now, other, LIMITS).verdict is Outcome.INVALID
+
+
+def test_a_baseline_without_memory_is_none_wherever_it_is_of() -> None:
+    other = baseline(fingerprint=Fingerprint("mac", ()), peak_bytes={})
+    assert gate.check_memory(measured(), other, LIMITS).verdict is Outcome.NO_BASELINE
 
 
 def test_memory_against_the_most_allowed() -> None:
@@ -619,6 +701,53 @@ def test_all_checks_of_a_healthy_run_pass() -> None:
     metrics = [check.metric for check in checks]
     assert len(set(metrics)) == len(metrics)
     assert {"evidence", "latency (on)", "latency (off)", "speedup", "program size"} <= {*metrics}
+
+
+STRUCTURAL = [
+    *("evidence", "SME2 coverage"),
+    *("operators (on)", "portable operators (on)", "kernels (on)"),
+    *("operators (off)", "portable operators (off)", "kernels (off)"),
+    "program size",
+]
+TIMED = [
+    *("latency (on)", "latency (off)", "speedup", "load time (on)", "load time (off)"),
+    *("peak memory (on)", "peak memory (off)"),
+    *("share of CONV (on)", "share of DATA_MOVEMENT (on)"),
+]
+OUTPUTS = ["outputs against off", "outputs against reference"]
+
+
+def metrics(now: Measured) -> list[str]:
+    return [check.metric for check in gate.check_all(now, None, LIMITS)]
+
+
+def test_nothing_that_was_measured_goes_unchecked() -> None:
+    assert sorted(metrics(measured())) == sorted([*STRUCTURAL, *OUTPUTS, *TIMED])
+
+
+def test_nothing_that_was_not_measured_is_checked() -> None:
+    nothing = measured(
+        medians_ns=None, speedup=None, loads_ns=None, peak_bytes=None, shares=None, kernels={}
+    )
+    kernels = {"kernels (on)", "kernels (off)"}
+    assert sorted(metrics(nothing)) == sorted({*STRUCTURAL, *OUTPUTS} - kernels)
+    empty = measured(medians_ns={Arm.ON: (), Arm.OFF: (1.0,)}, loads_ns={Arm.ON: ()})
+    assert "latency (off)" in metrics(empty)
+    assert not {"latency (on)", "load time (on)", "load time (off)"} & {*metrics(empty)}
+    assert "program size" not in metrics(measured(pte_bytes=None))
+    assert not {*OUTPUTS} & {*metrics(measured(agreements=()))}
+    one = metrics(measured(agreements=(agreement(),)))
+    assert [name for name in one if name in OUTPUTS] == ["outputs against off"]
+
+
+def test_a_nan_is_checked_where_nothing_was_compared() -> None:
+    found = metrics(measured(agreements=(), nan_arms=(Arm.ON,)))
+    assert [name for name in found if name in OUTPUTS] == OUTPUTS
+
+
+def test_emulated_times_are_not_even_looked_at() -> None:
+    timed = measured(emulated=True, fingerprint=EMULATED)
+    assert sorted(metrics(timed)) == sorted([*STRUCTURAL, *OUTPUTS])
 
 
 def test_the_emulator_is_only_asked_what_it_can_vouch_for() -> None:
