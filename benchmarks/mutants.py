@@ -49,6 +49,8 @@ class Mutant:
     function: str
     """Where it is, as in ``Class.method``; empty at the module's own level."""
     line: int
+    text: str
+    """That line, without the space around it."""
     statement: tuple[int, int]
     """The first and the last line of the statement it is in."""
     rule: str
@@ -61,9 +63,9 @@ class Mutant:
     choice: int
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> tuple[str, ...]:
         """What stays when lines move."""
-        return (self.module, self.function, self.before, self.after)
+        return (self.module, self.function, self.text, self.before, self.after)
 
 
 def mutants(module: str, source: str, *, wording: bool) -> list[Mutant]:
@@ -71,6 +73,7 @@ def mutants(module: str, source: str, *, wording: bool) -> list[Mutant]:
     tree = ast.parse(source)
     skipped = _skipped(tree)
     places = _places(tree)
+    lines = source.splitlines()
     found = []
     for number, node in enumerate(ast.walk(tree)):
         if node in skipped or not isinstance(node, ast.expr | ast.stmt):
@@ -88,6 +91,7 @@ def mutants(module: str, source: str, *, wording: bool) -> list[Mutant]:
                     module,
                     function,
                     node.lineno,
+                    lines[node.lineno - 1].strip(),
                     span,
                     rule,
                     _text(node),

@@ -375,13 +375,11 @@ def _preload(names: Iterable[str]) -> None:
             importlib.import_module(name)
 
 
-def explanations() -> dict[tuple[str, str, str, str], str]:
+def explanations() -> dict[tuple[str, ...], str]:
     """Why a survivor may live, by what it changes."""
+    parts = ("module", "function", "text", "before", "after")
     entries = json.loads(EXPLAINED.read_text(encoding="utf-8"))
-    return {
-        (entry["module"], entry["function"], entry["before"], entry["after"]): entry["reason"]
-        for entry in entries
-    }
+    return {tuple(entry[part] for part in parts): entry["reason"] for entry in entries}
 
 
 def _facts(mutant: Mutant, fate: str) -> dict[str, object]:
@@ -389,6 +387,7 @@ def _facts(mutant: Mutant, fate: str) -> dict[str, object]:
         "module": mutant.module,
         "function": mutant.function,
         "line": mutant.line,
+        "text": mutant.text,
         "rule": mutant.rule,
         "before": mutant.before,
         "after": mutant.after,

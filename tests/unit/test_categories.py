@@ -263,3 +263,7 @@ def test_different_operators_do_not_meet() -> None:
 )
 def test_which_operators_could_run_on_sme2(name: str, variant: str | None) -> None:
     assert sme2_variant(classify(name)) == variant
+
+
+def test_a_placeholder_that_only_raises_is_known() -> None:
+    assert PORTABLE_NAMES["fallback"] == (Category.OTHER, "fallback")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_sme2.elf import Function, read_elf
 from pytest_sme2.errors import ElfError
-from tests.unit.elf_writer import CODE_OFFSET, write_elf
+from tests.unit.elf_writer import CODE_OFFSET, CODE_SIZE, write_elf
 
 
 def real_libraries() -> list[Path]:
@@ -131,3 +131,43 @@ def test_damage_is_an_elf_error_or_harmless(
     # Anything but an ElfError, or a read that succeeds, fails the test.
     with contextlib.suppress(ElfError):
         read_elf(path).function_at(0x1100)
+
+
+UNWIND = CODE_OFFSET + CODE_SIZE
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """One function in the symbols, another in the unwind table alone."""
+    return write_elf(tmp_path / "a.so", [(0x1100, 16, "kernel")], unwind=[(0x1200, 8)])
+
+
+def patch(path: Path, offset: int, new: bytes) -> Path:
+    data = bytearray(path.read_bytes())
+    data[offset : offset + len(new)] = new
+    path.write_bytes(bytes(data))
+    return path
+
+
+def test_a_file_without_sections_has_its_unwind_table(small: Path) -> None:
+    elf = read_elf(patch(small, 40, bytes(8)))
+    assert elf.function_at(0x1100) is None
+    assert elf.function_at(0x1200) == Function(0x1200, 8, "")
+
+
+def test_symbols_that_are_too_short(small: Path) -> None:
+    sections = int.from_bytes(small.read_bytes()[40:48], "little")
+    with pytest.raises(ElfError, match="symbols of 8 bytes"):
+        read_elf(patch(small, sections + 64 + 56, (8).to_bytes(8, "little")))
+
+
+@pytest.mark.parametrize("offset", [UNWIND, UNWIND + 12 + 8 + 8], ids=["table", "entry"])
+def test_an_unwind_table_of_another_encoding_is_left_alone(small: Path, offset: int) -> None:
+    elf = read_elf(patch(small, offset, b"\x02"))
+    assert elf.function_at(0x1100) == Function(0x1100, 16, "kernel")
+    assert elf.function_at(0x1200) is None
+
+
+def test_an_unwind_table_that_is_too_long(small: Path) -> None:
+    with pytest.raises(ElfError, match="longer than its segment"):
+        read_elf(patch(small, UNWIND + 8, (5).to_bytes(4, "little")))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_sme2 import gate
 from pytest_sme2.errors import BaselineError
+from pytest_sme2.gate import times
 from pytest_sme2.limits import default_limits
 from pytest_sme2.results import (
     Arm,
@@ -236,6 +237,31 @@ def test_one_session_alone_must_be_sure(milliseconds: float, outcome: Outcome) -
     found = gate.check_latency(now, provisional, LIMITS)
     assert found.verdict is outcome
     assert "provisional: 1 of 3 sessions" in found.message
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome"),
+    [
+        ((1 + times.PROVISIONAL_MARGIN, 1.2), Outcome.INCONCLUSIVE),
+        ((1 + times.PROVISIONAL_MARGIN + 1e-9, 1.2), Outcome.REGRESSED),
+        ((0.8, 1 / (1 + times.PROVISIONAL_MARGIN)), Outcome.PASS),
+        ((0.8, 1 / (1 + times.PROVISIONAL_MARGIN) - 1e-9), Outcome.IMPROVED),
+    ],
+)
+def test_how_sure_one_session_must_be(
+    interval: tuple[float, float], outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "session_interval", lambda new, sessions: interval)
+    provisional = baseline(sessions=(session(1), session(2)))
+    assert gate.check_latency(measured(), provisional, LIMITS).verdict is outcome
+
+
+@pytest.mark.parametrize(("interference", "busy"), [(times.BUSY, False), (0.0501, True)])
+def test_how_busy_is_busy(interference: float, busy: bool) -> None:
+    slower = measured(medians_ns={Arm.ON: medians(15)}, interference=interference)
+    found = gate.check_latency(slower, baseline(), LIMITS)
+    assert (found.verdict is Outcome.INCONCLUSIVE) == busy
+    assert ("The machine was busy" in found.message) == busy
 
 
 def test_only_the_last_epoch_counts() -> None:

@@ -41,6 +41,29 @@ def test_wrong_thread_counts_say_what_is_right(text: str) -> None:
         settings.parse_threads(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60", 60), ("1.5", 1.5), ("90s", 90), (" 2m ", 120), ("1 min", 60)]
+)
+def test_time_budgets(text: str, seconds: float) -> None:
+    assert settings.parse_budget(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.5", "-1", "1h", "24.1m0", "86401", "1441m"])
+def test_wrong_time_budgets_say_what_is_right(text: str) -> None:
+    with pytest.raises(UsageError, match="as in 60s or 2m"):
+        settings.parse_budget(text)
+
+
+def test_what_changes_a_verdict_can_be_typed_again() -> None:
+    assert settings.Settings().as_options() == []
+    chosen = settings.Settings(
+        threads=(1, 4), limits={"min_speedup": 1.5}, baseline_dir=Path("b"), strict=True
+    )
+    assert chosen.as_options() == [
+        *("--threads=1,4", "--min-speedup=1.5", "--baseline-dir=b", "--sme2-strict"),
+    ]
+
+
 def test_a_list_keeps_order_and_names_with_blanks() -> None:
     assert settings.split_list(" b, a b ,,b,c;d") == ("b", "a b", "c;d")
 

@@ -310,3 +310,20 @@ def test_smaller_effects_are_detectable_with_more_pairs_and_less_noise():
 
 def test_a_look_that_can_never_alarm_has_no_detectable_effect():
     assert stats.smallest_detectable(0.01, family=50)[0] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("pairs", "looks"),
+    [
+        (0, ()),
+        (1, (1,)),
+        (9, (9,)),
+        (10, (10,)),
+        (11, (10, 11)),
+        (20, (10, 20)),
+        (29, (10, 20, 29)),
+        (30, (10, 20, 30)),
+    ],
+)
+def test_when_to_look(pairs, looks):
+    assert stats.planned_looks(pairs) == looks
