@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_sme2.errors import (
+    BuildError,
     DeviceGoneError,
+    ExportError,
     ModelError,
+    RunError,
     Sme2Error,
     StorageError,
     TargetError,
@@ -95,6 +98,17 @@ def _on_one_device(method: _Method) -> _Method:
     return cast(_Method, stage)
 
 
+# What would only fail again, after as long, for the next test that asks.
+_LASTING = (ModelError, ExportError, BuildError, RunError)
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """In place of what could not be made."""
+
+    error: Sme2Error
+
+
 class Session:
     """Holds what one run shares between its tests."""
 
@@ -106,10 +120,16 @@ class Session:
         self._steady = False
 
     def _once(self, make: Callable[[], _Value], *key: object) -> _Value:
-        """``make()``, the first time it is asked for under this key."""
+        """``make()``, the first time it is asked for under this key; its failure as well."""
         if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]  # type: ignore[return-value]
+            try:
+                self._made[key] = make()
+            except _LASTING as error:
+                self._made[key] = _Failed(error)
+        made = self._made[key]
+        if isinstance(made, _Failed):
+            raise made.error
+        return made  # type: ignore[return-value]
 
     @functools.cached_property
     def origin(self) -> tuple[str, str]:

@@ -1,0 +1,48 @@
+"""What cannot be made is tried once a run, not once a test."""
+
+import pytest
+
+from tests.needs import needs_export
+
+pytestmark = needs_export
+
+MODEL = """
+from pathlib import Path
+
+from pytest_sme2 import register_model
+
+
+@register_model("hopeless", variants=("fp32",))
+class Hopeless:
+    def get_eager_model(self):
+        with open({journal!r}, "a") as file:
+            file.write("tried\\n")
+        raise ValueError("there are no weights for this")
+
+    def get_example_inputs(self):
+        return ()
+"""
+
+
+def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytester) -> None:
+    journal = pytester.path / "journal"
+    folder = pytester.mkdir("models") / "hopeless"
+    folder.mkdir()
+    (folder / "model.py").write_text(MODEL.format(journal=str(journal)), "utf-8")
+    pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
+    pytester.makepyfile(
+        """
+        def test_one(sme2_artifact):
+            pass
+
+        def test_two(sme2_artifact):
+            pass
+
+        def test_three(sme2_profile):
+            pass
+        """
+    )
+    result = pytester.runpytest_subprocess("--device=auto")
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines(["*there are no weights for this*"])
+    assert journal.read_text() == "tried\n"
