@@ -237,14 +237,25 @@ def _bad_cpus(value: str) -> UsageError:
 def cache_folder() -> Path:
     """Where exports, runners and tools are kept: ``SME2_CACHE_DIR``, else the platform's own."""
     chosen = os.environ.get("SME2_CACHE_DIR")
-    if chosen:
-        try:
-            return Path(chosen).expanduser().resolve()
-        except (RuntimeError, OSError) as error:
-            raise StorageError(f"SME2_CACHE_DIR={chosen!r} is no folder: {error}.") from error
+    try:
+        folder = Path(chosen).expanduser().resolve() if chosen else _usual_cache_folder()
+        # Nobody else's home: every later question about a file in there would fail.
+        folder.exists()
+    except (RuntimeError, OSError) as error:
+        raise StorageError(
+            f"{chosen or 'The usual cache folder'!r} cannot be used to keep exports and runners: "
+            f"{error}. Name another folder for them in SME2_CACHE_DIR."
+        ) from error
+    return folder
+
+
+def _usual_cache_folder() -> Path:
     import platformdirs
 
-    folder = platformdirs.user_cache_path("pytest-sme2", appauthor=False)
+    try:
+        folder = platformdirs.user_cache_path("pytest-sme2", appauthor=False)
+    except RuntimeError:
+        folder = Path("~")
     # Without a home it is a name with a tilde, and would be made wherever we are.
     if not folder.is_absolute():
         raise StorageError(

@@ -6,6 +6,7 @@ Which flags a runner takes is the runner's business; how a device is reached, ea
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import signal
@@ -27,6 +28,7 @@ ETDUMP_NAME = "run.etdump"
 OUTPUTS_NAME = "outputs"
 
 _TAIL_BYTES = 4096
+_FULL = os.strerror(errno.ENOSPC)
 
 _SIGNALS: Mapping[int, str] = {
     signal.SIGSEGV: "it crashed on an invalid memory access (SIGSEGV)",
@@ -303,7 +305,8 @@ def describe_failure(finished: Finished, runner: Runner, request: RunRequest) ->
         return None
     told = runner.explain(finished.returncode, finished.stderr)
     if told is not None:
-        return f"{told}."
+        remedy = " Make room there, or choose another place." if _FULL in told else ""
+        return f"{told}.{remedy}"
     # Most say it on stderr; QEMU says on stdout that it cannot load a program.
     lines = [*finished.stdout.splitlines(), *finished.stderr.splitlines()]
     last = next((line for line in reversed(lines) if line.strip()), "")

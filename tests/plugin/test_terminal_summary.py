@@ -38,6 +38,7 @@ def run(pytester: pytest.Pytester) -> Path:
             "case": read_record(folder).id,
             "folder": str(folder),
             "checks": json.dumps(encode([Check("latency (on)", outcome, "Said.")])),
+            "run": "this run",
         }
         for folder, outcome in zip(toy_run(root), outcomes, strict=True)
     ]

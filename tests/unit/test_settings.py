@@ -88,7 +88,33 @@ def test_without_a_home_the_cache_must_be_named(monkeypatch: pytest.MonkeyPatch)
         settings.cache_folder()
 
 
+def test_a_home_that_is_nowhere_to_be_found_is_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    import platformdirs
+
+    def unknown(*words: object, **named: object) -> Path:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.delenv("SME2_CACHE_DIR", raising=False)
+    monkeypatch.setattr(platformdirs, "user_cache_path", unknown)
+    with pytest.raises(StorageError, match=r"no home folder.*SME2_CACHE_DIR"):
+        settings.cache_folder()
+
+
+def test_a_cache_in_somebody_elses_home_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def locked(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(Path, "exists", locked)
+    with pytest.raises(StorageError, match=r"Permission denied.*SME2_CACHE_DIR"):
+        settings.cache_folder()
+
+
 def test_a_cache_in_nobodys_home_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SME2_CACHE_DIR", "~nobody-has-this-name/cache")
-    with pytest.raises(StorageError, match="SME2_CACHE_DIR='~nobody-has-this-name/cache'"):
+    with pytest.raises(
+        StorageError, match=r"'~nobody-has-this-name/cache' cannot .* SME2_CACHE_DIR"
+    ):
         settings.cache_folder()

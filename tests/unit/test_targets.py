@@ -200,6 +200,10 @@ def test_emulated_runs_share_one_key():
         (Finished((), -4, "", "", False), "an instruction this CPU does not have (SIGILL)."),
         (Finished((), -40, "", "", False), "it was ended by signal 40."),
         (Finished((), 11, "", "sme2_runner: 'x' is empty\n", False), "'x' is empty."),
+        (
+            Finished((), 16, "", "sme2_runner: cannot write 'x': No space left on device\n", False),
+            "cannot write 'x': No space left on device. Make room there, or choose another place.",
+        ),
         (Finished((), 127, "", "ld: no libc\n", False), "exit code 127; its last words: ld: no"),
         (Finished((), 1, "Error while loading\n", "", False), "words: Error while loading"),
         (Finished((), 1, "", "", False), "it ended with exit code 1."),
