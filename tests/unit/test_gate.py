@@ -589,6 +589,7 @@ def test_delegation_of_another_operator() -> None:
             Outcome.REGRESSED,
         ),
         (("kai_dot_sme2",), Outcome.REGRESSED),
+        (("kai_matmul_sme2_mopa", "kai_dot_sme2"), Outcome.IMPROVED),
     ],
 )
 def test_kernels(names: tuple[str, ...], outcome: Outcome) -> None:
