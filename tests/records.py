@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def measurement(measured: Measured) -> Measurement:
     """Pairs whose medians are those of the case, found to be quiet."""
     medians = measured.medians_ns or {}
     pairs = tuple(
-        PairSample(number, "off", off, on, 0.0)
+        PairSample(number, "off", off, on, math.log(on / off), 0.0)
         for number, (off, on) in enumerate(zip(medians[Arm.OFF], medians[Arm.ON], strict=True))
     )
     return Measurement(
