@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WARMUP, RUNS = 2, 10
 FEWEST = 3
-SHARE = 0.1
+SHARE = 0.05
 """Of the measurement's own time that may go into this, once there are a few."""
 
 
