@@ -233,7 +233,7 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
                     log.seek(0, os.SEEK_END)
                     log.write(_one_line(finished.arguments) + b"\n" + _ending(finished))
     except OSError as error:
-        raise _not_started(error, places[0].log) from error
+        raise _not_started(error, *(place.log for place in places)) from error
     # Where some have no answer, reading the one that has raises why.
     return [
         read_run(target, job, place, finished, emulated=False)
@@ -278,11 +278,12 @@ def run_logged(
     return finished
 
 
-def _not_started(error: OSError, log: Path) -> Sme2Error:
-    """What cannot be started has a name of its own; else it is the log that cannot be written."""
-    if error.filename is not None and Path(os.fsdecode(error.filename)).suffix != log.suffix:
-        return RunError(f"The runner could not be started: {error}. Its log is {log}")
-    return unwritable(log, error)
+def _not_started(error: OSError, *logs: Path) -> Sme2Error:
+    """What cannot be started has a name of its own; else it is a log that cannot be written."""
+    named = None if error.filename is None else Path(os.fsdecode(error.filename))
+    if named is not None and named not in logs:
+        return RunError(f"The runner could not be started: {error}. Its log is {logs[0]}")
+    return unwritable(named or logs[0], error)
 
 
 def _ending(finished: Finished) -> bytes:
