@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_sme2.errors import RunError, TargetError
+from pytest_sme2.errors import RunError, StorageError, TargetError
 from pytest_sme2.results import Arm, RunRequest
 from pytest_sme2.runners import EXIT_MEANINGS, LOADER, ProcessFiles, Runner, wheel_runner
 from pytest_sme2.targets import EmulatedTarget, LocalTarget
@@ -626,7 +626,7 @@ def test_a_runner_that_cannot_be_started(place, make_artifact, programs, tmp_pat
 def test_a_run_folder_that_cannot_be_made(local_runner, programs, make_artifact, tmp_path):
     (tmp_path / "file").touch()
     request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF)
-    with pytest.raises(RunError, match=r"folder .*file/run cannot be used"):
+    with pytest.raises(StorageError, match=r"file/run: cannot be written"):
         LocalTarget().run(local_runner, request, tmp_path / "file" / "run")
 
 

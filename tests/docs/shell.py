@@ -83,6 +83,7 @@ def make_programs(folder: Path) -> Path:
 
 SAMPLE = ROOT / "docs" / "sample" / "emulated" / "toy_cnn-fp16" / "runs" / "emulated"
 ETRECORD = ROOT / "tests" / "data" / "etrecords"
+PROGRAM = ROOT / "tests" / "data" / "programs" / "toy_fp16.pte"
 
 
 def put_results(folder: Path) -> None:
@@ -90,6 +91,7 @@ def put_results(folder: Path) -> None:
     on, off = (SAMPLE / f"emulated_sme2_{arm}" / "run.etdump" for arm in ("on", "off"))
     for name, dump in {"toy": on, "on": on, "off": off, "before": off, "after": on}.items():
         shutil.copy(dump, folder / f"{name}.etdump")
+    shutil.copy(PROGRAM, folder / "toy.pte")
     shutil.copy(ETRECORD / "toy.etdump", folder / "run.etdump")
     shutil.copy(ETRECORD / "toy.etrecord", folder / "toy_cnn_xnnpack_fp16.pte.etrecord")
     for name in ("out_toy/runs/mac", "out-mac", "out-phone"):
