@@ -52,8 +52,8 @@ SCHEMA = 2
 BASE_LAYERS = 100
 EXTRA_LAYERS = (0, 3, 5)
 """Layers the candidate has more than the reference: per cent of real extra work."""
-WEIGHTS = {0: 3, 3: 1, 5: 1}
-"""Of five verdicts, three are A/A: rare false alarms need the most trials."""
+WEIGHTS = {0: 10, 3: 1, 5: 1}
+"""Of twelve verdicts, ten are A/A: rare false alarms need the most trials."""
 CONDITIONS = ("idle", "busy")
 OURS = "pytest-sme2"
 FEWEST_VERDICTS = 300
