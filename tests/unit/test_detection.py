@@ -75,11 +75,11 @@ def test_a_cut_off_line_is_left_out_and_stays_alone(detection, tmp_path, capsys)
 
 def test_collecting_goes_on_with_what_lags_behind(detection):
     records: list[dict[str, object]] = []
-    for _ in range(50):
+    for _ in range(60):
         extra = detection.next_extra(records, "idle")
         records.append({"condition": "idle", "extra": extra})
     counts = [sum(entry["extra"] == extra for entry in records) for extra in (0, 3, 5)]
-    assert counts == [30, 10, 10]
+    assert counts == [50, 5, 5]
     assert detection.next_extra(records, "busy") == 0
 
 
