@@ -64,10 +64,16 @@ def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name in filled:
-            module = importlib.import_module(f"pytest_sme2.commands.{name.replace('-', '_')}")
-            subparser.epilog = f"example:\n  {module.EXAMPLE}\n\n{EXIT_CODES}"
-            module.add_arguments(subparser)
-            subparser.set_defaults(run=module.run)
+            fill_parser(subparser, name)
+    return parser
+
+
+def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
+    """The parser, with the arguments and the example of one command."""
+    module = importlib.import_module(f"pytest_sme2.commands.{name.replace('-', '_')}")
+    parser.epilog = f"example:\n  {module.EXAMPLE}\n\n{EXIT_CODES}"
+    module.add_arguments(parser)
+    parser.set_defaults(run=module.run)
     return parser
 
 

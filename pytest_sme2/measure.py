@@ -313,9 +313,9 @@ def measure_pairs(
     ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
     and may call it again from the start (``targets.retry.redo_when_lost``).
     """
-    session = _Session(run_arm, reference, candidate, plan or Plan(), progress, clock, redo)
-    session.in_turns = in_turns
-    return session.measure()
+    return _Session(
+        run_arm, reference, candidate, plan or Plan(), progress, clock, redo, in_turns
+    ).measure()
 
 
 class _Session:
@@ -330,6 +330,7 @@ class _Session:
         progress: Callable[[Progress], None] | None,
         clock: Callable[[], float],
         redo: Redo | None,
+        in_turns: RunInTurns | None,
     ) -> None:
         if reference == candidate:
             raise ValueError("The two arms need different labels, even if they are the same thing.")
@@ -339,6 +340,7 @@ class _Session:
         self.progress = progress
         self.clock = clock
         self.redo: Redo = redo or (lambda measure: measure())
+        self.in_turns = in_turns
         self.started = clock()
         self.order = random.Random(plan.seed)  # noqa: S311 - order, not secrets
         self.ledger = _Ledger(plan.redo_limit)
@@ -346,7 +348,6 @@ class _Session:
         self.threads = 1
         self.index = 0
         self.longest_pair = 0.0
-        self.in_turns: RunInTurns | None = None
 
     def measure(self) -> Measurement:
         sampling = self.pilot()

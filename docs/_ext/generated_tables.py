@@ -36,7 +36,7 @@ def option_lines() -> Iterator[str]:
 def command_lines() -> Iterator[str]:
     """Each command of ``sme2`` with its arguments and its example."""
     for name, summary in cli.COMMANDS.items():
-        parser = subparser_of(name)
+        parser = cli.fill_parser(argparse.ArgumentParser(), name)
         yield f"### `sme2 {name}`"
         yield ""
         yield f"{summary[:1].upper()}{summary[1:]}."
@@ -53,18 +53,6 @@ def command_lines() -> Iterator[str]:
         yield from (line.strip() for line in example.splitlines())
         yield "```"
         yield ""
-
-
-def subparser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of one command, with its arguments."""
-    parser = cli.build_parser(name)
-    (choices,) = (
-        action.choices
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
-    found: argparse.ArgumentParser = dict(choices)[name]
-    return found
 
 
 def _argument(action: argparse.Action) -> str:

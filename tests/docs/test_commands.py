@@ -46,14 +46,7 @@ def pytest_options() -> frozenset[str]:
 
 
 def subparser(name: str) -> argparse.ArgumentParser:
-    parser = cli.build_parser(name)
-    (choices,) = (
-        action.choices
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
-    found: argparse.ArgumentParser = dict(choices)[name]
-    return found
+    return cli.fill_parser(argparse.ArgumentParser(), name)
 
 
 def flag_of(word: str) -> str:
