@@ -68,8 +68,8 @@ class PhoneRun:
             *self._watch(),
             f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null",
             'echo "code $?"',
-            "kill $watcher; wait $watcher 2>/dev/null",
-            f"cat {self.heat}",
+            # A short run ends before the watcher made its file: no word of that among the log's.
+            f"{{ kill $watcher; wait $watcher; cat {self.heat}; }} 2>/dev/null",
             _THERMAL_STATUS,
         ]
         if xnnpack_log:

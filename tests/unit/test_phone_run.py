@@ -42,6 +42,11 @@ def test_an_untraced_run_clears_up_after_itself(tmp_path: Path) -> None:
     assert not Path(run.place).exists()
 
 
+def test_a_run_that_ended_before_its_watcher_began(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "sh", "-c", f"sleep 0.2; rm {tmp_path}/runs/name/heat; echo said")
+    assert parse_answer("serial", in_a_shell(run)).log == b"said\n"
+
+
 def test_a_traced_run_leaves_what_is_to_be_fetched(tmp_path: Path) -> None:
     place = tmp_path / "runs" / "name"
     run = make_run(tmp_path, "sh", "-c", f"echo x > {place}/run.etdump", etdump=True)
