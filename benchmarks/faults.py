@@ -6,7 +6,8 @@
 Each trial sets a phone up (power mode boost), measures a traced pair with a runner that sleeps,
 and puts the phone back, while one fault strikes at a random moment. A trial is clean when it ends
 with a result or one error of ours, the phone's settings are as before, nothing of the run is left
-on the phone, and no file on this side is half written.
+on the phone, no file on this side is half written, and the stored baseline is the old one or, after
+a result, the new one.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.claims import clean_claims, finish
+from pytest_sme2 import baselines
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.rundir import write_text
 from pytest_sme2.runners import Sme2Runner
 from pytest_sme2.targets.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.android import AndroidTarget
 from pytest_sme2.targets.phone_power import NOTE, SETTINGS
 from pytest_sme2.targets.retry import redo_when_lost
+from tests import gate_examples
 
 RUN_SECONDS = 0.15
 MODEL_BYTES = 12 << 20
@@ -63,6 +67,8 @@ class Session:
 
     phone: FakePhone
     work: Work
+    baseline: Path
+    """Stored before the trial, and brought up to date at its end."""
 
 
 @dataclass(frozen=True)
@@ -74,23 +80,31 @@ class Ending:
 
 
 def measure(target: AndroidTarget, work: Work) -> None:
-    """A traced pair, redone where the connection was lost; its summary is written last."""
+    """A traced pair, redone where the connection was lost; what was seen is stored last."""
 
-    def pair() -> list[str]:
+    def pair() -> list[Run]:
         asked = RunRequest(
             work.artifact, Arm.ON, runs=2, traced=True, timeout_seconds=work.timeout_seconds
         )
-        runs = [
+        return [
             target.run(work.runner, replace(asked, arm=arm), work.out / str(arm)) for arm in Arm
         ]
-        return [str(run.etdump) for run in runs]
 
     try:
         target.prepare()
-        etdumps = redo_when_lost(target, pair, patience_seconds=60)
-        write_text(work.out / "summary.json", json.dumps(etdumps))
+        runs = redo_when_lost(target, pair, patience_seconds=60)
+        write_text(work.out / "summary.json", json.dumps([str(run.etdump) for run in runs]))
+        store(work, "second", [run.wall_ns for run in runs])
     finally:
         target.restore()
+
+
+def store(work: Work, session: str, runs_ns: Sequence[Sequence[float]]) -> Path:
+    """Bring the baseline up to date: the example's, with the times that were seen."""
+    medians = {arm: (median(times),) for arm, times in zip(Arm, runs_ns, strict=True)}
+    now = gate_examples.measured(session=session, medians_ns=medians)
+    path, _ = baselines.store(work.out / "baselines", now)
+    return path
 
 
 # --- faults: each strikes once and is healed by the end of its block ----------------------------
@@ -293,9 +307,15 @@ def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
     while (left := runners_left(phone)) and time.monotonic() < deadline:
         time.sleep(0.1)
     yield from (f"still running on the phone: {words}" for words in left)
-    here = [path.name for path in session.work.out.rglob("*") if path.name.startswith(".")]
-    yield from (f"half written here: {name}" for name in here)
+    here = {path.name for path in session.work.out.rglob(".*")} - {baselines.LOCK_NAME}
+    yield from (f"half written here: {name}" for name in sorted(here))
     summary = session.work.out / "summary.json"
+    stored = baselines.read(session.baseline)
+    sessions = [] if stored is None else [entry.session for entry in stored.sessions]
+    if sessions not in (["first"], ["first", "second"]):
+        yield f"the baseline holds the sessions {sessions}"
+    if "second" in sessions and not summary.exists():
+        yield "the baseline was updated without a result"
     if summary.exists():
         for name in json.loads(summary.read_text(encoding="utf-8")):
             arm = Path(name).parent.name
@@ -328,7 +348,8 @@ def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[
                 pte = out / "model.pte"
                 pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
                 phone = lab.add(storage_bytes=64 << 20)
-                session = Session(phone, Work(runner, make_artifact(pte), out))
+                work = Work(runner, make_artifact(pte), out)
+                session = Session(phone, work, store(work, "first", [(1,)] * len(Arm)))
                 endings[fault].append(trial(fault, session, chance.random()))
     return endings
 
