@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pytest_sme2.bundle import SUFFIXES, open_bundle
 from pytest_sme2.errors import UsageError
-from pytest_sme2.export import artifact_stem
+from pytest_sme2.export import artifact_stem, find_artifact
 from pytest_sme2.registry import safe_name
-from pytest_sme2.results import Artifact, Fingerprint
-from pytest_sme2.runners import Runner, wheel_runner
+from pytest_sme2.results import Artifact, Baseline, Fingerprint
+from pytest_sme2.runners import Runner, find_runner, wheel_runner
 from pytest_sme2.sdk import Progress
 from pytest_sme2.settings import parse_variant
 
@@ -34,7 +34,7 @@ class Reference:
     """What to measure against, as the user named it."""
 
     kind: str
-    """``executorch``, ``bundle`` or ``programs``."""
+    """``executorch``, ``bundle``, ``programs``, or ``baseline`` for what a baseline measured."""
     name: str
     """For reports: ``executorch 1.5.0``, or the file's or folder's name."""
     version: str | None = None
@@ -64,6 +64,28 @@ def bundle_beside(root: Path, fingerprint: Fingerprint) -> Path | None:
     """
     path = root / safe_name(fingerprint.key) / BASELINE_BUNDLE
     return path if path.is_file() else None
+
+
+def kept_reference(
+    baseline: Baseline, threads: int, runner: Runner, *, cache: Path | None = None
+) -> OpenReference | None:
+    """What the baseline's last session measured, where the cache still has its program and runner.
+
+    ``runner`` is today's; it may well be the same one.
+    """
+    sessions = baseline.current(threads)
+    if not sessions or not sessions[-1].program or not sessions[-1].runtime:
+        return None
+    last = sessions[-1]
+    variant = parse_variant(baseline.variant)
+    artifact = find_artifact(baseline.model, variant, last.program, cache=cache)
+    kept: Runner | None = runner
+    if last.runtime != runner.sha256:
+        kept = find_runner(runner.platform, last.runtime, cache=cache)
+    if artifact is None or kept is None:
+        return None
+    reference = Reference("baseline", "the baseline's program")
+    return OpenReference(reference, kept, {(baseline.model, baseline.variant): artifact})
 
 
 @dataclass(frozen=True)

@@ -225,8 +225,10 @@ def _session_to(session: Session) -> Document:
         "executorch": session.executorch,
         "load_ns": _arms_to(session.loads_ns, _list_to),
         "median_ns": _arms_to(session.medians_ns, _list_to),
+        "program": session.program,
         "recorded": session.recorded,
         "runner": session.runner,
+        "runtime": session.runtime,
         "session": session.session,
         "threads": session.threads,
         **({} if session.yardstick_ns is None else {"yardstick_ns": _plain(session.yardstick_ns)}),
@@ -247,6 +249,8 @@ def _session_from(document: object) -> Session:
         yardstick_ns=next(iter(_reals([table["yardstick_ns"]], "yardstick_ns")))
         if "yardstick_ns" in table
         else None,
+        program=_text(table, "program") if "program" in table else "",
+        runtime=_text(table, "runtime") if "runtime" in table else "",
     )
 
 

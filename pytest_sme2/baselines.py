@@ -259,6 +259,8 @@ def _with_session(old: Baseline, measured: Measured) -> tuple[Session, ...]:
         medians_ns=dict(measured.medians_ns),
         loads_ns=dict(measured.loads_ns or {}),
         yardstick_ns=measured.yardstick_ns,
+        program=measured.pte_sha256,
+        runtime=measured.runtime,
     )
     # Storing the same session twice must not make it count twice.
     kept = [

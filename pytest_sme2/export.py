@@ -100,6 +100,22 @@ def load_artifact(folder: Path) -> Artifact:
     return _artifact(folder, _read_meta(folder))
 
 
+def find_artifact(
+    model: str, variant: Variant, sha256: str, *, cache: Path | None = None
+) -> Artifact | None:
+    """The artifact whose program has this content, where the cache still has it."""
+    root = (cache or cache_folder()) / "exports"
+    for folder in sorted(root.glob(f"{artifact_stem(model, variant)}-*")):
+        try:
+            found = load_artifact(folder)
+        except ExportError:
+            # Damaged is as good as gone.
+            continue
+        if found.sha256 == sha256:
+            return found
+    return None
+
+
 def artifact_stem(model: str, variant: Variant) -> str:
     """``<model>_xnnpack_<variant>``, as a file name."""
     return f"{safe_name(model)}_xnnpack_{variant}"

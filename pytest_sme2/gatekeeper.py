@@ -116,8 +116,8 @@ class Gate:
     def check_latency(self) -> None:
         """The process medians of each arm against the stored sessions.
 
-        A stored latency is a trigger: where it looks worse and the bundle of what was measured
-        then lies beside the baselines, interleaved pairs decide.
+        A stored latency is a trigger: where it looks worse, and what was measured then is at
+        hand, interleaved pairs decide.
         """
         measured = self.timed
 
@@ -127,10 +127,12 @@ class Gate:
                 for arm in self.session.arms
             ]
             doubtful = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
-            bundle = self.session.baseline_bundle
-            if bundle is None or not any(check.verdict in doubtful for check in stored):
+            if not any(check.verdict in doubtful for check in stored):
                 return stored
-            return self._held_against(Rival(self.session, self.case, bundle))
+            reference = self.session.baseline_reference(self.case)
+            if reference is None:
+                return stored
+            return self._held_against(Rival(self.session, self.case, reference))
 
         self._check(checks)
 

@@ -95,6 +95,7 @@ def assemble(
     runtime: str,
     measurement: Measurement | None = None,
     yardstick_ns: float | None = None,
+    runtime_sha256: str = "",
 ) -> Measured:
     """Everything one pair showed.
 
@@ -107,6 +108,7 @@ def assemble(
         runtime: the version of ExecuTorch that ran the program (``Runner.executorch``).
         measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
         yardstick_ns: what a program that never changes took meanwhile.
+        runtime_sha256: of the runner (``Runner.sha256``).
     """
     runs = _runs(pair)
     everything = [run for arm in runs.values() for run in arm]
@@ -138,6 +140,7 @@ def assemble(
         ),
         evidence=pair.evidence,
         versions={**artifact.versions, RUNTIME: runtime},
+        runtime=runtime_sha256,
         weights=artifact.weights,
         **timed,
     )

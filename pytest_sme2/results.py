@@ -91,6 +91,11 @@ class RunRequest:
     turn: Turn | None = None
     """Where it takes turns with another process; None where it runs alone."""
 
+    @property
+    def turns(self) -> int:
+        """How many it takes; 0 where it runs alone. The last may be shorter than the others."""
+        return 0 if self.turn is None else -(-self.runs // self.turn.runs)
+
 
 @dataclass(frozen=True)
 class Output:
@@ -870,6 +875,8 @@ class Measured:
     """None where the target has no SME2 and only the off arm ran."""
     versions: Mapping[str, str] = field(default_factory=dict)
     weights: str = "random"
+    runtime: str = ""
+    """The SHA-256 of the runner, libraries included."""
 
     @property
     def coverage(self) -> Coverage | None:
@@ -902,6 +909,10 @@ class Session:
     loads_ns: Mapping[Arm, tuple[float, ...]]
     yardstick_ns: float | None = None
     """What a program that never changes took meanwhile; None where it was not taken."""
+    program: str = ""
+    """The SHA-256 of the ``.pte`` that ran."""
+    runtime: str = ""
+    """The SHA-256 of the runner that ran it, libraries included."""
 
 
 @dataclass(frozen=True)

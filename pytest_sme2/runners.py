@@ -6,6 +6,7 @@ A target starts processes and knows nothing of flags; a runner knows the flags a
 from __future__ import annotations
 
 import abc
+import functools
 import hashlib
 import json
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from pytest_sme2.errors import BuildError, RunError
+from pytest_sme2.hashing import file_sha256
 from pytest_sme2.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.results import Arm, Output, Run, RunRequest
 from pytest_sme2.sdk import Progress, executorch_sdk, executorch_version, working_folder
@@ -110,6 +112,13 @@ class Runner(abc.ABC):
     @abc.abstractmethod
     def files(self, arm: Arm) -> tuple[Path, ...]:
         """What of the folder must be on the device for this arm."""
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Of all its files: two runners that share it run the same code."""
+        paths = {path.name: path for arm in Arm for path in self.files(arm)}
+        lines = (f"{file_sha256(path)} {name}\n" for name, path in sorted(paths.items()))
+        return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
     @property
     def takes_turns(self) -> bool:
@@ -298,6 +307,16 @@ def wheel_runner(
             "Make room there, or choose another cache with SME2_CACHE_DIR."
         ) from error
     return runner
+
+
+def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme2Runner | None:
+    """The runner with this content, where the cache still has it."""
+    for record in sorted(((cache or cache_folder()) / "runners").glob(f"{platform}-*/{_RECORD}")):
+        version = json.loads(record.read_text(encoding="utf-8"))["executorch"]
+        runner = Sme2Runner("wheel", platform, version, record.parent)
+        if runner.sha256 == sha256:
+            return runner
+    return None
 
 
 def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: Compiler) -> None:

@@ -283,6 +283,17 @@ class Session:
             return None
         return open_reference(parse_against(str(path)), self.target.platform, progress=self.say)
 
+    def baseline_reference(self, case: Case) -> OpenReference | None:
+        """What was measured for the case's baseline, where it is at hand: in the bundle that was
+        stored beside it, else in the cache.
+        """
+        if self.baseline_bundle is not None:
+            return self.baseline_bundle
+        from pytest_sme2.against import kept_reference
+
+        baseline = self.baseline(case)
+        return None if baseline is None else kept_reference(baseline, case.threads, self.runner)
+
     @functools.cached_property
     def out(self) -> Path:
         """The run directory."""
@@ -512,6 +523,7 @@ class Session:
                 profiles={arm: self.profile(case, arm) for arm in self.arms},
                 measurement=self.measurement(case),
                 yardstick_ns=timing.yardstick_ns if isinstance(timing, Timing) else None,
+                runtime_sha256=self.runner.sha256,
             )
 
         return self._once(make, "measured", case, timing is not None)

@@ -32,6 +32,10 @@ PROVISIONAL_MARGIN = 0.10
 """A single session knows nothing of the spread between sessions; a slowdown that it alone speaks
 for must be larger than sessions are known to differ."""
 
+SAME_CODE = (
+    "Program and runtime are the baseline's own, byte for byte: it is the machine that differs."
+)
+
 
 def _untimed(metric: str, measured: Measured) -> Check | None:
     """The verdict where a time must not be compared at all."""
@@ -120,22 +124,30 @@ def _against_sessions(
     provisional = len(sessions) < PROVISIONAL_SESSIONS
     if provisional and verdict is Outcome.REGRESSED and low <= 1 + PROVISIONAL_MARGIN:
         verdict = Outcome.INCONCLUSIVE
-    unlike = _unlike(measured, current)
-    if unlike is not None and verdict in (Outcome.REGRESSED, Outcome.IMPROVED):
+    remark = _unlike(measured, current)
+    if remark is not None and verdict in (Outcome.REGRESSED, Outcome.IMPROVED):
         verdict = Outcome.INCONCLUSIVE
     if provisional and verdict is Outcome.IMPROVED and high >= 1 / (1 + PROVISIONAL_MARGIN):
         verdict = Outcome.PASS
+    if verdict is not Outcome.PASS and _same_code(measured, current):
+        verdict, remark = Outcome.PASS, SAME_CODE
     return Check(
         metric,
         verdict,
         _time_message(centre / old, len(sessions), verdict)
-        + (f" {unlike}" if unlike is not None else ""),
+        + (f" {remark}" if remark is not None else ""),
         old=old,
         new=centre,
         unit="ns",
         interval=(low, high),
         limit=limit,
     )
+
+
+def _same_code(measured: Measured, sessions: Sequence[Session]) -> bool:
+    """Whether the last of the sessions ran this very program on this very runtime."""
+    now = measured.pte_sha256, measured.runtime
+    return all(now) and bool(sessions) and (sessions[-1].program, sessions[-1].runtime) == now
 
 
 def _unlike(measured: Measured, sessions: Sequence[Session]) -> str | None:
@@ -275,7 +287,10 @@ def check_share(
             unit="share",
         )
     found = _share_growth(metric, new, old, limits.max_share_growth)
-    unlike = _unlike(measured, baseline.current(measured.threads))
+    current = baseline.current(measured.threads)
+    if found.verdict is not Outcome.PASS and _same_code(measured, current):
+        return replace(found, verdict=Outcome.PASS, message=f"{found.message} {SAME_CODE}")
+    unlike = _unlike(measured, current)
     if unlike is not None and found.verdict is Outcome.REGRESSED:
         return replace(found, verdict=Outcome.INCONCLUSIVE, message=f"{found.message} {unlike}")
     return found

@@ -215,9 +215,9 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
     """Run one process of each job on this machine; they take turns as their requests say."""
     places = [make_place(job) for job in jobs]
     request = jobs[0].request
-    if any(job.request.turn is None or job.request.turn != request.turn for job in jobs):
-        raise ValueError("those who take turns take equal ones")
-    turns = -(-request.runs // (request.turn.runs if request.turn else 1))
+    turns = request.turns
+    if not turns or any(job.request.turns != turns for job in jobs):
+        raise ValueError("those who take turns take equally many")
     try:
         with contextlib.ExitStack() as stack:
             logs = [stack.enter_context(place.log.open("w+b")) for place in places]

@@ -97,15 +97,22 @@ def make_quiet(pytester: pytest.Pytester) -> None:
     )
 
 
-def scale_latency(factor: float) -> Callable[[dict[str, Any]], None]:
+NOBODYS_PROGRAM = "0" * 64
+
+
+def scale_latency(
+    factor: float, program: str | None = NOBODYS_PROGRAM
+) -> Callable[[dict[str, Any]], None]:
     """Three sessions, so that it is not provisional, of ``factor`` times the measured medians.
 
-    They say nothing of how fast the machine was: here others use it, now more and now less.
+    They say nothing of how fast the machine was: here others use it, now more and now less. They
+    are of another program, which nobody has any more (None: of the one that was measured).
     """
 
     def change(document: dict[str, Any]) -> None:
         (session,) = document["sessions"]
         session.pop("yardstick_ns")
+        session["program"] = program or session["program"]
         for values in session["median_ns"].values():
             values[:] = [value * factor for value in values]
         document["sessions"] = [
@@ -216,6 +223,46 @@ def test_a_machine_that_got_slower_is_not_held_against_the_program(
     result.assert_outcomes(passed=3, warnings=_warnings(result))
     assert _warnings(result)
     result.stdout.fnmatch_lines(["*The machine itself is * slower than it was*"])
+
+
+def test_the_same_program_on_the_same_runtime_never_regresses(run: Run, baseline: Path) -> None:
+    """Whatever the machine does meanwhile: what is the same cannot have got slower."""
+
+    def change(document: dict[str, Any]) -> None:
+        scale_latency(0.2, program=None)(document)
+        for session in document["sessions"]:
+            session["load_ns"] = {
+                arm: [value / 5 for value in values] for arm, values in session["load_ns"].items()
+            }
+
+    edit(baseline, change)
+    result = run("--sme2-strict", "-rA")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["  fp32 *PASS*"])
+
+
+def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
+    run: Run, baseline: Path, pytester: pytest.Pytester
+) -> None:
+    """The stored latency is of another machine's speed; pairs with the old program find out."""
+    edit(baseline, scale_latency(0.2, program=None))
+    model = next((pytester.path / "models" / "toy_cnn").glob("*.py"))
+    source = model.read_text("utf-8")
+    slower = source.replace("self.expand(features)", "self.expand(self.again(features))").replace(
+        "        self.pool =",
+        "        self.again = nn.Sequential(*(nn.Conv2d(96, 96, 3, padding=1) for _ in range(6)))\n"
+        "        self.pool =",
+    )
+    assert slower.count("self.again") == 2
+    model.write_text(slower, "utf-8")
+    result = run("-k", "latency")
+    result.assert_outcomes(failed=1, warnings=_warnings(result))
+    result.stdout.fnmatch_lines(
+        [
+            "*latency against the baseline's program: REGRESSED*",
+            "*slower than the baseline's program*",
+        ]
+    )
 
 
 def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:

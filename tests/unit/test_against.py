@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2 import against
-from pytest_sme2.against import Reference, bundle_beside, open_reference, parse_against
+from pytest_sme2.against import (
+    Reference,
+    bundle_beside,
+    kept_reference,
+    open_reference,
+    parse_against,
+)
 from pytest_sme2.bundle import write_bundle
 from pytest_sme2.errors import UsageError
-from pytest_sme2.results import Artifact
+from pytest_sme2.results import Artifact, Baseline
 from pytest_sme2.runners import Sme2Runner
 from tests.artifacts import make_artifact
-from tests.gate_examples import EMULATED, LINUX
+from tests.gate_examples import EMULATED, LINUX, baseline
 
 
 @pytest.fixture
@@ -153,3 +160,60 @@ def test_the_bundle_of_a_baseline(tmp_path: Path) -> None:
     path.write_bytes(b"")
     assert bundle_beside(tmp_path, LINUX) == path
     assert bundle_beside(tmp_path, EMULATED) is None
+
+
+# --- what a baseline measured, in the cache -------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Two programs of a name, a damaged one, and a runner."""
+    cache = tmp_path / "cache"
+    for name, content in (("old", b"old"), ("new", b"new"), ("gone", b"gone")):
+        folder = cache / "exports" / f"toy_cnn_xnnpack_fp16-{name}"
+        make_artifact(folder, "toy_cnn", "fp16", content)
+    (cache / "exports" / "toy_cnn_xnnpack_fp16-gone" / "toy_cnn_xnnpack_fp16.pte").unlink()
+    runner = cache / "runners" / "linux-aarch64-1.5.0-abc"
+    runner.mkdir(parents=True)
+    (runner / "sme2_runner").write_bytes(b"before")
+    (runner / "runner.json").write_text('{"executorch": "1.5.0"}')
+    return cache
+
+
+def then(program: bytes, runtime: str) -> Baseline:
+    """A baseline whose last session ran this."""
+    old = baseline()
+    last = replace(old.sessions[-1], program=hashlib.sha256(program).hexdigest(), runtime=runtime)
+    return replace(old, sessions=(*old.sessions[:-1], last))
+
+
+def test_the_program_and_the_runner_of_a_baseline_are_found(cache: Path, here: Sme2Runner) -> None:
+    before = Sme2Runner(
+        "wheel", "linux-aarch64", "1.5.0", cache / "runners/linux-aarch64-1.5.0-abc"
+    )
+    assert before.sha256 != here.sha256
+    for runner in (here, before):
+        found = kept_reference(then(b"old", runner.sha256), 1, here, cache=cache)
+        assert found is not None
+        assert found.runner == runner
+        artifact = found.artifacts and found.artifacts["toy_cnn", "fp16"]
+        assert artifact
+        assert artifact.pte.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("program", [b"gone", b"never"])
+def test_a_program_that_is_gone_decides_nothing(
+    cache: Path, here: Sme2Runner, program: bytes
+) -> None:
+    assert kept_reference(then(program, here.sha256), 1, here, cache=cache) is None
+
+
+def test_a_runner_that_is_gone_decides_nothing(cache: Path, here: Sme2Runner) -> None:
+    assert kept_reference(then(b"old", "0" * 64), 1, here, cache=cache) is None
+
+
+def test_a_baseline_that_does_not_say_what_it_ran_decides_nothing(
+    cache: Path, here: Sme2Runner
+) -> None:
+    assert kept_reference(baseline(), 1, here, cache=cache) is None
+    assert kept_reference(then(b"old", here.sha256), 4, here, cache=cache) is None

@@ -16,6 +16,7 @@ from pytest_sme2.gate import times
 from pytest_sme2.limits import default_limits
 from pytest_sme2.results import (
     Arm,
+    Baseline,
     Bounds,
     Category,
     Check,
@@ -822,6 +823,61 @@ def test_a_machine_that_changed_cannot_prove_anything_about_a_stored_latency(fac
     # A machine of another speed proves nothing against a latency that stayed what it was, either.
     same = dataclasses.replace(slowed, medians_ns=measured().medians_ns)
     assert gate.check_latency(same, old, LIMITS).verdict is Outcome.PASS
+
+
+def of_this_code(old: Baseline, now: Measured) -> Baseline:
+    """The baseline as if its last session had run what ``now`` ran."""
+    *before, last = old.sessions
+    same = dataclasses.replace(last, program=now.pte_sha256, runtime=now.runtime)
+    return dataclasses.replace(old, sessions=(*before, same))
+
+
+@pytest.mark.parametrize("factor", [1.5, 1.05, 0.5])
+def test_the_same_code_cannot_have_got_slower(factor: float) -> None:
+    changed = {arm: medians(ms * factor) for arm, ms in {Arm.ON: 10, Arm.OFF: 20}.items()}
+    loads = {arm: tuple(value * factor for value in medians(2)) for arm in Arm}
+    now = measured(medians_ns=changed, loads_ns=loads, runtime="r", interference=0.3)
+    old = of_this_code(baseline(), now)
+    for check in (gate.check_latency(now, old, LIMITS), gate.check_load(now, old, LIMITS)):
+        assert check.verdict is Outcome.PASS
+        assert check.interval is not None
+    assert times.SAME_CODE in gate.check_latency(now, old, LIMITS).message
+    # Any other program, runtime, or one that is not known, is judged by its times.
+    for other in (
+        dataclasses.replace(now, pte_sha256="another"),
+        dataclasses.replace(now, runtime="another"),
+        dataclasses.replace(now, runtime=""),
+    ):
+        assert gate.check_latency(other, old, LIMITS).verdict is Outcome.INCONCLUSIVE
+    unknown = dataclasses.replace(now, pte_sha256="", runtime="")
+    assert (
+        gate.check_latency(unknown, of_this_code(old, unknown), LIMITS).verdict is not Outcome.PASS
+    )
+
+
+def test_only_the_last_session_can_be_of_the_same_code() -> None:
+    now = measured(medians_ns={Arm.ON: medians(15), Arm.OFF: medians(30)}, runtime="r")
+    first, *others = of_this_code(baseline(), now).sessions[::-1]
+    old = dataclasses.replace(baseline(), sessions=(first, *others))
+    assert gate.check_latency(now, old, LIMITS).verdict is Outcome.REGRESSED
+
+
+def test_what_is_no_slower_needs_no_word_about_its_code() -> None:
+    now = measured(runtime="r")
+    check = gate.check_latency(now, of_this_code(baseline(), now), LIMITS)
+    assert check.verdict is Outcome.PASS
+    assert times.SAME_CODE not in check.message
+
+
+def test_a_share_of_the_same_code_that_grew() -> None:
+    (arm, shares), *_ = (measured().shares or {}).items()
+    category, share = next(iter(shares.items()))
+    grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
+    now = measured(shares=grown, runtime="r")
+    assert gate.check_share(now, baseline(), LIMITS, category, arm).verdict is Outcome.REGRESSED
+    check = gate.check_share(now, of_this_code(baseline(), now), LIMITS, category, arm)
+    assert check.verdict is Outcome.PASS
+    assert times.SAME_CODE in check.message
 
 
 def test_a_share_that_grew_on_a_changed_machine_is_not_held_against_the_program() -> None:
