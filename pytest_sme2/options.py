@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -332,6 +333,25 @@ def model_folders(config: pytest.Config) -> tuple[Path, ...]:
         return tuple(base / folder for folder in named)
     default = base / "models"
     return (default,) if default.is_dir() else ()
+
+
+def refuse_misread_folder(config: pytest.Config) -> None:
+    """A usage error where pytest read its configuration elsewhere because of a value of ours.
+
+    It looks for its ini file before it knows the options of plugins, and takes an existing path
+    after one for tests: `pytest --sme2-out /elsewhere` would run with another folder's settings.
+    """
+    here = config.invocation_params.dir
+    chosen = config.getoption("rootdir") or config.getoption("inifilename")
+    if chosen or config.rootpath in (here, *here.parents) or hasattr(config, "workerinput"):
+        return
+    flags = {option.flag for option in OPTIONS if option.parse is not None}
+    for flag, value in itertools.pairwise(map(str, config.invocation_params.args)):
+        if flag in flags and (here / value).exists():
+            raise pytest.UsageError(
+                f"{flag} {value}: pytest took {value} for a folder of tests and read its "
+                f"configuration there, not in {here}. Write {flag}={value}"
+            )
 
 
 def read_settings(config: pytest.Config) -> Settings:

@@ -65,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         config.addinivalue_line("markers", f"{name}: {text}")
     # Bad values are refused before anything is collected.
+    options.refuse_misread_folder(config)
     options.read_settings(config)
     config.pluginmanager.register(fixtures, "sme2-fixtures")
     if config.pluginmanager.hasplugin("benchmark"):

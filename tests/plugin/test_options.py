@@ -1,5 +1,7 @@
 """The plugin's face: help, usage errors, and staying out of the way."""
 
+from pathlib import Path
+
 import pytest
 
 
@@ -94,3 +96,20 @@ def test_installed_but_unused_it_imports_nothing_heavy(
 def test_unused_it_says_nothing_in_the_header(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess()
     result.stdout.no_fnmatch_line("sme2:*")
+
+
+def test_a_folder_that_pytest_took_for_tests_is_named(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    """A quirk of pytest's: what follows an option it does not know yet may move its root folder."""
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    pytester.makeini("[pytest]\nsme2_models = models\n")
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest_subprocess("--sme2-out", str(elsewhere))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*Write --sme2-out={elsewhere}"])
+    for words in ([f"--sme2-out={elsewhere}"], ["--sme2-out", str(elsewhere), "."]):
+        assert pytester.runpytest_subprocess(*words).ret == pytest.ExitCode.OK
+    inside = pytester.mkdir("out")
+    assert pytester.runpytest_subprocess("--sme2-out", str(inside)).ret == pytest.ExitCode.OK
