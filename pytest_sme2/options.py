@@ -343,7 +343,8 @@ def refuse_misread_folder(config: pytest.Config) -> None:
     """
     here = config.invocation_params.dir
     chosen = config.getoption("rootdir") or config.getoption("inifilename")
-    if chosen or config.rootpath in (here, *here.parents) or hasattr(config, "workerinput"):
+    found = config.inipath is not None and config.inipath.parent in (here, *here.parents)
+    if chosen or found or config.rootpath == here or hasattr(config, "workerinput"):
         return
     flags = {option.flag for option in OPTIONS if option.parse is not None}
     for flag, value in itertools.pairwise(map(str, config.invocation_params.args)):
