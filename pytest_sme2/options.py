@@ -70,6 +70,14 @@ OPTIONS: tuple[Option, ...] = (
         ini=False,
     ),
     Option(
+        "--sme2-fresh",
+        "fresh",
+        None,
+        None,
+        "run everything on the emulator, also what the same emulator ran before; without it, such "
+        "runs are taken from the cache.",
+    ),
+    Option(
         "--sme2-models",
         "models",
         "NAME[,NAME]",

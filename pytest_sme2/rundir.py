@@ -39,6 +39,8 @@ class CaseRecord:
     """By arm, the traced run's ETDump, relative to the record's folder."""
     state: Mapping[str, str] = field(default_factory=dict)
     """The device's state as far as it is no part of its fingerprint: battery, screen, heat …"""
+    remembered: tuple[Arm, ...] = ()
+    """The arms whose emulated run was made before and taken from the cache."""
 
 
 def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:
@@ -115,15 +117,18 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
             "Use the version that wrote it, or run the case again."
         )
     record: CaseRecord = decode(document, CaseRecord, path)
-    profiles = {
-        arm: build_profile(
-            read_etdump(folder / name),
+    profiles = {}
+    for arm, name in record.etdumps.items():
+        try:
+            columns = read_etdump(folder / name)
+        except Sme2Error as error:
+            raise type(error)(f"{path} names an ETDump that cannot be used: {error}") from error
+        profiles[arm] = build_profile(
+            columns,
             rules=rules,
             census=record.measured.kernels.get(arm),
             shapes=kept_shapes(folder / name),
         )
-        for arm, name in record.etdumps.items()
-    }
     return replace(record, measured=replace(record.measured, profiles=profiles))
 
 

@@ -389,26 +389,30 @@ class Session:
         """The kernels that ran, where the target can tell."""
         return self._traced(case, arm)[1]
 
-    def _traced(self, case: Case, arm: Arm) -> tuple[Run, KernelCensus | None]:
-        """The traced run; an emulator tells of the kernels in the same go, since it is slow."""
+    def _traced(self, case: Case, arm: Arm) -> tuple[Run, KernelCensus | None, bool]:
+        """The traced run, and whether it was made before; an emulator tells of the kernels in the
+        same go, since it is slow.
+        """
 
-        def make() -> tuple[Run, KernelCensus | None]:
+        def make() -> tuple[Run, KernelCensus | None, bool]:
             from pytest_sme2.rundir import experiment_folder
             from pytest_sme2.shapes import keep_shapes
             from pytest_sme2.targets import EmulatedTarget
-            from pytest_sme2.targets.census import observed_run
+            from pytest_sme2.targets.remembered import remembered_run
 
             amount = DEVICE_TRACE if self.target.capabilities().timing else EMULATED_TRACE
             request = self.request(case, arm, traced=True, keep_outputs=True, **amount)
             self.say(f"{case.id}: traced run with SME2 {arm} on {self.target.name}")
             folder = experiment_folder(self.folder(case), self.target.name, arm)
             if isinstance(self.target, EmulatedTarget):
-                run, census = observed_run(self.target, self.runner, request, folder)
+                run, census, before = remembered_run(
+                    self.target, self.runner, request, folder, fresh=self.settings.fresh
+                )
             else:
-                run, census = self.run(request, folder), None
+                run, census, before = self.run(request, folder), None, False
             if run.etdump is not None:
                 keep_shapes(run.etdump, request.artifact.pte, self.say)
-            return run, census
+            return run, census, before
 
         return self._once(make, "traced", case, arm)
 
@@ -633,6 +637,7 @@ class Session:
                 measurement=self.measurement(case),
                 checks=tuple(checks),
                 state=self.state(case),
+                remembered=tuple(arm for arm in self.arms if self._traced(case, arm)[2]),
                 etdumps={arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump},
             ),
         )

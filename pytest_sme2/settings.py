@@ -55,6 +55,8 @@ class Settings:
     """The HTML report to write at the end; None means none."""
     strict: bool = False
     update_baselines: bool = False
+    fresh: bool = False
+    """Whether to run on the emulator what the same one ran before."""
     weights: Path | None = None
     baseline_dir: Path | None = None
     """Where baselines are kept; None means ``baselines``."""

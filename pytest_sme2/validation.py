@@ -88,7 +88,8 @@ def _case(folder: Path) -> Iterator[Finding]:
 def _named_dumps(path: Path) -> list[str]:
     """The dumps a record names, where the record as a whole cannot be used."""
     etdumps = json.loads(path.read_text(encoding="utf-8"))["etdumps"]
-    return [name for name in etdumps.values() if isinstance(name, str)] if etdumps else []
+    named = etdumps.values() if isinstance(etdumps, dict) else ()
+    return [name for name in named if isinstance(name, str)]
 
 
 def _ending(folder: Path, ending: str) -> Iterator[Finding]:
@@ -148,7 +149,7 @@ def _changed(folder: Path, name: str) -> str:
     try:
         document = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         told = {entry["etdump"]: entry["sha256"] for entry in document["experiments"].values()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
     if name not in told:
         return f"is not in {MANIFEST}"

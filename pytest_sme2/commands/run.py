@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", default="1", metavar="N", help="default: 1")
     parser.add_argument("--budget", default="30s", metavar="TIME", help="for timing; default: 30s")
     parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
+    parser.add_argument("--fresh", action="store_true", help="run what the emulator ran before")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="a state dict; else random")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory: sme2-out")
     parser.add_argument("--json", action="store_true", help="print it for a program to read")
@@ -113,6 +114,7 @@ def run_model(arguments: argparse.Namespace) -> int:
             threads=parse_threads(arguments.threads)[:1],
             out=arguments.out,
             qemu=arguments.qemu,
+            fresh=arguments.fresh,
             weights=arguments.weights,
             budget_seconds=parse_budget(arguments.budget),
         ),

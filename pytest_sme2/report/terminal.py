@@ -148,8 +148,16 @@ def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
             "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "
             "since emulated time says nothing about hardware"
         )
+    remembered = sum(len(record.remembered) for record in records)
+    if remembered:
+        yield bullet(
+            f"{remembered} emulated runs were made before, with the same program, runner and "
+            "emulator, and taken from the cache; --sme2-fresh makes them again"
+        )
     if any(record.measured.weights.startswith("random") for record in records):
-        yield bullet("weights are random: latency does not depend on them, accuracy does")
+        times = any(not record.measured.emulated for record in records)
+        what = "latency" if times else "structure"
+        yield bullet(f"weights are random: {what} does not depend on them, accuracy does")
 
 
 def _precisions(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:

@@ -143,6 +143,7 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
         "program": {"sha256": measured.pte_sha256, "bytes": measured.pte_bytes},
         "device": {"target": measured.fingerprint.target, **dict(measured.fingerprint.facts)},
         "device_state": dict(record.state),
+        "taken_from_the_cache": [str(arm) for arm in record.remembered],
         "runner": measured.runner,
         "threads": measured.threads,
         "session": measured.session,

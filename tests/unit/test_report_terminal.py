@@ -43,6 +43,15 @@ def test_an_emulated_run_reads_like_this(tmp_path: Path) -> None:
     )
 
 
+def test_runs_from_the_cache_are_said_to_be(tmp_path: Path) -> None:
+    found = records(tmp_path, emulated=True)
+    assert "taken from the cache" not in flat(run_lines(found))
+    again = [replace(record, remembered=(Arm.ON, Arm.OFF)) for record in found]
+    text = flat(run_lines(again))
+    assert "6 emulated runs were made before" in text
+    assert "--sme2-fresh makes them again" in text
+
+
 def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
     text = flat(run_lines(records(tmp_path, emulated=True), 2))
     assert not [word for word in TIME_WORDS if word in text]

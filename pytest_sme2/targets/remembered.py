@@ -1,0 +1,138 @@
+"""Emulated runs that were made before: the same program on the same emulator does the same again.
+
+Operators, kernels and outputs of an emulated run depend on nothing but what is in its key; times
+do, and are never used. So a run that is asked for again is taken from the cache, and a suite in
+which one model changed emulates that model alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import platform
+import shutil
+from pathlib import Path
+
+from filelock import FileLock
+
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.hashing import file_sha256
+from pytest_sme2.results import KernelCensus, Run, RunRequest
+from pytest_sme2.rundir import decode, encode
+from pytest_sme2.runners import Runner
+from pytest_sme2.sdk import working_folder
+from pytest_sme2.settings import cache_folder
+from pytest_sme2.targets.base import RESULT_NAME, Job, make_place
+from pytest_sme2.targets.census import observed_run
+from pytest_sme2.targets.emulated import EmulatedTarget
+
+_RECORD = "remembered.json"
+# What a census is made by: with other code, a run must be looked at again.
+_CODE = (
+    "elf.py",
+    "kernels.py",
+    "targets/base.py",
+    "targets/census.py",
+    "targets/emulated.py",
+    "targets/remembered.py",
+)
+
+
+def remembered_run(
+    target: EmulatedTarget,
+    runner: Runner,
+    request: RunRequest,
+    folder: Path,
+    *,
+    fresh: bool = False,
+    cache: Path | None = None,
+) -> tuple[Run, KernelCensus, bool]:
+    """A run, its kernels, and whether it was made before; ``fresh``: run it in any case."""
+    kept = (cache or cache_folder()) / "emulated" / run_key(target, runner, request)
+    job = Job(runner, request, folder)
+    found = None if fresh else _recall(target, job, kept)
+    if found is not None:
+        return *found, True
+    run, census = observed_run(target, runner, request, folder)
+    _keep(run, census, folder, kept)
+    return run, census, False
+
+
+def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
+    """Everything that operators, kernels and outputs depend on, as one hash."""
+    package = Path(__file__).parent.parent
+    asked = {
+        field.name: getattr(request, field.name)
+        for field in dataclasses.fields(request)
+        # How long it may take, and where, changes nothing about what is computed.
+        if field.name not in ("artifact", "timeout_seconds", "cpus")
+    }
+    parts = {
+        "code": [_file_hash(package / name) for name in _CODE],
+        "machine": platform.machine(),
+        "emulator": [_file_hash(target.qemu.path), *target.launcher(request.arm)[1:]],
+        "environment": dict(target.environment),
+        "runner": [runner.kind, runner.sha256],
+        "program": request.artifact.sha256,
+        "inputs": [file_sha256(path) for path in request.artifact.input_files],
+        "request": asked,
+    }
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+@functools.cache
+def _file_hash(path: Path) -> str:
+    return file_sha256(path)
+
+
+def _recall(target: EmulatedTarget, job: Job, kept: Path) -> tuple[Run, KernelCensus] | None:
+    """The run that is kept there, put where the job wants it; None where there is no whole one."""
+    try:
+        record = json.loads((kept / _RECORD).read_text(encoding="utf-8"))
+        census: KernelCensus = decode(record["census"], KernelCensus, kept)
+        digests = record["files"]
+        if any(file_sha256(kept / name) != digest for name, digest in digests.items()):
+            return None
+        place = make_place(job)
+        for name in digests:
+            copy = job.folder / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(kept / name, copy)
+        run = job.runner.read_result(
+            job.request,
+            target=target.name,
+            emulated=True,
+            result=place.result,
+            etdump=place.etdump,
+            outputs=place.outputs,
+            log=place.log,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):
+        # Never kept, or damaged since: it is made again, and says itself what is wrong here.
+        return None
+    return run, census
+
+
+def _keep(run: Run, census: KernelCensus, folder: Path, kept: Path) -> None:
+    here = folder.absolute()
+    written = [here / RESULT_NAME, run.log, run.etdump, *(output.file for output in run.outputs)]
+    names = [path.absolute().relative_to(here) for path in written if path is not None]
+    record = {
+        "census": encode(census),
+        "files": {str(name): file_sha256(folder / name) for name in names},
+    }
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{kept}.lock"), working_folder(kept) as temporary:
+            for name in names:
+                (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / name, temporary / name)
+            (temporary / _RECORD).write_text(json.dumps(record), encoding="utf-8")
+            shutil.rmtree(kept, ignore_errors=True)
+            temporary.rename(kept)
+    except OSError:
+        # The run itself is whole: a full or read-only cache only means to run it once more.
+        shutil.rmtree(kept, ignore_errors=True)

@@ -1,0 +1,101 @@
+"""Emulated runs that are taken from the cache: the same as new ones, and only where they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.emulator import Qemu
+from pytest_sme2.etdump import read_etdump
+from pytest_sme2.results import Arm, KernelCensus, Run, RunRequest
+from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.remembered import remembered_run, run_key
+from tests.device import provision
+
+
+@pytest.fixture
+def asked() -> RunRequest:
+    return RunRequest(
+        provision.artifact("fp32"), Arm.ON, warmup=0, runs=1, traced=True, keep_outputs=True
+    )
+
+
+def start(
+    asked: RunRequest, folder: Path, cache: Path, *, fresh: bool = False
+) -> tuple[Run, KernelCensus, bool]:
+    return remembered_run(
+        provision.emulator(), provision.runner(), asked, folder, fresh=fresh, cache=cache
+    )
+
+
+def test_a_run_that_was_made_before_is_the_same(tmp_path: Path, asked: RunRequest) -> None:
+    cache = tmp_path / "cache"
+    first, kernels, before = start(asked, tmp_path / "first", cache)
+    assert not before
+    again, same_kernels, before = start(asked, tmp_path / "a b; 'c'", cache)
+    assert before
+    assert same_kernels == kernels
+    assert [output.sha256 for output in again.outputs] == [
+        output.sha256 for output in first.outputs
+    ]
+    for run in (first, again):
+        assert run.emulated
+        assert run.etdump is not None
+        assert run.log is not None
+        assert read_etdump(run.etdump).runs == 1
+        assert all(output.file and output.file.stat().st_size for output in run.outputs)
+        assert run.etdump.parent == run.log.parent
+    assert again.etdump == tmp_path / "a b; 'c'" / "run.etdump"
+    assert not start(asked, tmp_path / "third", cache, fresh=True)[2]
+
+
+def test_a_kept_run_that_was_damaged_is_made_again(tmp_path: Path, asked: RunRequest) -> None:
+    cache = tmp_path / "cache"
+    start(asked, tmp_path / "first", cache)
+    for damage in ("run.etdump", "remembered.json"):
+        (kept,) = (cache / "emulated").glob(f"*/{damage}")
+        kept.write_bytes(kept.read_bytes()[:-40])
+        assert not start(asked, tmp_path / "out", cache)[2]
+        assert start(asked, tmp_path / "out", cache)[2]
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
+    tmp_path: Path, asked: RunRequest
+) -> None:
+    cache = tmp_path / "cache"
+    cache.write_text("a file where the folder should be")
+    for _ in range(2):
+        run, _, before = start(asked, tmp_path / "out", cache)
+        assert not before
+        assert run.etdump is not None
+
+
+def test_what_computes_something_else_has_another_key(tmp_path: Path, asked: RunRequest) -> None:
+    emulator, runner = provision.emulator(), provision.runner()
+    other_qemu = tmp_path / "qemu-aarch64"
+    other_qemu.write_bytes(b"another")
+    artifact = asked.artifact
+    keys = [
+        run_key(emulator, runner, asked),
+        run_key(emulator, runner, dataclasses.replace(asked, arm=Arm.OFF)),
+        run_key(emulator, runner, dataclasses.replace(asked, seed=1)),
+        run_key(emulator, runner, dataclasses.replace(asked, threads=2)),
+        run_key(
+            emulator,
+            runner,
+            dataclasses.replace(asked, artifact=dataclasses.replace(artifact, sha256="0")),
+        ),
+        run_key(
+            emulator,
+            runner,
+            dataclasses.replace(asked, artifact=dataclasses.replace(artifact, input_files=())),
+        ),
+        run_key(provision.emulator("runner"), runner, dataclasses.replace(asked, arm=Arm.OFF)),
+        run_key(EmulatedTarget(Qemu(other_qemu, emulator.qemu.version)), runner, asked),
+        run_key(emulator, dataclasses.replace(runner, kind="source"), asked),
+    ]
+    assert len(set(keys)) == len(keys)
+    patient = dataclasses.replace(asked, timeout_seconds=1.0)
+    assert run_key(emulator, runner, patient) == keys[0]
