@@ -12,13 +12,15 @@ import re
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from filelock import FileLock
+
 from pytest_sme2.errors import TargetError
+from pytest_sme2.sdk import working_folder
 
 _SYSTEM_SOURCES = Path("/etc/apt")
 
@@ -72,8 +74,7 @@ def unpack_packages(packages: Sequence[str], suites: Sequence[str], folder: Path
             "Install these programs by other means and put them on PATH."
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as name:
-        work = Path(name)
+    with FileLock(f"{folder}.lock"), working_folder(folder) as work:
         options = _private_apt(work, archive, suites)
         _apt(work, [*options, "update"])
         _apt(work, [*options, "download", *packages])

@@ -144,6 +144,9 @@ def build_runner(
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_PREFIX_PATH": str(prefix),
         "CMAKE_MAKE_PROGRAM": find_ninja(),
+        # Ninja gives every other job a process group of its own, out of reach of whoever ends ours.
+        "CMAKE_JOB_POOL_COMPILE": "console",
+        "CMAKE_JOB_POOL_LINK": "console",
     }
     if compiler is not None:
         variables["CMAKE_CXX_COMPILER"] = compiler.cxx
