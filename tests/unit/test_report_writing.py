@@ -12,11 +12,14 @@ import pytest
 
 from pytest_sme2.cli import main
 from pytest_sme2.conclusion import conclude_run
-from pytest_sme2.report.writing import pipeline_summary, write_case
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.registry import safe_name
+from pytest_sme2.report.reproduce import AS_EXPORTED
+from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
+from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.rundir import encode, read_record
 from pytest_sme2.settings import Settings
 from pytest_sme2.validation import validate_run
+from tests.gate_examples import medians
 from tests.golden import check_golden
 from tests.records import HOSTILE, stored_dumps, toy_run
 from tests.records import write_case as make_case
@@ -97,6 +100,23 @@ def test_a_pipeline_summary_has_time_only_where_it_means_something(tmp_path: Pat
     assert not emulated["timed"]
     assert not {"latency", "traced", "shares"} & set(emulated["arms"]["on"])
     json.dumps(emulated, allow_nan=False)
+
+
+def test_a_pipeline_summary_tells_latency_only_of_an_arm_that_was_timed(tmp_path: Path) -> None:
+    times = {Arm.ON: medians(10)}
+    folder = make_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), medians_ns=times)
+    arms = pipeline_summary(read_record(folder))["arms"]
+    assert arms["on"]["latency"]["median"] == pytest.approx(10e6)
+    assert "latency" not in arms["off"]
+    assert arms["off"]["traced"]["median"] > 0
+
+
+def test_the_files_of_a_bare_program_carry_its_name_alone(tmp_path: Path) -> None:
+    folder = make_case(tmp_path, "my net", AS_EXPORTED, stored_dumps("toy_fp16"))
+    record = read_record(folder)
+    assert model_stem(record) == safe_name("my net")
+    write_case(folder, record)
+    assert (folder / f"{safe_name('my net')}_pipeline_summary.json").is_file()
 
 
 def test_a_damaged_case_is_told_and_the_others_are_reported(tmp_path: Path) -> None:
