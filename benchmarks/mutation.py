@@ -3,8 +3,8 @@
     python -m benchmarks.mutation [--module NAME] [--sample N --seed S] [--json FILE]
 
 A mutant is one small change (mutants.py). The tests that run its line are run against it, the
-fastest first, each mutant in a forked process of its own; what survives them meets all tests of
-the module. A change in a function goes into the functions of a session that has collected its
+fastest first, each mutant in a forked process of its own; what survives them meets the other tests
+of the module. A change in a function goes into the functions of a session that has collected its
 tests, which costs no import; any other has the module imported anew. A mutant is killed by a
 failing test, by an error, or by using far more CPU time than the tests need. Survivors that were
 looked at and that no test can or should kill are listed in mutation_survivors.json with the
@@ -196,8 +196,8 @@ class _Host:
         if not names:
             return UNREACHED
         items = {item.nodeid: item for item in session.items}
-        every = sorted(known.tests, key=known.tests.__getitem__)
-        for chosen in (names, every) if len(names) < len(every) else (names,):
+        others = sorted(known.tests.keys() - {*names}, key=known.tests.__getitem__)
+        for chosen in filter(None, (names, others)):
             tests = [items[name] for name in chosen]
             work = functools.partial(_swap_and_run, session, mutant, tests)
             fate = _fate(_fork(work, cpu_seconds=known.limit))
