@@ -218,6 +218,7 @@ def test_events_go_by_their_delegates_number_then_its_name_then_their_own() -> N
     ("event", "runs"),
     [
         (Profiling("Method::execute", 1, 9), 1),
+        (Profiling("c", 1, 9), 0),
         # What a delegate calls its own events says nothing about the method.
         (Profiling("x", 1, 9, delegate_name="Method::execute"), 0),
         (Profiling("Method::execute", 1, 9, delegate_id=7), 0),
@@ -228,6 +229,15 @@ def test_only_the_runtimes_own_event_makes_an_inference(event: Profiling, runs: 
     columns = read_etdump(build_etdump(blocks))
     assert columns.runs == runs
     assert columns.run.tolist() == [-1, -1, runs - 1]
+
+
+def test_a_delegates_events_belong_to_a_call_and_to_nothing_else_of_its_instruction() -> None:
+    block = [
+        Profiling(None, 7, 9, 1, delegate_name="counted in cycles"),
+        Profiling("another", 100, 120, 1),
+        Profiling("DELEGATE_CALL", 90, 150, 1),
+    ]
+    assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
 
 
 # --- a clock of 32 bits ---------------------------------------------------------------------------
@@ -254,6 +264,20 @@ def test_what_lies_on_both_sides_of_that_moment_is_inside_of_the_event() -> None
     # As Inspector has it: what does not hold the moment keeps its times.
     assert columns.start.tolist() == [2, 1, TOP - 20, 0, TOP - 20, 2, 1]
     assert columns.end.tolist() == [4, 9, TOP - 10, 5, TOP + 5, 4, 9]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        # Of no duration, at the tick at which another begins: beside it, as ever.
+        [Profiling("empty", 3, 3), Profiling("next", 3, 7), Profiling("all", TOP - 20, 9)],
+        # The outer one begins at the clock's last tick, the inner ones at its first.
+        [Profiling("inner", 0, 4), Profiling("inner", 4, 5), Profiling("outer", TOP, 5)],
+    ],
+    ids=lambda block: block[0].name,
+)
+def test_behind_that_moment_events_nest_as_before_it(block: list[Profiling]) -> None:
+    assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
 
 
 def test_no_runs() -> None:
