@@ -178,6 +178,17 @@ def without_key(case: Path) -> None:
     path.write_text(json.dumps(document))
 
 
+def no_object(case: Path) -> None:
+    (case / "manifest.json").write_text("[]")
+
+
+def without_an_arm(case: Path) -> None:
+    path = case / "manifest.json"
+    document = json.loads(path.read_text())
+    del document["experiments"]["on"]
+    path.write_text(json.dumps(document))
+
+
 def without_columns(case: Path) -> None:
     (case / "linux_sme2_on" / f"{STEM}_linux_sme2_on_t1_operator_stats.csv").write_text(
         "a,b\n1,2\n"
@@ -199,6 +210,8 @@ def another_dump(case: Path) -> None:
         (drop("linux_sme2_on/runner.log"), ".log: is missing"),
         (drop("linux_sme2_off/run.etdump"), "run.etdump: is missing"),
         (without_key, "manifest.json: lacks the keys program"),
+        (no_object, "manifest.json: is not an object"),
+        (without_an_arm, "linux_sme2_on/run.etdump: is not in manifest.json"),
         (without_columns, "operator_stats.csv: lacks the columns"),
         (another_dump, "is not the file that manifest.json speaks of"),
     ],
