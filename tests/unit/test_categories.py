@@ -203,6 +203,13 @@ def test_every_kind_has_operators(name: str, category: str, kind: str) -> None:
     assert (operator.category, operator.kind, operator.known) == (Category(category), kind, True)
 
 
+def test_a_category_has_its_own_kinds_and_no_others() -> None:
+    assert KINDS[Category.CONV] == ("pointwise", "depthwise", "convolution", "transposed")
+    assert KINDS[Category.GEMM] == ("linear", "batched matmul", "attention")
+    kinds = [kind for category in Category for kind in KINDS[category]]
+    assert len(kinds) == len(set(kinds))
+
+
 def test_what_a_name_says_of_types_and_algorithm() -> None:
     operator = classify("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM #2")
     assert operator.operation == "Convolution"
