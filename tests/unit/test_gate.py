@@ -264,6 +264,33 @@ def test_how_busy_is_busy(interference: float, busy: bool) -> None:
     assert ("The machine was busy" in found.message) == busy
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ((1e6, 1e6, 1e6), 1.04e6, ""),
+        ((1e6, 1e6, 1e6), 1.06e6, "is 6% slower than it was: a program that never changes took "
+         "1060 us, and 1000 us then."),
+        ((1e6, 1e6, 1e6), 0.94e6, "is 6% faster than it was: a program that never changes took "
+         "940 us, and 1000 us then."),
+        # Sessions without a yardstick tell nothing of the machine, and neither does a run.
+        ((None, 1e6, None), 1.06e6, "is 6% slower"),
+        ((None, None, None), 1.06e6, ""),
+        ((1e6, 1e6, 1e6), None, ""),
+    ],
+)  # fmt: skip
+def test_how_much_of_a_change_makes_it_another_machine(
+    then: tuple[float | None, ...], now: float | None, told: str
+) -> None:
+    sessions = tuple(
+        session(number, yardstick_ns=time) for number, time in enumerate(then, start=1)
+    )
+    slower = measured(medians_ns={Arm.ON: medians(15)}, yardstick_ns=now)
+    found = gate.check_latency(slower, baseline(sessions=sessions), LIMITS)
+    assert found.verdict is (Outcome.INCONCLUSIVE if told else Outcome.REGRESSED)
+    assert ("The machine itself" in found.message) == bool(told)
+    assert told in found.message
+
+
 def test_a_session_that_did_not_time_the_arm_does_not_count() -> None:
     off_alone = session(3, medians_ns={Arm.OFF: medians(20)})
     with_it, without = (
@@ -867,33 +894,6 @@ def test_a_machine_that_changed_cannot_prove_anything_about_a_stored_latency(fac
     # A machine of another speed proves nothing against a latency that stayed what it was, either.
     same = dataclasses.replace(slowed, medians_ns=measured().medians_ns)
     assert gate.check_latency(same, old, LIMITS).verdict is Outcome.PASS
-
-
-@pytest.mark.parametrize(
-    ("then", "now", "told"),
-    [
-        ((1e6, 1e6, 1e6), 1.04e6, ""),
-        ((1e6, 1e6, 1e6), 1.06e6, "is 6% slower than it was: a program that never changes took "
-         "1060 us, and 1000 us then."),
-        ((1e6, 1e6, 1e6), 0.94e6, "is 6% faster than it was: a program that never changes took "
-         "940 us, and 1000 us then."),
-        # Sessions without a yardstick tell nothing of the machine, and neither does a run.
-        ((None, 1e6, None), 1.06e6, "is 6% slower"),
-        ((None, None, None), 1.06e6, ""),
-        ((1e6, 1e6, 1e6), None, ""),
-    ],
-)  # fmt: skip
-def test_how_much_of_a_change_makes_it_another_machine(
-    then: tuple[float | None, ...], now: float | None, told: str
-) -> None:
-    sessions = tuple(
-        session(number, yardstick_ns=time) for number, time in enumerate(then, start=1)
-    )
-    slower = measured(medians_ns={Arm.ON: medians(15)}, yardstick_ns=now)
-    found = gate.check_latency(slower, baseline(sessions=sessions), LIMITS)
-    assert found.verdict is (Outcome.INCONCLUSIVE if told else Outcome.REGRESSED)
-    assert ("The machine itself" in found.message) == bool(told)
-    assert told in found.message
 
 
 def test_a_share_that_grew_on_a_changed_machine_is_not_held_against_the_program() -> None:
