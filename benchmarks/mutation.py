@@ -3,12 +3,12 @@
     python -m benchmarks.mutation [--module NAME] [--sample N --seed S] [--json FILE]
 
 A mutant is one small change (mutants.py). The tests that run its line are run against it, the
-fastest first, each mutant in a forked process of its own; what survives them meets all tests of
-the module. A change in a function goes into the functions of a session that has collected its
-tests, which costs no import; any other has the module imported anew. A mutant is killed by a
-failing test, by an error, or by using far more CPU time than the tests need. Survivors that were
-looked at and that no test can or should kill are listed in mutation_survivors.json with the
-reason; any other makes the exit code 1.
+fastest first, each mutant in a forked process of its own; what survives them meets the other tests
+of the module. A change in a function goes into the functions of a session that has collected its
+tests, which costs no import; any other, and one that no test runs, has the module imported anew. A
+mutant is killed by a failing test, by an error, or by using far more CPU time than the tests need.
+Survivors that were looked at and that no test can or should kill are listed in
+mutation_survivors.json with the reason; any other makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ class _Host:
         if not names:
             return UNREACHED
         items = {item.nodeid: item for item in session.items}
-        every = sorted(known.tests, key=known.tests.__getitem__)
-        for chosen in (names, every) if len(names) < len(every) else (names,):
+        others = sorted(known.tests.keys() - {*names}, key=known.tests.__getitem__)
+        for chosen in filter(None, (names, others)):
             tests = [items[name] for name in chosen]
             work = functools.partial(_swap_and_run, session, mutant, tests)
             fate = _fate(_fork(work, cpu_seconds=known.limit))
@@ -419,10 +419,13 @@ def run_modules(
         raise SystemExit(f"{', '.join(files)} cannot be run ({code}).")
     facts = json.loads(lines[0])
     fates = [json.loads(line)["fate"] for line in lines[1:]]
-    yield from zip(inside, fates, strict=True)
+    reached = [pair for pair in zip(inside, fates, strict=True) if pair[1] != UNREACHED]
+    yield from reached
     _preload(facts["modules"])
+    # What no test runs may have run when the module was imported.
+    done = {id(mutant) for mutant, _ in reached}
     for mutant in chosen:
-        if not mutant.in_body:
+        if id(mutant) not in done:
             work = functools.partial(_import_and_run, mutant.module, _compiled(mutant), files)
             limit = 3 * facts["cpu"] + SPARE_CPU_SECONDS
             yield mutant, _fate(_fork(work, cpu_seconds=limit))
@@ -451,7 +454,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for files, modules in groups.items():
         for mutant, fate in run_modules(modules, files, sample=given.sample, seed=given.seed):
             fates.setdefault(mutant.module, Counter())[fate] += 1
-            if fate in (SURVIVED, UNREACHED):
+            if fate == SURVIVED:
                 reason = explained.get(mutant.key)
                 unexplained += reason is None
                 alive.append({**_facts(mutant, fate), "explained": reason})

@@ -154,10 +154,7 @@ def planned_looks(pairs: int, looks: Sequence[int] = LOOKS) -> tuple[int, ...]:
     """
     if pairs > looks[-1]:
         raise ValueError(f"{pairs} pairs were given, but the last look is after {looks[-1]}.")
-    due = [look for look in looks if look <= pairs]
-    if pairs and (not due or due[-1] < pairs):
-        due.append(pairs)
-    return tuple(due)
+    return (*(look for look in looks if look < pairs), pairs) if pairs else ()
 
 
 def decide_ratio(

@@ -39,7 +39,6 @@ from pytest_sme2.stats import signed_rank_interval
 SCHEMA = 1
 # Each bound of the interval of an arm's latency misses with at most this probability.
 _ALPHA = 0.025
-_FEWEST_FOR_INTERVAL = 6
 
 
 @dataclass(frozen=True)
@@ -120,10 +119,9 @@ def _medians(measured: Measured) -> Mapping[Arm, tuple[float, ...]]:
 def _latency(medians: Sequence[float]) -> dict[str, Any]:
     """In milliseconds: the centre, its interval where there are enough processes, all of them."""
     low = high = None
-    if len(medians) >= _FEWEST_FOR_INTERVAL:
-        bounds = signed_rank_interval([math.log(value) for value in medians], _ALPHA)
-        if all(math.isfinite(bound) for bound in bounds):
-            low, high = (round(math.exp(bound) / 1e6, 6) for bound in bounds)
+    bounds = signed_rank_interval([math.log(value) for value in medians], _ALPHA)
+    if all(math.isfinite(bound) for bound in bounds):
+        low, high = (round(math.exp(bound) / 1e6, 6) for bound in bounds)
     return {
         "median": round(statistics.median(medians) / 1e6, 6),
         "low": low,

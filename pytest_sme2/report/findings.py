@@ -232,11 +232,10 @@ def comparison_findings(comparison: Comparison, *, timed: bool = True) -> list[s
 def _end_to_end(comparison: Comparison) -> Iterator[str]:
     change = comparison.end_to_end
     ratio = change.ratio
-    if ratio is None:
+    if not ratio:
+        # One side took no time.
         return
     word = f"{times(ratio)} as fast as" if ratio >= 1 else f"{times(1 / ratio)} slower than"
-    if not change.before_ns:
-        return
     yield (
         f"{comparison.after_name!r} is {word} {comparison.before_name!r} in these traced runs "
         f"({duration(change.before_ns)} to {duration(change.after_ns)}); tracing itself costs "

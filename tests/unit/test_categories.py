@@ -15,6 +15,7 @@ from pytest_sme2.categories import (
     Rule,
     canonical_name,
     classify,
+    has_per_tensor_weights,
     parse_rule,
     parse_rules,
     plain_name,
@@ -157,6 +158,67 @@ def test_names_are_read_by_their_structure(
     assert "#" not in operator.name
 
 
+@pytest.mark.parametrize(
+    ("name", "category", "kind"),
+    [
+        ("Convolution (NCHW, F32) SPMM", "CONV", "pointwise"),
+        ("Static Reshape (NC)", "DATA_MOVEMENT", "reshape"),
+        ("Copy (NC, X32)", "DATA_MOVEMENT", "copy"),
+        ("Slice (ND, X32)", "DATA_MOVEMENT", "slice"),
+        ("Constant Pad (ND, X32)", "DATA_MOVEMENT", "pad"),
+        ("Depth To Space (NHWC, X32)", "DATA_MOVEMENT", "rearrange"),
+        ("Bitwise And (ND)", "ELEMENTWISE", "bitwise"),
+        ("Normalize (NC)", "OTHER", "normalization"),
+        ("Max Pooling (NHWC, F32)", "OTHER", "pooling"),
+        ("Mean (ND)", "OTHER", "reduction"),
+        ("Resize Bilinear (NHWC, F32)", "OTHER", "resize"),
+        ("native_call_mm.out", "GEMM", "linear"),
+        ("native_call_bmm.out", "GEMM", "batched matmul"),
+        ("native_call_permute_copy.out", "DATA_MOVEMENT", "transpose"),
+        ("native_call_view_copy.out", "DATA_MOVEMENT", "reshape"),
+        ("native_call_cat.out", "DATA_MOVEMENT", "concat"),
+        ("native_call_slice_copy.Tensor_out", "DATA_MOVEMENT", "slice"),
+        ("native_call_constant_pad_nd.out", "DATA_MOVEMENT", "pad"),
+        ("native_call__to_copy.out", "DATA_MOVEMENT", "convert"),
+        ("native_call_repeat.out", "DATA_MOVEMENT", "rearrange"),
+        ("native_call_index_select.out", "DATA_MOVEMENT", "index"),
+        ("native_call_full.out", "DATA_MOVEMENT", "fill"),
+        ("native_call_relu.out", "ELEMENTWISE", "activation"),
+        ("native_call_bitwise_and.Tensor_out", "ELEMENTWISE", "bitwise"),
+        ("native_call_eq.Tensor_out", "ELEMENTWISE", "comparison"),
+        ("native_call_where.self_out", "ELEMENTWISE", "selection"),
+        ("native_call_native_layer_norm.out", "OTHER", "normalization"),
+        ("native_call__softmax.out", "OTHER", "softmax"),
+        ("native_call_avg_pool2d.out", "OTHER", "pooling"),
+        ("native_call_sum.IntList_out", "OTHER", "reduction"),
+        ("native_call_upsample_bilinear2d.vec_out", "OTHER", "resize"),
+        ("native_call_embedding.out", "OTHER", "embedding"),
+        ("native_call_rand.out", "OTHER", "random"),
+        ("native_call__cdist_forward.out", "OTHER", "distance"),
+        ("native_call__fft_r2c.out", "OTHER", "transform"),
+    ],
+)
+def test_every_kind_has_operators(name: str, category: str, kind: str) -> None:
+    operator = classify(name)
+    assert (operator.category, operator.kind, operator.known) == (Category(category), kind, True)
+
+
+def test_a_category_has_its_own_kinds_and_no_others() -> None:
+    assert KINDS[Category.CONV] == ("pointwise", "depthwise", "convolution", "transposed")
+    assert KINDS[Category.GEMM] == ("linear", "batched matmul", "attention")
+    kinds = [kind for category in Category for kind in KINDS[category]]
+    assert len(kinds) == len(set(kinds))
+
+
+def test_what_a_name_says_of_types_and_algorithm() -> None:
+    operator = classify("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM #2")
+    assert operator.operation == "Convolution"
+    assert operator.data_types == ("PQS8", "QS8", "QC8W")
+    assert operator.algorithm == "IGEMM"
+    operator = classify("native_call_mm.out")
+    assert (operator.operation, operator.data_types, operator.algorithm) == ("mm", (), "")
+
+
 def test_qp8_proves_nothing() -> None:
     operator = classify("Fully Connected (NC, QP8, F32, QC4W) GEMM #3")
     assert operator.unproven
@@ -181,6 +243,10 @@ def test_an_unknown_name_is_reported_and_not_guessed(name: str) -> None:
     assert not operator.known
     assert operator.name == name
     assert not operator.sme2
+    portable = name.startswith("native_call_")
+    assert operator.executor is (Executor.PORTABLE if portable else Executor.DELEGATED)
+    if not name.startswith("Convolution"):
+        assert (operator.category, operator.kind) == (Category.OTHER, "unknown")
 
 
 def test_only_a_trailing_number_is_dropped() -> None:
@@ -206,6 +272,20 @@ def test_rules_go_before_the_tables_and_the_first_wins() -> None:
     assert (softmax.category, softmax.kind, softmax.known) == (Category.GEMM, "my own kind", True)
     assert softmax.matrix
     assert not classify("not_my_op::late", rules=rules).known
+
+
+@pytest.mark.parametrize(
+    ("place", "matrix"),
+    [
+        ("CONV grouped", True),
+        ("GEMM linear", True),
+        ("CONV depthwise", False),
+        ("ELEMENTWISE activation", False),
+        ("OTHER depthwise", False),
+    ],
+)
+def test_a_rule_makes_matrix_work_of_all_but_depthwise(place: str, matrix: bool) -> None:
+    assert classify("my_op", rules=parse_rules([f"my_op = {place}"])).matrix is matrix
 
 
 def test_a_pattern_may_hold_an_equals_sign() -> None:
@@ -243,6 +323,21 @@ def test_on_and_off_names_meet_in_one(off: str, on: str) -> None:
     assert canonical_name(classify(off)) == canonical_name(classify(on))
 
 
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "Convolution (QS8)"),
+        ("Convolution (NHWC, QS8) IGEMM", "Convolution (QS8)"),
+        ("Fully Connected (NC, PQS8, QC8W) GEMM", "Fully Connected (QS8, QC8W)"),
+        ("Fully Connected (NC, QC8) GEMM", "Fully Connected (QC8)"),
+        ("Add (ND)", "Add (ND)"),
+        ("native_call_mean.out", "native_call_mean.out"),
+    ],
+)
+def test_the_name_they_meet_in(name: str, canonical: str) -> None:
+    assert canonical_name(classify(name)) == canonical
+
+
 def test_different_operators_do_not_meet() -> None:
     names = ["Convolution (NHWC, F16) IGEMM", "Convolution (NHWC, F32) IGEMM", "Add (ND)",
              "Fully Connected (NC, F16) GEMM", "native_call_add.out"]  # fmt: skip
@@ -255,6 +350,9 @@ def test_different_operators_do_not_meet() -> None:
         ("Convolution (NHWC, F16) IGEMM", "PF16"),
         ("Convolution (NHWC, QC8) IGEMM", "PQS8"),
         ("Fully Connected (NC, QS8, QC8W) GEMM", "PQS8"),
+        # With one scale for all of its weights there is a packed kernel for a convolution alone.
+        ("Convolution (NHWC, QS8) IGEMM", "PQS8"),
+        ("Fully Connected (NC, QS8) GEMM", None),
         ("Deconvolution (NHWC, F32) IGEMM", None),
         ("Fully Connected (NC, QD8, F32, QC8W) GEMM", None),
         ("Convolution (NHWC, QU8) IGEMM", None),
@@ -263,6 +361,18 @@ def test_different_operators_do_not_meet() -> None:
 )
 def test_which_operators_could_run_on_sme2(name: str, variant: str | None) -> None:
     assert sme2_variant(classify(name)) == variant
+
+
+@pytest.mark.parametrize(
+    ("name", "alone"),
+    [
+        ("Fully Connected (NC, QS8) GEMM", True),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", False),
+        ("Fully Connected (NC, F32) GEMM", False),
+    ],
+)
+def test_which_weights_have_one_scale(name: str, alone: bool) -> None:
+    assert has_per_tensor_weights(classify(name)) is alone
 
 
 def test_a_placeholder_that_only_raises_is_known() -> None:

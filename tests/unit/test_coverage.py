@@ -4,11 +4,19 @@ import re
 
 import pytest
 
-from pytest_sme2.coverage import coverage, sme2_states
+from pytest_sme2.categories import classify
+from pytest_sme2.coverage import coverage, missed_reason, precision, sme2_states
 from pytest_sme2.etdump import read_etdump
 from pytest_sme2.evidence import check_pair
 from pytest_sme2.profile import build_profile
-from pytest_sme2.results import Arm, Coverage, Kernel, KernelCensus, KernelFamily
+from pytest_sme2.results import (
+    Arm,
+    Coverage,
+    Kernel,
+    KernelCensus,
+    KernelFamily,
+    OperatorShapes,
+)
 from tests.profiles import COVERAGE, Call, profile_of, real
 
 PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
@@ -183,3 +191,26 @@ def test_real_int8_names_the_weights() -> None:
         "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
         "quantize the weights per channel"
     }
+
+
+def test_a_linear_layer_is_not_taken_for_a_1x1_convolution_where_its_shapes_are_known() -> None:
+    operator = classify("Fully Connected (NC, F16) GEMM")
+    linear = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
+    pointwise = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
+    assert missed_reason(operator, True).startswith("most likely 1x1 convolutions")
+    assert missed_reason(operator, True, pointwise).startswith("1x1 convolutions")
+    assert missed_reason(operator, True, linear).startswith(
+        "XNNPACK has an SME2 kernel for Fully Connected in fp16 but did not choose it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "int8"),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", "QD8, F32, QC8W"),
+        ("native_call_mm.out", "unknown"),
+    ],
+)
+def test_a_data_type_in_everyday_words(name: str, word: str) -> None:
+    assert precision(classify(name)) == word

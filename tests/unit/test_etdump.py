@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import flatbuffers
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from benchmarks.fuzz_etdump import DUMPS, check, mutate, read
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.etdump import read_etdump
+from pytest_sme2.results import Columns
 from tests.etdump_builder import Allocation, Block, Debugging, Event, Profiling, build_etdump
 
 REAL = sorted(DUMPS.glob("*.etdump"))
@@ -170,6 +173,113 @@ def test_what_is_written_is_read(runs: list[Block], size_prefixed: bool) -> None
     assert list(read_allocations) == allocated
 
 
+def named(columns: Columns) -> list[str]:
+    return [columns.names[code] for code in columns.name]
+
+
+def test_what_is_left_out_has_the_schemas_defaults() -> None:
+    columns = read_etdump(
+        build_etdump([Block([Debugging(), Profiling("a", 1, 2), Allocation(0, 0)])])
+    )
+    assert named(columns) == ["a"]
+    assert (columns.chain.tolist(), columns.instruction.tolist()) == ([0], [-1])
+    assert (columns.delegate_id.tolist(), columns.delegate_name.tolist()) == ([-1], [-1])
+    assert columns.bundled_input.tolist() == [-1]
+    assert (columns.allocation_block.tolist(), columns.allocation_allocator.tolist()) == ([0], [0])
+
+
+def test_runs_without_a_name_have_an_empty_one() -> None:
+    blocks = [Block((), name) for name in (None, "a", "", "b", "a")]
+    assert read_etdump(build_etdump(blocks)).block_names == ("", "a", "", "b", "a")
+
+
+def test_events_go_by_their_delegates_number_then_its_name_then_their_own() -> None:
+    columns = read_etdump(
+        build_etdump(
+            [
+                Block(
+                    [
+                        Profiling("own", 1, 2, delegate_id=7, delegate_name="theirs"),
+                        Profiling("own", 1, 2, delegate_name="theirs"),
+                        Profiling("own", 1, 2, delegate_name=""),
+                        Profiling(None, 1, 2),
+                        Profiling("own", 1, 2, delegate_id=7),
+                    ]
+                )
+            ]
+        )
+    )
+    assert named(columns) == ["7", "theirs", "own", "", "7"]
+    given = [columns.names[code] if code >= 0 else None for code in columns.delegate_name]
+    assert given == ["theirs", "theirs", None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("event", "runs"),
+    [
+        (Profiling("Method::execute", 1, 9), 1),
+        (Profiling("c", 1, 9), 0),
+        # What a delegate calls its own events says nothing about the method.
+        (Profiling("x", 1, 9, delegate_name="Method::execute"), 0),
+        (Profiling("Method::execute", 1, 9, delegate_id=7), 0),
+    ],
+)
+def test_only_the_runtimes_own_event_makes_an_inference(event: Profiling, runs: int) -> None:
+    blocks = [Block([Profiling("a", 1, 2), Profiling("b", 1, 2)]), Block([event])]
+    columns = read_etdump(build_etdump(blocks))
+    assert columns.runs == runs
+    assert columns.run.tolist() == [-1, -1, runs - 1]
+
+
+def test_a_delegates_events_belong_to_a_call_and_to_nothing_else_of_its_instruction() -> None:
+    block = [
+        Profiling(None, 7, 9, 1, delegate_name="counted in cycles"),
+        Profiling("another", 100, 120, 1),
+        Profiling("DELEGATE_CALL", 90, 150, 1),
+    ]
+    assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
+
+
+# --- a clock of 32 bits ---------------------------------------------------------------------------
+
+TOP = 2**32 - 1
+
+
+def test_a_clock_that_begins_anew_inside_of_an_event() -> None:
+    plain = [Profiling("a", 3, 5), Profiling("b", 5, 5)]
+    columns = read_etdump(build_etdump([Block(plain), Block([Profiling("c", TOP, 3)])]))
+    assert columns.start.tolist() == [3, 5, TOP]
+    assert columns.end.tolist() == [5, 5, TOP + 3]
+
+
+def test_what_lies_on_both_sides_of_that_moment_is_inside_of_the_event() -> None:
+    around = [
+        Profiling("before", TOP - 20, TOP - 10),
+        Profiling("after", 0, 5),
+        Profiling("all", TOP - 20, 5),
+    ]
+    alone = [Profiling("inner", 2, 4), Profiling("outer", 1, 9)]
+    columns = read_etdump(build_etdump([Block(alone), Block(around), Block(alone)]))
+    assert columns.parent.tolist() == [1, -1, 4, 4, -1, 6, -1]
+    # As Inspector has it: what does not hold the moment keeps its times.
+    assert columns.start.tolist() == [2, 1, TOP - 20, 0, TOP - 20, 2, 1]
+    assert columns.end.tolist() == [4, 9, TOP - 10, 5, TOP + 5, 4, 9]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        # Of no duration, at the tick at which another begins: beside it, as ever.
+        [Profiling("empty", 3, 3), Profiling("next", 3, 7), Profiling("all", TOP - 20, 9)],
+        # The outer one begins at the clock's last tick, the inner ones at its first.
+        [Profiling("inner", 0, 4), Profiling("inner", 4, 5), Profiling("outer", TOP, 5)],
+    ],
+    ids=lambda block: block[0].name,
+)
+def test_behind_that_moment_events_nest_as_before_it(block: list[Profiling]) -> None:
+    assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
+
+
 def test_no_runs() -> None:
     columns = read_etdump(build_etdump([]))
     assert (columns.runs, columns.names, columns.name.size) == (0, (), 0)
@@ -193,7 +303,9 @@ def test_what_stands_behind_the_announced_size_is_ignored() -> None:
         (b"\0\0\0\0ED00", "at offset"),
         (b"\xff\xff\xff\xffED00", "at offset"),
         (b"\xff\xff\xff\x7f\x08\0\0\0ED00", "announced"),
-        (b"\x08\0\0\0\x08\0\0\0ED00", "at offset"),
+        (b"\x08\0\0\0\x08\0\0\0ED00", "the root table reaches past the file's 12 bytes"),
+        (b"\0\0\0\0\x08\0\0\0ED00", "the header reaches past the file's 4 bytes"),
+        (b"0123456789abcdef", r"begins with b'0123456789ab'\. Give"),
     ],
 )
 def test_foreign_files_say_what_they_are(data: bytes, message: str) -> None:
@@ -214,6 +326,22 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
         read_etdump(tmp_path / "none.etdump")
     with pytest.raises(EtdumpError, match="not a file"):
         read_etdump(tmp_path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_disk(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "a.etdump"
+    path.write_bytes(REAL[0].read_bytes())
+    monkeypatch.setattr(np, "fromfile", broken_disk)
+    with pytest.raises(EtdumpError, match=r"a\.etdump: cannot be read: Input/output error\.$"):
+        read_etdump(path)
+
+
+def test_errors_in_bytes_name_no_file() -> None:
+    with pytest.raises(EtdumpError, match=r"^ETDump: the file is empty"):
+        read_etdump(b"")
 
 
 def test_every_truncation_is_refused() -> None:
@@ -251,6 +379,25 @@ def finish(builder: flatbuffers.Builder, run_data: int) -> bytes:
     builder.PrependUOffsetTRelativeSlot(1, run_data, 0)
     builder.FinishSizePrefixed(builder.EndObject(), file_identifier=b"ED00")
     return bytes(builder.Output())
+
+
+def test_one_run_cannot_be_claimed_to_be_many() -> None:
+    builder = flatbuffers.Builder(1024)
+    builder.StartObject(4)
+    data = finish(builder, shared_vector(100, builder.EndObject(), builder))
+    with pytest.raises(EtdumpError, match=r"ETDump: 100 runs are claimed, more than \d+ bytes can"):
+        read_etdump(data)
+
+
+def test_one_event_cannot_be_claimed_to_be_many() -> None:
+    builder = flatbuffers.Builder(1024)
+    builder.StartObject(3)
+    events = shared_vector(100, builder.EndObject(), builder)
+    builder.StartObject(4)
+    builder.PrependUOffsetTRelativeSlot(3, events, 0)
+    data = finish(builder, shared_vector(1, builder.EndObject(), builder))
+    with pytest.raises(EtdumpError, match=r"ETDump: 100 events are claimed, more than \d+ bytes"):
+        read_etdump(data)
 
 
 @pytest.mark.usefixtures("traced_memory")

@@ -49,6 +49,20 @@ def test_smaller_is_better_for_counts_too() -> None:
     assert measures["operators"]["value"] == 6
 
 
+def test_without_sme2_nothing_is_said_to_have_missed_it() -> None:
+    now = emulated(structures={Arm.OFF: structure({CONV_OFF: 4, PORTABLE: 1})})
+    (measures,) = json.loads(bencher_metric_format([now])).values()
+    assert measures["operators"]["value"] == 5
+    assert "matrix-operators-without-sme2" not in measures
+
+
+def test_what_is_not_known_is_not_exported() -> None:
+    (measures,) = json.loads(
+        bencher_metric_format([emulated(structures={}, pte_bytes=None)])
+    ).values()
+    assert measures == {}
+
+
 def test_a_speedup_without_interval_is_left_out() -> None:
     weak = measured(speedup=Estimate(2.0, 0.0, math.inf, 0.99, 2))
     assert "time-on-over-off" not in bencher_metric_format([weak])

@@ -10,6 +10,7 @@ from pytest_sme2.compare import compare
 from pytest_sme2.limits import default_limits
 from pytest_sme2.measured import shares_of, structure_of
 from pytest_sme2.report.failure import (
+    MOST_LINES,
     WIDTH,
     failure_text,
     growth_of,
@@ -98,6 +99,22 @@ def test_what_is_new_is_called_new() -> None:
     growth = growth_of(compare(program(transposes=0), program(transposes=1)))
     verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
     assert "+100.0 us (new)" in failure_text(verdict, command="pytest", growth=growth)
+
+
+def test_only_the_largest_growths_are_listed() -> None:
+    names = [f"Kernel {number} (NC, F32)" for number in range(MOST_LINES + 3)]
+    sides = [profile_of([(name, time) for name in names]) for time in (10_000, 20_000)]
+    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
+    text = failure_text(verdict, command="pytest", growth=growth_of(compare(*sides)))
+    operators = text.partition("Operators that grew")[2]
+    assert operators.count("+10.0 us (+100.0 %)") == MOST_LINES
+    assert "    and 3 more\n" in operators
+
+
+def test_nothing_is_said_to_have_grown_where_nothing_did() -> None:
+    growth = growth_of(compare(program(transposes=2), program(transposes=1)))
+    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
+    assert "grew" not in failure_text(verdict, command="pytest", growth=growth)
 
 
 def test_growth_needs_two_timed_sides() -> None:

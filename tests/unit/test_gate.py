@@ -265,6 +265,45 @@ def test_how_busy_is_busy(interference: float, busy: bool) -> None:
     assert ("The machine was busy" in found.message) == busy
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ((1e6, 1e6, 1e6), 1.04e6, ""),
+        ((1e6, 1e6, 1e6), 1.06e6, "is 6% slower than it was: a program that never changes took "
+         "1060 us, and 1000 us then."),
+        ((1e6, 1e6, 1e6), 0.94e6, "is 6% faster than it was: a program that never changes took "
+         "940 us, and 1000 us then."),
+        # Sessions without a yardstick tell nothing of the machine, and neither does a run.
+        ((None, 1e6, None), 1.06e6, "is 6% slower"),
+        ((None, None, None), 1.06e6, ""),
+        ((1e6, 1e6, 1e6), None, ""),
+    ],
+)  # fmt: skip
+def test_how_much_of_a_change_makes_it_another_machine(
+    then: tuple[float | None, ...], now: float | None, told: str
+) -> None:
+    sessions = tuple(
+        session(number, yardstick_ns=time) for number, time in enumerate(then, start=1)
+    )
+    slower = measured(medians_ns={Arm.ON: medians(15)}, yardstick_ns=now)
+    found = gate.check_latency(slower, baseline(sessions=sessions), LIMITS)
+    assert found.verdict is (Outcome.INCONCLUSIVE if told else Outcome.REGRESSED)
+    assert ("The machine itself" in found.message) == bool(told)
+    assert told in found.message
+
+
+def test_a_session_that_did_not_time_the_arm_does_not_count() -> None:
+    off_alone = session(3, medians_ns={Arm.OFF: medians(20)})
+    with_it, without = (
+        gate.check_latency(measured(), baseline(sessions=sessions), LIMITS)
+        for sessions in ((session(1), session(2), off_alone), (session(1), session(2)))
+    )
+    assert with_it == without
+    assert "provisional: 2 of 3 sessions" in with_it.message
+    found = gate.check_latency(measured(), baseline(sessions=(off_alone,)), LIMITS)
+    assert found.verdict is Outcome.NO_BASELINE
+
+
 def test_only_the_last_epoch_counts() -> None:
     old = baseline(
         sessions=(
@@ -406,9 +445,42 @@ def test_share_against_bounds(share: float, outcome: Outcome) -> None:
         assert found.verdict is outcome
 
 
+# These numbers are exact, so that what is equal is equal.
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
+        (Spread(0.25, 0.25, 0.25), Outcome.PASS),
+        (Spread(0.75, 0.5, 1.0), Outcome.INCONCLUSIVE),
+        (Spread(0.125, 0.0, 0.25), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> None:
+    bounded = with_limits(shares={Category.CONV: Bounds(0.25, 0.5)})
+    now = measured(shares={Arm.ON: {Category.CONV: share}})
+    assert gate.check_share(now, None, bounded, Category.CONV).verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
+        (Spread(0.75, 0.5, 1.0), Outcome.INCONCLUSIVE),
+        (Spread(0.75, 0.625, 1.0), Outcome.REGRESSED),
+    ],
+)
+def test_a_share_that_grew_by_what_is_allowed_may(share: Spread, outcome: Outcome) -> None:
+    old = baseline(shares={Arm.ON: {Category.CONV: Spread(0.25, 0.25, 0.25)}})
+    now = measured(shares={Arm.ON: {Category.CONV: share}})
+    limits = with_limits(max_share_growth=0.25)
+    assert gate.check_share(now, old, limits, Category.CONV).verdict is outcome
+
+
 def test_share_without_baseline_or_from_elsewhere() -> None:
     now = measured()
-    assert gate.check_share(now, None, LIMITS, Category.CONV).verdict is Outcome.NO_BASELINE
+    for none in (None, baseline(shares={})):
+        found = gate.check_share(now, none, LIMITS, Category.CONV)
+        assert found.verdict is Outcome.NO_BASELINE
     other = baseline(fingerprint=Fingerprint("mac", ()))
     assert gate.check_share(now, other, LIMITS, Category.CONV).verdict is Outcome.INVALID
 

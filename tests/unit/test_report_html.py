@@ -4,18 +4,21 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_sme2 import baselines
 from pytest_sme2.cli import main
+from pytest_sme2.report import html
 from pytest_sme2.report.document import Entry, report_document
-from pytest_sme2.report.html import embedded_json, page
+from pytest_sme2.report.html import embedded_json, page, write_html
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.rundir import read_record
 from tests.etdump_builder import build_etdump
-from tests.gate_examples import baseline
+from tests.gate_examples import STRUCTURES, baseline, medians, session
 from tests.profiles import run_of
 from tests.records import HOSTILE, stored_dumps, toy_run, write_case
 
@@ -97,6 +100,78 @@ def test_the_baselines_sessions_are_the_history(tmp_path: Path) -> None:
     assert [entry["epoch"] for entry in case["history"]] == [1, 1, 1, None]
     assert case["history"][-1]["on"] == pytest.approx(10)
     assert ["bytes of the program", 100_000, 100_000] in case["baseline"]["rows"]
+
+
+def test_the_history_is_of_other_sessions_with_as_many_threads(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    record = read_record(folder)
+    others = (session(1, threads=4), session(2, session=record.measured.session))
+    (case,) = report_document([Entry(folder, record, baseline(sessions=others))])["cases"]
+    assert case["history"] == []
+    known = baseline(sessions=(*others, session(3, 11)))
+    (case,) = report_document([Entry(folder, record, known)])["cases"]
+    assert [entry["on"] for entry in case["history"]] == pytest.approx([11, 10])
+
+
+def test_an_arm_that_the_baseline_has_not_is_left_out_of_the_comparison(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    known = baseline(structures={Arm.ON: STRUCTURES[Arm.ON]})
+    (case,) = report_document([Entry(folder, read_record(folder), known)])["cases"]
+    rows = {row[0]: row[1] for row in case["baseline"]["rows"]}
+    assert rows["operators, SME2 on"] == 6
+    assert "operators, SME2 off" not in rows
+
+
+@pytest.mark.parametrize(("processes", "bounded"), [(1, False), (5, False), (6, True)])
+def test_an_interval_needs_processes_enough(tmp_path: Path, processes: int, bounded: bool) -> None:
+    times = {arm: medians(10, processes) for arm in Arm}
+    dumps = stored_dumps("toy_fp16")
+    folder = write_case(tmp_path, "toy", "fp16", dumps, medians_ns=times)
+    (case,) = report_document([Entry(folder, read_record(folder))])["cases"]
+    shown = case["latency"]["on"]
+    assert shown["median"] == pytest.approx(10, rel=0.01)
+    assert len(shown["processes"]) == processes
+    assert (shown["low"] is not None, shown["high"] is not None) == (bounded, bounded)
+
+
+def test_one_arm_alone_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
+    alone = {"medians_ns": {Arm.OFF: medians(20)}, "speedup": None, "kernels": {}}
+    folder = write_case(tmp_path, "toy", "fp16", dumps, **alone)
+    (case,) = report_document([Entry(folder, read_record(folder))])["cases"]
+    assert case["shift"] is None
+    assert case["kernels"] is None
+    assert list(case["arms"]) == ["off"]
+    assert case["arms"]["off"]["timeline"]
+
+
+def test_the_baseline_is_shown_where_it_can_be_read(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path / "run")[0]
+    record = read_record(folder)
+    root = tmp_path / "baselines"
+    earlier = replace(record.measured, session="an earlier one")
+    stored, _ = baselines.store(root, earlier)
+
+    def history(baseline_folder: Path | None) -> list[Any]:
+        write_html(tmp_path / "r.html", [(folder, record)], baseline_folder)
+        (case,) = data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["cases"]
+        return list(case["history"])
+
+    assert len(history(root)) == 2
+    assert history(None) == []
+    assert history(tmp_path / "nowhere") == []
+    stored.write_text("{", encoding="utf-8")
+    assert history(root) == []
+
+
+def test_a_page_that_lacks_a_mark_is_not_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = html._part
+    changed = whole("report.html").replace("{{style}}", "")
+    monkeypatch.setattr(
+        html, "_part", lambda name: changed if name == "report.html" else whole(name)
+    )
+    with pytest.raises(AssertionError, match=r"no \{\{style\}\}"):
+        page({"cases": []})
 
 
 def test_fifty_models_stay_small(tmp_path: Path) -> None:

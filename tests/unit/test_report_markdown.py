@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.report.markdown import (
+    RANDOM_NOTE,
     case_report,
     code,
     combined_report,
@@ -15,8 +18,11 @@ from pytest_sme2.report.markdown import (
     table,
 )
 from pytest_sme2.results import Arm, Check, Outcome
-from pytest_sme2.rundir import read_record
+from pytest_sme2.rundir import CaseRecord, read_record
+from tests.etdump_builder import build_etdump
+from tests.gate_examples import census
 from tests.golden import check_golden
+from tests.profiles import Call, run_of
 from tests.records import HOSTILE, stored_dumps, toy_run, write_case
 
 SECTIONS = (
@@ -126,3 +132,70 @@ def test_figures_are_aligned_to_the_right() -> None:
         "| --- | ---: | ---: |"
     )
     assert table(["a"], []) == []
+
+
+def section(text: str, title: str) -> str:
+    """What stands under a title, up to the next."""
+    return re.split(r"\n#+ ", text.partition(f"# {title}\n")[2], maxsplit=1)[0].strip()
+
+
+def built(root: Path, off: Sequence[Call], on: Sequence[Call], **changes: Any) -> CaseRecord:
+    """A case whose arms make these calls."""
+    dumps = {Arm.OFF: build_etdump([run_of(off)]), Arm.ON: build_etdump([run_of(on)])}
+    return read_record(write_case(root, "toy", "fp32", dumps, **changes))
+
+
+def test_a_case_without_etdumps_has_no_section_about_operators(tmp_path: Path) -> None:
+    bare = write_case(tmp_path, "toy", "fp16", {}, kernels={}, weights="trained")
+    record = read_record(bare)
+    text = case_report(record)
+    assert "## Latency\n" in text
+    for title in ("Bottlenecks by operator", "Portable and delegated", "Findings",
+                  "Recommendations", "Kernel insights", "Category breakdown"):  # fmt: skip
+        assert f"## {title}\n" not in text
+    assert "Findings" not in step_summary([record])
+    assert "10.000 ms" in step_summary([record])
+
+
+def test_random_weights_are_told_and_trained_ones_are_not(tmp_path: Path) -> None:
+    dumps = stored_dumps("toy_fp16")
+    trained = read_record(write_case(tmp_path, "toy", "fp16", dumps, weights="trained"))
+    assert RANDOM_NOTE not in run_report([trained])
+    assert RANDOM_NOTE in run_report([trained, read_record(toy_run(tmp_path / "random")[0])])
+
+
+def test_a_program_that_sme2_changed_nothing_of_is_told_so(tmp_path: Path) -> None:
+    calls = [[("Convolution (NHWC, F32) IGEMM #1", 50_000)]]
+    text = case_report(built(tmp_path, calls, calls))
+    assert section(text, "What was accelerated") == "No operator ran on an SME2 kernel."
+
+
+def test_what_no_operator_took_time_of_has_no_bottleneck(tmp_path: Path) -> None:
+    nothing, some = [[("Add (ND) #1", 0)]], [[("Add (ND) #1", 900)]]
+    quick = section(case_report(built(tmp_path, nothing, nothing)), "Bottlenecks by category")
+    assert "| end to end |" in quick
+    assert "bottleneck" not in quick
+    slow = section(case_report(built(tmp_path, some, some)), "Bottlenecks by category")
+    assert "The bottleneck is ELEMENTWISE on both sides" in slow
+
+
+def test_only_who_ran_operators_is_listed(tmp_path: Path) -> None:
+    delegated = [[("Add (ND) #1", 5_000)]]
+    text = section(case_report(built(tmp_path, delegated, delegated)), "Portable and delegated")
+    assert "| delegated | 1 |" in text
+    assert "| portable |" not in text
+    assert "Outside of the delegate" not in text
+    both = [*delegated, ("mm.out", 5_000), ("mm.out", 5_000)]
+    text = section(case_report(built(tmp_path, both, both)), "Portable and delegated")
+    assert "| portable | 2 |" in text
+    assert text.endswith("Outside of the delegate: 2 `native_call_mm.out`.")
+
+
+def test_an_arm_without_kernels_is_not_in_their_table(tmp_path: Path) -> None:
+    kernels = {Arm.ON: census(Arm.ON, "kai_matmul_sme2_mopa"), Arm.OFF: census(Arm.OFF)}
+    dumps = stored_dumps("toy_fp16")
+    record = read_record(write_case(tmp_path, "toy", "fp16", dumps, kernels=kernels))
+    text = section(case_report(record), "Kernel insights")
+    assert "| SME2 on | 1 sme2 | emulator |" in text
+    assert "SME2 off" not in text
+    assert text.endswith("- `kai_matmul_sme2_mopa`")

@@ -17,6 +17,7 @@ from pytest_sme2.etdump import read_etdump
 from pytest_sme2.events import select
 from pytest_sme2.report.trace import Track, inference_events, trace_document
 from pytest_sme2.results import Category
+from tests.etdump_builder import Block, Profiling, Tree, inference, operator_call
 from tests.profiles import ETDUMPS, columns_of, run_of
 from tests.records import HOSTILE, toy_run
 
@@ -110,6 +111,29 @@ def test_one_inference_starts_at_zero() -> None:
         events = inference_events(selection, run)
         assert events[0]["ts"] == 0
         assert [event["cat"] for event in events] == ["run", "CONV"]
+
+
+def test_a_dump_without_inference_is_an_empty_track() -> None:
+    columns = columns_of(Block([Profiling("Program::load_method", 1_000, 2_000)]))
+    document = trace_document([Track("a", columns)])
+    check_format(document)
+    assert {event["ph"] for event in document["traceEvents"]} == {"M"}
+    assert inference_events(select(columns), 0) == []
+
+
+def test_a_kernel_that_is_its_own_call_is_drawn_once() -> None:
+    kernel = Profiling("native_call_mm.out", 2_000, 3_000, 0)
+    bare = columns_of(inference([Tree(kernel)], start=1_000, end=4_000))
+    called = columns_of(
+        inference([operator_call(0, 2_000, 3_000, "mm.out")], start=1_000, end=4_000)
+    )
+    drawn = [
+        [(event["cat"], event["ts"], event["dur"]) for event in document["traceEvents"]
+         if event["ph"] == "X"]
+        for document in (trace_document([Track("a", columns)]) for columns in (bare, called))
+    ]  # fmt: skip
+    assert drawn[0] == [("run", 0.0, 3.0), ("GEMM", 1.0, 1.0)]
+    assert drawn[1] == [("run", 0.0, 3.0), ("call", 1.0, 1.0), ("GEMM", 1.0, 1.0)]
 
 
 def test_a_file_and_a_folder_of_dumps_do_as_well(

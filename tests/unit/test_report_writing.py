@@ -12,11 +12,14 @@ import pytest
 
 from pytest_sme2.cli import main
 from pytest_sme2.conclusion import conclude_run
-from pytest_sme2.report.writing import pipeline_summary, write_case
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.registry import safe_name
+from pytest_sme2.report.reproduce import AS_EXPORTED
+from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
+from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.rundir import encode, read_record
 from pytest_sme2.settings import Settings
 from pytest_sme2.validation import validate_run
+from tests.gate_examples import medians
 from tests.golden import check_golden
 from tests.records import HOSTILE, stored_dumps, toy_run
 from tests.records import write_case as make_case
@@ -99,6 +102,23 @@ def test_a_pipeline_summary_has_time_only_where_it_means_something(tmp_path: Pat
     json.dumps(emulated, allow_nan=False)
 
 
+def test_a_pipeline_summary_tells_latency_only_of_an_arm_that_was_timed(tmp_path: Path) -> None:
+    times = {Arm.ON: medians(10)}
+    folder = make_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), medians_ns=times)
+    arms = pipeline_summary(read_record(folder))["arms"]
+    assert arms["on"]["latency"]["median"] == pytest.approx(10e6)
+    assert "latency" not in arms["off"]
+    assert arms["off"]["traced"]["median"] > 0
+
+
+def test_the_files_of_a_bare_program_carry_its_name_alone(tmp_path: Path) -> None:
+    folder = make_case(tmp_path, "my net", AS_EXPORTED, stored_dumps("toy_fp16"))
+    record = read_record(folder)
+    assert model_stem(record) == safe_name("my net")
+    write_case(folder, record)
+    assert (folder / f"{safe_name('my net')}_pipeline_summary.json").is_file()
+
+
 def test_a_damaged_case_is_told_and_the_others_are_reported(tmp_path: Path) -> None:
     folders = toy_run(tmp_path)
     (folders[1] / "linux_sme2_on" / "run.etdump").write_bytes(b"no dump")
@@ -158,6 +178,17 @@ def without_key(case: Path) -> None:
     path.write_text(json.dumps(document))
 
 
+def no_object(case: Path) -> None:
+    (case / "manifest.json").write_text("[]")
+
+
+def without_an_arm(case: Path) -> None:
+    path = case / "manifest.json"
+    document = json.loads(path.read_text())
+    del document["experiments"]["on"]
+    path.write_text(json.dumps(document))
+
+
 def without_columns(case: Path) -> None:
     (case / "linux_sme2_on" / f"{STEM}_linux_sme2_on_t1_operator_stats.csv").write_text(
         "a,b\n1,2\n"
@@ -179,6 +210,8 @@ def another_dump(case: Path) -> None:
         (drop("linux_sme2_on/runner.log"), ".log: is missing"),
         (drop("linux_sme2_off/run.etdump"), "run.etdump: is missing"),
         (without_key, "manifest.json: lacks the keys program"),
+        (no_object, "manifest.json: is not an object"),
+        (without_an_arm, "linux_sme2_on/run.etdump: is not in manifest.json"),
         (without_columns, "operator_stats.csv: lacks the columns"),
         (another_dump, "is not the file that manifest.json speaks of"),
     ],

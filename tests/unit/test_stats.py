@@ -70,6 +70,12 @@ def test_p_value_equals_brute_force_with_ties_and_zeros(values, shift):
     )
 
 
+@pytest.mark.parametrize("pairs", [1, 30, 80, 100])
+def test_p_value_is_a_probability_however_many_halves_were_added(pairs):
+    # Of 80 and of 100 pairs the probabilities add up to a little more than 1, by rounding.
+    assert stats.signed_rank_p_value(-np.arange(1.0, pairs + 1)) == 1.0
+
+
 # --- Hodges-Lehmann and its interval --------------------------------------------------------------
 
 
@@ -173,6 +179,22 @@ def test_a_least_speedup_is_a_negative_threshold():
     faster = stats.decide_ratio(math.log(1 / 1.7) + noise(10), threshold)
     slower = stats.decide_ratio(math.log(1 / 1.3) + noise(10), threshold)
     assert (faster.outcome, slower.outcome) == (Outcome.PASS, Outcome.REGRESSED)
+
+
+def test_a_bound_at_the_limit_is_on_neither_side_of_it():
+    assert stats.decide_ratio(np.zeros(10), 0.0).outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "outcome"), [(0.03, Outcome.REGRESSED), (-0.03, Outcome.IMPROVED)]
+)
+def test_where_no_slowdown_is_tolerated_any_difference_counts(slowdown, outcome):
+    assert stats.decide_ratio(math.log1p(slowdown) + noise(10), 0.0).outcome is outcome
+
+
+def test_what_is_clearly_faster_has_the_greatest_p_value():
+    # Twice that of its first look, which gets half of the error, if it were not bounded.
+    assert stats.decide_ratio(math.log1p(-0.2) + noise(10)).p_value == 1.0
 
 
 def test_too_few_pairs_are_inconclusive_and_have_no_interval():
@@ -290,6 +312,22 @@ def test_noise_floor_is_the_spread_within_arms_not_the_difference_between_them()
     assert stats.noise_floor(reference, candidate) == pytest.approx(0.004, rel=0.15)
 
 
+def test_spread_does_not_depend_on_where_the_values_lie():
+    values = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    assert stats.robust_spread(values) == pytest.approx(1.4826, rel=1e-4)
+    assert stats.robust_spread(values + 7) == pytest.approx(1.4826, rel=1e-4)
+
+
+def test_without_noise_what_is_tolerated_is_never_caught_and_what_is_not_always():
+    assert stats.detection_power(stats.TOLERATED_SLOWDOWN, 0.0) == (0.0, 0.0, 0.0)
+    assert stats.detection_power(stats.TOLERATED_SLOWDOWN + 0.001, 0.0) == (1.0, 1.0, 1.0)
+
+
+def test_a_look_without_a_part_of_the_error_is_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        stats.smallest_detectable(0.01, looks=(10, 20), split=(1.0,))
+
+
 def test_smallest_detectable_effect_is_detected_as_often_as_promised():
     spread = 0.01
     for position, effect in enumerate(stats.smallest_detectable(spread)):
@@ -310,6 +348,7 @@ def test_smaller_effects_are_detectable_with_more_pairs_and_less_noise():
 
 def test_a_look_that_can_never_alarm_has_no_detectable_effect():
     assert stats.smallest_detectable(0.01, family=50)[0] == math.inf
+    assert stats.detection_power(1.0, 0.01, family=50)[0] == 0.0
 
 
 @pytest.mark.parametrize(
