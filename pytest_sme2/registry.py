@@ -308,7 +308,7 @@ def execute_model_file(file: Path) -> ModuleType:
     Both ``from .part import …`` and ``import part`` find the folder's other files; a ``part`` of
     another folder is another module.
     """
-    digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]
     name = f"sme2_model_{digest}"
     spec = importlib.util.spec_from_file_location(
         name, file, submodule_search_locations=[str(file.parent)]

@@ -9,6 +9,7 @@ import abc
 import functools
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -336,10 +337,10 @@ def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: 
 def _runner_key(platform: str, version: str, compiler: Compiler) -> str:
     digest = hashlib.sha256()
     for part in (_LAYOUT, platform, version, compiler.cxx, compiler.version):
-        digest.update(part.encode() + b"\0")
+        digest.update(os.fsencode(part) + b"\0")
     for path in sorted(RUNNER_SOURCES.iterdir()):
         if path.is_file():
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+            digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 

@@ -35,7 +35,7 @@ TIMEOUT_SECONDS = 300
 MOUNTS = "SME2_HOSTILE_MOUNTS"
 """The variable that says that this process may mount: ``root`` or ``mapped``."""
 
-_SME2 = (sys.executable, "-c", "import sys; from pytest_sme2.cli import main; sys.exit(main())")
+_SME2 = ("-c", "import sys; from pytest_sme2.cli import main; sys.exit(main())")
 _SUITE = """\
 def test_operators(sme2_gate):
     sme2_gate.check_operators()
@@ -83,6 +83,7 @@ class Stage:
     extra: Mapping[str, str] = field(default_factory=dict)
     prefix: Sequence[str] = ()
     """What stands before every command."""
+    python: str = sys.executable
 
     def environment(self) -> dict[str, str]:
         names = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
@@ -98,7 +99,7 @@ class Stage:
     # --- commands ------------------------------------------------------------------------------
 
     def sme2(self, *words: str | Path) -> list[str]:
-        return [*self.prefix, *_SME2, *map(str, words)]
+        return [*self.prefix, self.python, *_SME2, *map(str, words)]
 
     def export(self) -> list[str]:
         return self.sme2("export", "toy_cnn", "--models-folder", "models")
@@ -112,7 +113,7 @@ class Stage:
     def pytest(self, *words: str | Path) -> list[str]:
         chosen = ("-p", "no:cacheprovider", f"--device={DEVICE}", "--sme2-models=toy_cnn",
                   "--sme2-variants=fp32", f"--sme2-out={self.out}")  # fmt: skip
-        return [*self.prefix, sys.executable, "-m", "pytest", *chosen, *map(str, words)]
+        return [*self.prefix, self.python, "-m", "pytest", *chosen, *map(str, words)]
 
     def update(self) -> list[str]:
         return self.pytest("--update-baselines")

@@ -6,13 +6,16 @@ import functools
 import json
 import os
 import shutil
+import site
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from random import Random
 
 from benchmarks.hostile.stage import (
     MOUNTS,
+    ROOT,
     Stage,
     fill_cache,
     finish,
@@ -237,6 +240,17 @@ def home_with_spaces(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
+def _let_use_python(stage: Stage) -> None:
+    """Where this interpreter is somebody's own, as in a home folder, take the system's instead."""
+    system = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = os.pathsep.join([str(ROOT), *site.getsitepackages()])
+    for python, extra in ((sys.executable, {}), (system, {"PYTHONPATH": packages})):
+        stage.python, stage.extra = python, extra
+        if stage.run([*stage.prefix, python, "-c", "import numpy, pytest_sme2.cli"]).code == 0:
+            return
+    raise NotPossibleError("another user cannot use this Python")
+
+
 def no_home(chance: Random, folder: Path) -> None:
     """A user without an entry in the system's list of users, as containers have them."""
     if os.environ.get(MOUNTS) != "root" or shutil.which("setpriv") is None:
@@ -249,6 +263,7 @@ def no_home(chance: Random, folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     stage.prefix = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    _let_use_python(stage)
     if way != "cache given":
         stage.cache = None
     ending = stage.run(stage.measure())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -293,6 +294,16 @@ def test_file_names_of_different_names_differ(one: str, other: str) -> None:
 def test_plain_names_stay_readable() -> None:
     assert safe_name("toy_cnn") == "toy_cnn"
     assert safe_name("executorch:mv2") == "executorch=3Amv2"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
+def test_a_folder_whose_name_is_no_utf8_can_be_loaded(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    write_model(
+        folder / "late",
+        "from pytest_sme2 import register_model\n@register_model('late')\nclass M: pass\n",
+    )
+    assert discover([folder], entry_points=False).get("late").load().__name__ == "M"
 
 
 def test_loading_a_model_that_fails_gives_its_own_traceback(tmp_path: Path) -> None:
