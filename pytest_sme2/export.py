@@ -78,6 +78,11 @@ def export_model(
     found = _find(root, stem, key, say)
     if found is not None:
         return found
+    if entry.file is not None and not is_utf8(entry.file.resolve()):
+        raise ModelError(
+            f"{entry.name!r} cannot be exported from {entry.file.parent}: the folder's name is not "
+            "UTF-8, and torch cannot capture code in such a place. Move or rename the folder."
+        )
     _require_packages()
     try:
         with _locked(root / "locks" / f"{stem}-{key}.lock", f"{entry.name} {variant}", say):
@@ -98,6 +103,11 @@ def export_model(
 def load_artifact(folder: Path) -> Artifact:
     """The artifact in a folder, checked against the sizes and hashes it was written with."""
     return _artifact(folder, _read_meta(folder))
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether a path is text: file systems take any bytes for a name."""
+    return not any("\udc80" <= letter <= "\udcff" for letter in str(path))
 
 
 def find_artifact(

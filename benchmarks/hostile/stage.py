@@ -365,6 +365,18 @@ def read_only(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
+@contextlib.contextmanager
+def also_at(folder: Path, place: Path) -> Iterator[None]:
+    """The folder in a second place, whoever may not enter the first."""
+    require_mounts()
+    place.mkdir()
+    _mount("--bind", str(folder), str(place))
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=False)
+
+
 def _mount(*words: str) -> None:
     done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:

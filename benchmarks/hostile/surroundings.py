@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -10,6 +11,7 @@ import site
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -17,6 +19,7 @@ from benchmarks.hostile.stage import (
     MOUNTS,
     ROOT,
     Stage,
+    also_at,
     fill_cache,
     finish,
     make_stage,
@@ -24,6 +27,7 @@ from benchmarks.hostile.stage import (
 )
 from benchmarks.hostile.trials import NotPossibleError, Subject, expect
 from pytest_sme2.baselines import read
+from pytest_sme2.export import is_utf8
 from pytest_sme2.rundir import METRICS
 from pytest_sme2.validation import validate_run
 
@@ -214,8 +218,12 @@ def odd_names(chance: Random, folder: Path) -> None:
         stage.run(stage.pytest("-v")).expect_success("a run against it")
     elif way == "export":
         shutil.rmtree(cache / "exports")
-        stage.run(stage.export()).expect_success("an export")
-        stage.run(stage.export()).expect_success("an export from the cache")
+        ending = stage.run(stage.export())
+        if not is_utf8(stage.checkout):
+            ending.expect_refusal("is not UTF-8")
+        else:
+            ending.expect_success("an export")
+            stage.run(stage.export()).expect_success("an export from the cache")
     else:
         stage.run(stage.measure()).expect_success("a measurement")
         command = stage.sme2("report", stage.out, "--html", stage.out / "r.html")
@@ -240,15 +248,21 @@ def home_with_spaces(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
-def _let_use_python(stage: Stage) -> None:
-    """Where this interpreter is somebody's own, as in a home folder, take the system's instead."""
-    system = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = os.pathsep.join([str(ROOT), *site.getsitepackages()])
-    for python, extra in ((sys.executable, {}), (system, {"PYTHONPATH": packages})):
-        stage.python, stage.extra = python, extra
-        if stage.run([*stage.prefix, python, "-c", "import numpy, pytest_sme2.cli"]).code == 0:
-            return
-    raise NotPossibleError("another user cannot use this Python")
+@contextlib.contextmanager
+def _usable_python(stage: Stage) -> Iterator[None]:
+    """The system's Python, and our packages where any user may read them: this interpreter and its
+    environment may lie in somebody's home.
+    """
+    stage.python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    if not Path(stage.python).exists():
+        raise NotPossibleError(f"there is no {stage.python} for another user")
+    folders = [ROOT, *map(Path, site.getsitepackages())]
+    places = [stage.root / f"packages-{index}" for index in range(len(folders))]
+    stage.extra = {"PYTHONPATH": os.pathsep.join(map(str, places))}
+    with contextlib.ExitStack() as stack:
+        for folder, place in zip(folders, places, strict=True):
+            stack.enter_context(also_at(folder, place))
+        yield
 
 
 def no_home(chance: Random, folder: Path) -> None:
@@ -263,16 +277,16 @@ def no_home(chance: Random, folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     stage.prefix = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-    _let_use_python(stage)
     if way != "cache given":
         stage.cache = None
-    ending = stage.run(stage.measure())
+    with _usable_python(stage):
+        ending, updated = (stage.run(words) for words in (stage.measure(), stage.update()))
     if way == "cache given":
         ending.expect_success("a measurement without a home")
-        stage.run(stage.update()).expect_success("an update without a home")
+        updated.expect_success("an update without a home")
     else:
         ending.expect_refusal("SME2_CACHE_DIR")
-        stage.run(stage.update()).expect_refusal("SME2_CACHE_DIR")
+        updated.expect_refusal("SME2_CACHE_DIR")
     left = {path.name for path in stage.checkout.iterdir()}
     # The last one is made by pytest-benchmark.
     known = {"models", "pytest.ini", "test_suite.py", "baselines", ".benchmarks"}

@@ -701,3 +701,15 @@ def test_a_record_that_names_files_elsewhere_is_a_damaged_artifact(tmp_path: Pat
     (folder / "export_meta.json").write_text(json.dumps(meta))
     with pytest.raises(ExportError, match="is no plain name"):
         load_artifact(folder)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
+def test_a_folder_whose_name_is_no_utf8_is_refused_before_torch_fails_on_it(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9") / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(
+        "from pytest_sme2 import register_model\n@register_model('tiny')\nclass Tiny: pass\n"
+    )
+    entry = discover([folder.parent], entry_points=False).get("tiny")
+    with pytest.raises(ModelError, match=r"is not UTF-8.*Move or rename the folder"):
+        export_model(entry, Variant("fp32"), cache=tmp_path / "cache")
