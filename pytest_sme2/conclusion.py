@@ -14,7 +14,7 @@ from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case, write_run
 from pytest_sme2.results import Check
 from pytest_sme2.rundir import CaseRecord, decode, read_record, write_record, write_text
-from pytest_sme2.settings import Settings
+from pytest_sme2.settings import PRECISIONS, Settings
 
 
 def conclude_run(
@@ -39,9 +39,8 @@ def conclude_run(
             problems.append(f"{case}: {error}")
             continue
         records[folder] = record
-    # Workers report in any order; a model's variants belong together.
-    models = list(dict.fromkeys(record.measured.model for record in records.values()))
-    records = dict(sorted(records.items(), key=lambda item: models.index(item[1].measured.model)))
+    # Workers report in any order.
+    records = dict(sorted(records.items(), key=lambda item: _place(item[1], settings)))
     lines = run_lines(list(records.values()), verbosity)
     if records:
         try:
@@ -56,6 +55,20 @@ def conclude_run(
             except (BaselineError, OSError) as error:
                 problems.append(f"{record.id}: the baseline was not written: {error}")
     return [*lines, *problems], bool(problems)
+
+
+def _place(record: CaseRecord, settings: Settings) -> tuple[Any, ...]:
+    """Where a case stands in the table: models as asked for, else by name; variants as listed."""
+    measured = record.measured
+    asked = {name: index for index, name in enumerate(settings.models)}
+    precision, _, size = measured.variant.partition("@")
+    return (
+        asked.get(measured.model, len(asked)),
+        measured.model,
+        {name: index for index, name in enumerate(PRECISIONS)}.get(precision, len(PRECISIONS)),
+        size.zfill(6),
+        measured.threads,
+    )
 
 
 def _baseline_folder(settings: Settings) -> Path:

@@ -231,3 +231,26 @@ def test_what_is_missing_or_broken_is_named(
 def test_a_folder_without_a_case_is_not_valid(tmp_path: Path) -> None:
     assert main(["validate", str(tmp_path)]) == 1
     assert main(["validate", str(tmp_path / "none")]) == 2
+
+
+# --- the order of the table -----------------------------------------------------------------------
+
+
+def test_cases_stand_in_one_order_whoever_reported_first(tmp_path: Path) -> None:
+    variants = ("fp16@1024", "int8", "fp32@64", "fp16@128", "fp32@256")
+    folders = {
+        f"{model}-{variant}": make_case(tmp_path, model, variant, stored_dumps("toy_fp16"))
+        for variant in variants
+        for model in ("b", "a")
+    }
+
+    def order(*asked: str) -> list[str]:
+        told = {case: str(folder) for case, folder in folders.items()}
+        lines, failed = conclude_run(told, {}, Settings(out=tmp_path, models=asked))
+        assert not failed
+        heads = ("a on", "b on", *(f"  {variant}" for variant in variants))
+        return [line.split()[0] for line in lines if line.startswith(heads)]
+
+    sorted_variants = ["fp32@64", "fp32@256", "fp16@128", "fp16@1024", "int8"]
+    assert order() == ["a", *sorted_variants, "b", *sorted_variants]
+    assert order("b", "a") == ["b", *sorted_variants, "a", *sorted_variants]
