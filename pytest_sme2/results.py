@@ -647,7 +647,8 @@ class Comparison:
     @property
     def shifted(self) -> bool:
         """Whether the bottleneck moved to another category."""
-        return self.largest_before is not self.largest_after
+        before, after = self.largest_before, self.largest_after
+        return before is not None and after is not None and before is not after
 
 
 # --- Evidence -------------------------------------------------------------------------------------

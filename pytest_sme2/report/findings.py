@@ -243,14 +243,19 @@ def _end_to_end(comparison: Comparison) -> Iterator[str]:
     )
 
 
+def bottleneck(comparison: Comparison) -> str:
+    """Where most of the time goes, before and after, as the start of a sentence."""
+    before, after = comparison.largest_before, comparison.largest_after
+    if comparison.shifted:
+        return f"the bottleneck moved from {before} to {after}"
+    return f"the bottleneck is {after}" + (" on both sides" if before is after else "")
+
+
 def _shift(comparison: Comparison) -> Iterator[str]:
     after = comparison.largest_after
     if after is None:
         return
-    if comparison.shifted:
-        yield f"the bottleneck moved from {comparison.largest_before} to {after}"
-    else:
-        yield f"the bottleneck is {after} on both sides"
+    yield bottleneck(comparison)
     if comparison.amdahl is not None:
         yield (
             f"if {after} were free, {comparison.after_name!r} would be "

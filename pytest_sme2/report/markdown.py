@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_sme2.compare import compare, largest_category
 from pytest_sme2.gate import combine
-from pytest_sme2.report.findings import comparison_findings, profile_findings
+from pytest_sme2.report.findings import bottleneck, comparison_findings, profile_findings
 from pytest_sme2.report.insights import insights
 from pytest_sme2.report.precision import precision
 from pytest_sme2.report.reproduce import reproduce_command
@@ -410,18 +410,14 @@ def _shift(comparison: Comparison | None, timed: bool) -> Iterator[str]:
         ),
     )
     if comparison.largest_after is not None:
-        moved = (
-            f"The bottleneck moved from {comparison.largest_before} to {comparison.largest_after}"
-            if comparison.shifted
-            else f"The bottleneck is {comparison.largest_after} on both sides"
-        )
+        moved = bottleneck(comparison)
         limit = (
             f"; if it were free, the program would be {times(comparison.amdahl)} as fast"
             if comparison.amdahl
             else ""
         )
         yield ""
-        yield f"{moved}{limit}."
+        yield f"{moved[0].upper()}{moved[1:]}{limit}."
 
 
 def _operators(measured: Measured, timed: bool) -> Iterator[str]:

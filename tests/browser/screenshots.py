@@ -54,7 +54,8 @@ def run_pytest(out: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *COMMAND, "--color=yes", f"--sme2-out={out}"],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "80"},
+        # As a first run shows it: nothing was run before.
+        env={**os.environ, "COLUMNS": "80", "PYTEST_ADDOPTS": "--sme2-fresh"},
         capture_output=True,
         text=True,
         check=True,

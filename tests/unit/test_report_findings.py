@@ -102,6 +102,12 @@ def test_what_stays_the_bottleneck_is_said_to_stay() -> None:
     assert "the bottleneck is CONV on both sides" in found
 
 
+def test_a_side_without_a_bottleneck_is_not_said_to_have_had_one() -> None:
+    found = compare(instant(), profile_of([ADD]))
+    assert not found.shifted
+    assert "the bottleneck is ELEMENTWISE" in comparison_findings(found)
+
+
 def test_no_bound_is_told_where_all_time_is_in_one_category() -> None:
     whole = inference([operator_call(0, 1_000, 2_000, "mm.out")], start=1_000, end=2_000)
     profile = build_profile(columns_of(whole))
