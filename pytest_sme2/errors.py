@@ -15,8 +15,12 @@ class Sme2Error(Exception):
     exit_code = 3
 
     def __str__(self) -> str:
-        """The message; of one that quotes a huge value, its beginning and its end."""
-        text = super().__str__()
+        """The message; of one that quotes a huge value, its beginning and its end.
+
+        What is no text in the name of a file is written as ``\\udcff``: a message must pass through
+        logs and from one process to another.
+        """
+        text = super().__str__().encode("utf-8", "backslashreplace").decode()
         if len(text) <= LONGEST_MESSAGE:
             return text
         half = (LONGEST_MESSAGE - 50) // 2

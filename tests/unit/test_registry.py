@@ -301,7 +301,8 @@ def test_a_folder_whose_name_is_no_utf8_can_be_loaded(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     write_model(
         folder / "late",
-        "from pytest_sme2 import register_model\n@register_model('late')\nclass M: pass\n",
+        "from pytest_sme2 import register_model\n@register_model('late')\nclass M:\n"
+        "    get_eager_model = get_example_inputs = print\n",
     )
     assert discover([folder], entry_points=False).get("late").load().__name__ == "M"
 
