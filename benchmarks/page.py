@@ -66,7 +66,11 @@ HEADLINES: tuple[tuple[str, str], ...] = (
         "**{local}** of the time of a measurement on the machine itself is inference, {adb} over "
         "adb with processes of a second.",
     ),
-    ("devices", "Three phones measure **{gain}** as much as one."),
+    (
+        "devices",
+        "Three phones measure **{gain}** as much as one (fake ones behind a real adbd, with a "
+        "runner that sleeps).",
+    ),
     (
         "growth",
         "Cost grows with work no faster than n^{models} up to 50 models, n^{runs} up to 10,000 "
@@ -75,7 +79,8 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     ("report", "The HTML report of 50 models has **{size}** and opens in {open}."),
     (
         "faults",
-        "A phone that breaks while it is measured on: **{clean} of {trials}** trials end clean.",
+        "A phone that breaks while it is measured on (a fake one behind a real adbd): **{clean} of "
+        "{trials}** trials end clean.",
     ),
     (
         "hostile",

@@ -15,9 +15,9 @@ class Sme2Error(Exception):
     exit_code = 3
 
     def __str__(self) -> str:
-        """The message; of one that quotes a huge value, its beginning and its end.
+        r"""The message; of one that quotes a huge value, its beginning and its end.
 
-        What is no text in the name of a file is written as ``\\udcff``: a message must pass through
+        What is no text in the name of a file is written as ``\udcff``: a message must pass through
         logs and from one process to another.
         """
         text = super().__str__().encode("utf-8", "backslashreplace").decode()
