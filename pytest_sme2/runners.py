@@ -313,10 +313,14 @@ def wheel_runner(
 def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme2Runner | None:
     """The runner with this content, where the cache still has it."""
     for record in sorted(((cache or cache_folder()) / "runners").glob(f"{platform}-*/{_RECORD}")):
-        version = json.loads(record.read_text(encoding="utf-8"))["executorch"]
-        runner = Sme2Runner("wheel", platform, version, record.parent)
-        if runner.sha256 == sha256:
-            return runner
+        try:
+            version = str(json.loads(record.read_text(encoding="utf-8"))["executorch"])
+            runner = Sme2Runner("wheel", platform, version, record.parent)
+            if runner.sha256 == sha256:
+                return runner
+        except (OSError, ValueError, KeyError, TypeError):
+            # Damaged is as good as gone.
+            continue
     return None
 
 

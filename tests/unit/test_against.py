@@ -177,6 +177,9 @@ def cache(tmp_path: Path) -> Path:
     runner.mkdir(parents=True)
     (runner / "sme2_runner").write_bytes(b"before")
     (runner / "runner.json").write_text('{"executorch": "1.5.0"}')
+    damaged = cache / "runners" / "linux-aarch64-1.4.0-abc"
+    damaged.mkdir()
+    (damaged / "runner.json").write_text("{")
     return cache
 
 
