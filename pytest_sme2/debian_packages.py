@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from filelock import FileLock
-
 from pytest_sme2.errors import TargetError
 from pytest_sme2.sdk import working_folder
 
@@ -63,7 +61,7 @@ def system_archive(folder: Path = _SYSTEM_SOURCES) -> Archive | None:
 def unpack_packages(packages: Sequence[str], suites: Sequence[str], folder: Path) -> None:
     """Fetch ``packages`` from ``suites`` and unpack them into ``folder``, which is made whole.
 
-    ``folder`` appears only when everything in it is there.
+    ``folder`` appears only when everything in it is there. Hold its lock.
     """
     archive = system_archive()
     missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
@@ -74,7 +72,7 @@ def unpack_packages(packages: Sequence[str], suites: Sequence[str], folder: Path
             "Install these programs by other means and put them on PATH."
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"), working_folder(folder) as work:
+    with working_folder(folder) as work:
         options = _private_apt(work, archive, suites)
         _apt(work, [*options, "update"])
         _apt(work, [*options, "download", *packages])

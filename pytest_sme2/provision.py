@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock
+
 from pytest_sme2.debian_packages import unpack_packages
 from pytest_sme2.errors import BuildError, Sme2Error
 from pytest_sme2.settings import cache_folder
@@ -148,13 +150,19 @@ def qemu(say: Say, check: bool) -> Provided:
     for suite in suites:
         say(f"fetching QEMU from {suite} into the cache (70 MB)")
         try:
-            unpack_packages(["qemu-user"], [suite], tools_folder() / "qemu")
+            _fetch(["qemu-user"], suite, tools_folder() / "qemu")
             emulator = find_qemu()
         except Sme2Error as error:
             problem = str(error)
         else:
             return Provided(name, f"{emulator.path} ({emulator.version})", "installed")
     return Provided(name, None, "missing", cost, problem)
+
+
+def _fetch(packages: list[str], suite: str, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        unpack_packages(packages, [suite], folder)
 
 
 def build_tools(say: Say, check: bool) -> Provided:
