@@ -91,11 +91,6 @@ class RunRequest:
     turn: Turn | None = None
     """Where it takes turns with another process; None where it runs alone."""
 
-    @property
-    def turns(self) -> int:
-        """How many it takes; 0 where it runs alone. The last may be shorter than the others."""
-        return 0 if self.turn is None else -(-self.runs // self.turn.runs)
-
 
 @dataclass(frozen=True)
 class Output:

@@ -200,8 +200,13 @@ def read_run(target: str, job: Job, place: Place, finished: Finished, *, emulate
             f"{request.artifact.model} ({request.artifact.variant}) failed on {target} with SME2 "
             f"{request.arm}: {problem} Its log is {place.log}"
         )
+    return read_files(target, job, place, emulated=emulated)
+
+
+def read_files(target: str, job: Job, place: Place, *, emulated: bool) -> Run:
+    """The run whose files lie there, made by a process that ended well."""
     return job.runner.read_result(
-        request,
+        job.request,
         target=target,
         emulated=emulated,
         result=place.result,
@@ -215,9 +220,9 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
     """Run one process of each job on this machine; they take turns as their requests say."""
     places = [make_place(job) for job in jobs]
     request = jobs[0].request
-    turns = request.turns
-    if not turns or any(job.request.turns != turns for job in jobs):
-        raise ValueError("those who take turns take equally many")
+    if any(job.request.turn is None or job.request.turn != request.turn for job in jobs):
+        raise ValueError("those who take turns take equal ones")
+    turns = -(-request.runs // (request.turn.runs if request.turn else 1))
     try:
         with contextlib.ExitStack() as stack:
             logs = [stack.enter_context(place.log.open("w+b")) for place in places]

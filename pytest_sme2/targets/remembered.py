@@ -24,7 +24,7 @@ from pytest_sme2.rundir import decode, encode
 from pytest_sme2.runners import Runner
 from pytest_sme2.sdk import working_folder
 from pytest_sme2.settings import cache_folder
-from pytest_sme2.targets.base import RESULT_NAME, Job, make_place
+from pytest_sme2.targets.base import RESULT_NAME, Job, make_place, read_files
 from pytest_sme2.targets.census import observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
 
@@ -101,15 +101,7 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> tuple[Run, KernelCe
             copy = job.folder / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(kept / name, copy)
-        run = job.runner.read_result(
-            job.request,
-            target=target.name,
-            emulated=True,
-            result=place.result,
-            etdump=place.etdump,
-            outputs=place.outputs,
-            log=place.log,
-        )
+        run = read_files(target.name, job, place, emulated=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):
         # Never kept, or damaged since: it is made again, and says itself what is wrong here.
         return None
