@@ -251,9 +251,16 @@ def test_another_program_than_the_manifest_says(bundle: Path, cache: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"PK\x03\x04", b"\x1f\x8b", gzip.compress(b"no tar"), gzip.compress(b"")]
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"PK\x03\x04", id="zip"),
+        pytest.param(b"\x1f\x8b", id="gzip cut short"),
+        pytest.param(gzip.compress(b"no tar"), id="gzip of text"),
+        pytest.param(gzip.compress(b""), id="gzip of nothing"),
+    ],
 )
-def test_what_is_no_archive(bundle: Path, cache: Path, content: bytes) -> None:
+def test_a_file_that_is_not_an_archive(bundle: Path, cache: Path, content: bytes) -> None:
     bundle.write_bytes(content)
     refused(bundle, cache, "is not a bundle")
 
