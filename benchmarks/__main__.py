@@ -23,7 +23,7 @@ from benchmarks.catalogue import BENCHMARKS, BY_NAME, chosen
 from benchmarks.claims import Claim
 from benchmarks.page import write_pages
 from benchmarks.running import ROOT, Result, run_all
-from pytest_sme2.settings import cache_folder
+from pytest_sme2.system.cache import cache_folder
 
 OUT = ROOT / "sme2-out" / "benchmarks"
 KEPT = ROOT / "benchmarks" / "results"

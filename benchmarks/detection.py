@@ -4,8 +4,8 @@
     python -m benchmarks.detection collect --minutes 10 --busy   # beside one busy neighbour
     python -m benchmarks.detection report
 
-Every verdict is a real measurement by pytest_sme2.measure with its own processes, appended with
-its raw samples as one line of JSON. The report decides anew from the raw samples, and lets other
+Every verdict is a real measurement by pytest_sme2.timing.pairs with its own processes. It is
+appended with its raw samples as one line of JSON. The report decides anew from the raw samples, and lets other
 rules decide on the same ones: pytest-benchmark's --benchmark-compare-fail by its own code, a mean
 of ten runs, a t-test on values of many processes as pyperf's, Mann and Whitney's on all runs.
 
@@ -38,15 +38,16 @@ import scipy.stats
 from benchmarks.claims import Claim, finish
 from benchmarks.detection_programs import layers_artifact
 from benchmarks.detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
-from pytest_sme2 import stats
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.measure import Plan, measure_pairs
 from pytest_sme2.results import Arm, Measurement, Outcome, Run, RunRequest
-from pytest_sme2.runners import wheel_runner
-from pytest_sme2.settings import Settings, parse_device
-from pytest_sme2.starting import MakeJob, alone, in_turns
-from pytest_sme2.targets import Target, choose_target
-from pytest_sme2.targets.base import Job
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets.base import Job, Target
+from pytest_sme2.targets.settings import parse_device
+from pytest_sme2.timing import stats
+from pytest_sme2.timing.arms import MakeJob, alone, in_turns
+from pytest_sme2.timing.pairs import Plan, measure_pairs
 
 SCHEMA = 2
 BASE_LAYERS = 100

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from pytest_sme2.results import Artifact, TensorSpec
-from pytest_sme2.settings import cache_folder
+from pytest_sme2.system.cache import cache_folder
 
 CHANNELS = 8
 """Few, so that the weights of a hundred layers fit into any second-level cache."""

@@ -25,10 +25,10 @@ from benchmarks.claims import Claim, finish
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners import Sme2Runner
-from pytest_sme2.targets.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.android import AndroidTarget
-from pytest_sme2.targets.leases import DevicePool
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.leases import DevicePool
+from pytest_sme2.targets.phone.target import AndroidTarget
 
 LEAST_GAIN = 2.7
 MOST_OVERHEAD = 0.10

@@ -40,8 +40,8 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 def categories(path: Path) -> Any:
     """Our side: read, and make the profile with the category table, as ``sme2 analyze`` does."""
-    from pytest_sme2.etdump import read_etdump
-    from pytest_sme2.profile import build_profile
+    from pytest_sme2.profile.build import build_profile
+    from pytest_sme2.trace.etdump import read_etdump
 
     return build_profile(read_etdump(path)).category_ns
 
@@ -107,7 +107,7 @@ def write_dump(path: Path, runs: int) -> Path:
 
 def trace(path: Path, runs: int) -> None:
     """In a child: the ETDump of so many inferences, by ExecuTorch's Python runtime."""
-    from tests import etdump_programs
+    from tests.support import etdump_programs
 
     program = path.with_name("toy.pte")
     if not program.exists():

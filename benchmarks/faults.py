@@ -31,18 +31,18 @@ from statistics import median
 from typing import Any
 
 from benchmarks.claims import clean_claims, finish
-from pytest_sme2 import baselines
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
-from pytest_sme2.rundir import write_text
-from pytest_sme2.runners import Sme2Runner
-from pytest_sme2.targets.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.android import AndroidTarget
-from pytest_sme2.targets.phone_power import NOTE, SETTINGS
-from pytest_sme2.targets.retry import redo_when_lost
-from tests import gate_examples
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.system.files import write_text
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.power import NOTE, SETTINGS
+from pytest_sme2.targets.phone.retry import redo_when_lost
+from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.verdict import baselines
+from tests.support import gate_examples
 
 RUN_SECONDS = 0.15
 MODEL_BYTES = 12 << 20

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_sme2 import baselines
-from pytest_sme2.categories import classify
-from pytest_sme2.coverage import proven
+from pytest_sme2.export.variant import PRECISIONS
+from pytest_sme2.profile.categories import classify
+from pytest_sme2.profile.coverage import proven
+from pytest_sme2.profile.transposes import LAYOUT_KERNELS
 from pytest_sme2.results import Arm, Baseline, Executor, OperatorCount
-from pytest_sme2.settings import PRECISIONS
-from pytest_sme2.transposes import LAYOUT_KERNELS
+from pytest_sme2.verdict import baselines
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"

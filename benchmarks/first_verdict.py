@@ -74,8 +74,8 @@ class Newcomer:
 
 
 BUILD = """\
-from pytest_sme2.runners import wheel_runner
-from pytest_sme2.settings import Settings
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets import choose_target
 wheel_runner(choose_target(Settings(device="emulated")).platform)
 """
@@ -91,7 +91,7 @@ def stages(root: Path, *, install: bool) -> tuple[dict[str, float], dict[str, st
         newcomer.types("install", sys.executable, "-m", "venv", root / "venv")
         python = root / "venv" / "bin" / "python"
         newcomer.types("install", python, "-m", "pip", "install", "--quiet", ".[export]")
-    sme2 = (python, "-c", "import sys; from pytest_sme2.cli import main; sys.exit(main())")
+    sme2 = (python, "-c", "import sys; from pytest_sme2.cli.main import main; sys.exit(main())")
     provided = json.loads(newcomer.types("provision", *sme2, "provision", "--json", "--require"))
     newcomer.types("export", *sme2, "export", "toy_cnn", "--variant", "fp32")
     newcomer.types("runner", python, "-c", BUILD)

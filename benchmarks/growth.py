@@ -37,23 +37,23 @@ from pathlib import Path
 from benchmarks.claims import Claim, finish
 from benchmarks.devices import throughput
 from benchmarks.many_cases import dump, write_cases
-from pytest_sme2.compare import compare
-from pytest_sme2.etdump import read_etdump
+from pytest_sme2.export.registry import discover
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
-from pytest_sme2.profile import build_profile
-from pytest_sme2.registry import discover
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.rundir import read_record
-from pytest_sme2.runners import wheel_runner
-from pytest_sme2.settings import cache_folder
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.targets.local import LocalTarget
-from tests.programs import program_files
-from tests.records import write_case as write_record_of
+from pytest_sme2.trace.etdump import read_etdump
+from tests.support.programs import program_files
+from tests.support.records import write_case as write_record_of
 
 MOST_EXPONENT = 1.2
 LEAST_DEVICES_EXPONENT = 0.9
@@ -146,7 +146,7 @@ def collect(project: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"),
-            *("-p", "pytest_sme2.plugin", "--device=emulated"),
+            *("-p", "pytest_sme2.plugin.hooks", "--device=emulated"),
         ],
         cwd=project,
         # Other plugins that happen to be installed would only add what they cost once.

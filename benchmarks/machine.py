@@ -8,7 +8,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from pytest_sme2.platforms import host_platform
+from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.targets.local import LocalTarget
 
 PACKAGES = ("pytest-sme2", "pytest", "pytest-benchmark", "executorch", "torch", "numpy", "scipy")

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_sme2.results import Arm, Check, Estimate, Outcome
-from tests.etdump_builder import build_etdump
-from tests.profiles import Call, run_of
-from tests.records import write_case
+from tests.support.etdump_builder import build_etdump
+from tests.support.profiles import Call, run_of
+from tests.support.records import write_case
 
 VARIANTS = ("fp32", "fp16", "int8", "int8_dynamic")
 OPERATORS = (200, 400, 600)

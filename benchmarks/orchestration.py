@@ -28,15 +28,17 @@ from pathlib import Path
 
 from benchmarks.claims import Claim, finish
 from benchmarks.faults import make_artifact
+from pytest_sme2.export.variant import Variant
 from pytest_sme2.fake_phone.lab import FakeLab, fake_target
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
-from pytest_sme2.measure import Plan, measure_pairs
 from pytest_sme2.results import Arm, Run, RunRequest
-from pytest_sme2.runners import Runner
-from pytest_sme2.session import Case, Session
-from pytest_sme2.settings import Settings, Variant
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import RESULT_NAME, Target
 from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.timing.pairs import Plan, measure_pairs
 
 MODELS = Path(__file__).parents[1] / "models"
 LEAST_LOCAL_SHARE = 0.80
@@ -72,9 +74,9 @@ def local_share(out: Path, device: str) -> tuple[float, int]:
     session = Session(Settings(device=device, model_folders=(MODELS,), out=out))
     case = Case("toy_cnn", Variant("fp32"), 1, session.registry.get("toy_cnn"))
     try:
-        for arm in session.arms:
+        for arm in session.bench.arms:
             session.traced(case, arm)
-        counted = count_inferences(session.target)
+        counted = count_inferences(session.bench.target)
         started = time.perf_counter()
         session.timing(case)
         seconds = time.perf_counter() - started
@@ -85,7 +87,7 @@ def local_share(out: Path, device: str) -> tuple[float, int]:
 
 def command_share(out: Path, device: str) -> float:
     """A whole command; the program and the runner are in the cache by now."""
-    program = "import sys; from pytest_sme2.cli import main; sys.exit(main())"
+    program = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
     started = time.perf_counter()
     subprocess.run(
         [

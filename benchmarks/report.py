@@ -21,11 +21,12 @@ from pathlib import Path
 
 from benchmarks.claims import Claim, finish
 from benchmarks.many_cases import write_cases
-from pytest_sme2.conclusion import conclude_run
+from pytest_sme2.plugin.conclusion import conclude_run
 from pytest_sme2.report.html import write_html
-from pytest_sme2.rundir import encode, read_record
-from pytest_sme2.settings import Settings
-from tests.browser.chromium import browser, find_chromium
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import encode
+from tests.support.chromium import browser, find_chromium
 
 MOST_MEGABYTES = 10.0
 MOST_SECONDS = 3.0

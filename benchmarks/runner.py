@@ -20,13 +20,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.claims import Claim, finish
-from pytest_sme2.platforms import host_platform
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners import Runner, wheel_runner
-from pytest_sme2.sdk import executorch_sdk
-from pytest_sme2.settings import Settings, cache_folder
-from pytest_sme2.targets import LocalTarget, Target, choose_target
-from tests.programs import program_files
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.sdk import executorch_sdk
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.targets.base import Target
+from pytest_sme2.targets.local import LocalTarget
+from tests.support.programs import program_files
 
 BUILD_SECONDS = 15.0
 START_MILLISECONDS = 100.0

@@ -32,7 +32,7 @@ MOST_MILLISECONDS = 30.0
 
 ARMS = {
     "pytest alone": [],
-    "pytest-sme2": ["-p", "pytest_sme2.plugin"],
+    "pytest-sme2": ["-p", "pytest_sme2.plugin.hooks"],
     "pytest-benchmark": ["-p", "pytest_benchmark.plugin"],
 }
 

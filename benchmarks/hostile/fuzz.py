@@ -27,24 +27,25 @@ from typing import Any
 from benchmarks import fuzz_etdump
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.trials import NotCleanError, Subject, expect
-from pytest_sme2 import baselines, gate, limits
-from pytest_sme2.baseline_document import render
-from pytest_sme2.bundle import MANIFEST, open_bundle, write_bundle
-from pytest_sme2.conclusion import update_lines
+from pytest_sme2.cli.experiment_file import read_plan, template
 from pytest_sme2.errors import EtdumpError, Sme2Error
-from pytest_sme2.experiments import read_plan, template
-from pytest_sme2.export import load_artifact
-from pytest_sme2.kernels import census_from_qemu_log, census_from_xnnpack_log
+from pytest_sme2.export.artifacts import load_artifact
+from pytest_sme2.plugin.conclusion import update_lines
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
+from pytest_sme2.report.validation import validate_run
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.rundir import METRICS, read_record
-from pytest_sme2.runners import Sme2Runner
-from pytest_sme2.validation import validate_run
-from tests import gate_examples, records
-from tests.artifacts import make_artifact
-from tests.unit.elf_writer import write_elf
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
+from pytest_sme2.session.run_directory import METRICS, read_record
+from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
+from pytest_sme2.verdict import baselines, limits
+from pytest_sme2.verdict import checks as gate
+from pytest_sme2.verdict.baseline_file import render
+from tests.support import gate_examples, records
+from tests.support.artifacts import make_artifact
+from tests.support.elf_writer import write_elf
 
 SECONDS = 20
 """Of processor time, so that a busy machine does not count."""
@@ -112,7 +113,7 @@ def etdump(chance: Random, folder: Path) -> None:
 
 def etdump_file(chance: Random, folder: Path) -> None:
     """A damaged dump as a file, read by way of the analysis."""
-    from pytest_sme2.analysis import analyze_file
+    from pytest_sme2.session.analysis import analyze_file
 
     path = folder / "run.etdump"
     path.write_bytes(fuzz_etdump.mutate(chance, _dumps()))
@@ -147,7 +148,7 @@ RUNNER_JSON: dict[str, Any] = {
 
 def runner_result(chance: Random, folder: Path) -> None:
     """The result a runner leaves, read and used the way a measurement does."""
-    from pytest_sme2.measure import interference
+    from pytest_sme2.timing.pairs import interference
 
     result = folder / "runner.json"
     result.write_bytes(damaged_json(chance, json.dumps(RUNNER_JSON)))

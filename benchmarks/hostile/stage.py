@@ -19,14 +19,14 @@ from pathlib import Path
 import filelock
 
 from benchmarks.hostile.trials import NotCleanError, NotPossibleError, expect
-from pytest_sme2 import baselines
-from pytest_sme2.emulator import find_qemu
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export import export_model, load_artifact
-from pytest_sme2.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
-from pytest_sme2.registry import discover
-from pytest_sme2.runners import wheel_runner
-from pytest_sme2.settings import Variant
+from pytest_sme2.export.artifacts import export_model, load_artifact
+from pytest_sme2.export.registry import discover
+from pytest_sme2.export.variant import Variant
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.verdict import baselines
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "models" / "toy_cnn"
@@ -35,7 +35,7 @@ TIMEOUT_SECONDS = 300
 MOUNTS = "SME2_HOSTILE_MOUNTS"
 """The variable that says that this process may mount: ``root`` or ``mapped``."""
 
-_SME2 = ("-c", "import sys; from pytest_sme2.cli import main; sys.exit(main())")
+_SME2 = ("-c", "import sys; from pytest_sme2.cli.main import main; sys.exit(main())")
 _SUITE = """\
 def test_operators(sme2_gate):
     sme2_gate.check_operators()

@@ -26,10 +26,10 @@ from benchmarks.hostile.stage import (
     read_only,
 )
 from benchmarks.hostile.trials import NotPossibleError, Subject, expect
-from pytest_sme2.baselines import read
-from pytest_sme2.export import is_utf8
-from pytest_sme2.rundir import METRICS
-from pytest_sme2.validation import validate_run
+from pytest_sme2.export.artifacts import is_utf8
+from pytest_sme2.report.validation import validate_run
+from pytest_sme2.session.run_directory import METRICS
+from pytest_sme2.verdict.baselines import read
 
 NOBODY = 54321
 """A user that no file of the system knows."""

@@ -18,7 +18,8 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from pytest_sme2 import cli, fixtures, options
+from pytest_sme2.cli import main as cli
+from pytest_sme2.plugin import fixtures, options
 
 
 def option_lines() -> Iterator[str]:

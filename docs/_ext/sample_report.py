@@ -24,7 +24,7 @@ def write_samples(app: Sphinx, error: Exception | None) -> None:
         done = subprocess.run(
             [
                 sys.executable,
-                *("-c", "import sys; from pytest_sme2.cli import main; sys.exit(main())"),
+                *("-c", "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"),
                 *("report", *sorted(folder.name for folder in runs.iterdir())),
                 *("--html", str(out / "report.html"), "--markdown", str(out / "report.md")),
             ],

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from pytest_sme2 import register_model
-from pytest_sme2.random_weights import settle_batch_norms
-from pytest_sme2.torchvision_shim import import_torchvision
+from pytest_sme2.export.random_weights import settle_batch_norms
+from pytest_sme2.export.torchvision_shim import import_torchvision
 
 
 @register_model("mobilenet_v3_small", variants=("fp32", "fp16", "int8"))

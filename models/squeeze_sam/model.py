@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from pytest_sme2 import register_model
-from pytest_sme2.random_weights import settle_batch_norms
+from pytest_sme2.export.random_weights import settle_batch_norms
 
 PATCH = 2
 EMBEDDING = 64

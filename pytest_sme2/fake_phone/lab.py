@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest_sme2
-from pytest_sme2.emulator import CPUS, find_qemu
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.parts import Parts, find_parts, shared_libraries
 from pytest_sme2.fake_phone.root import STATE, Phone
 from pytest_sme2.results import Arm
-from pytest_sme2.settings import cache_folder
-from pytest_sme2.targets.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.android import FAKE_PROPERTY, LAUNCHER_PROPERTY, AndroidTarget
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.qemu import CPUS, find_qemu
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.target import FAKE_PROPERTY, LAUNCHER_PROPERTY, AndroidTarget
 
 EMULATOR_ON_PHONE = "/vendor/bin/qemu-aarch64"
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pytest_sme2.debian_packages import unpack_packages
-from pytest_sme2.elf import is_elf, read_needs
 from pytest_sme2.errors import TargetError
-from pytest_sme2.settings import cache_folder
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.debian_packages import unpack_packages
+from pytest_sme2.system.elf import is_elf, read_needs
 
 # adbd is packaged from bookworm-backports on; later releases have it in the main archive.
 _SUITES = ("bookworm", "bookworm-backports")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_sme2.platforms import LINUX_AARCH64
-from pytest_sme2.runners import PROGRAM, Sme2Runner
+from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
+from pytest_sme2.system.platforms import LINUX_AARCH64
 
 _SCRIPT = """\
 #!/system/bin/sh

@@ -1,1 +1,4 @@
-"""What people and other programs read: tables, findings in words, files of a run directory."""
+"""What people and programs read: terminal, Markdown, HTML, CSV, JSON, traces, failure messages.
+
+Reports only show what they are given: nothing is measured or judged here.
+"""

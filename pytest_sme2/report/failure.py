@@ -8,20 +8,10 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
-from pytest_sme2.baselines import operator_times
 from pytest_sme2.report.text import clipped, count, duration, percent, printable, times
-from pytest_sme2.results import (
-    Arm,
-    Baseline,
-    Change,
-    Check,
-    Comparison,
-    Measured,
-    Outcome,
-    Verdict,
-)
+from pytest_sme2.results import Change, Check, Outcome, Verdict
+from pytest_sme2.verdict.growth import Growth
 
 WIDTH = 100
 MOST_LINES = 10
@@ -30,56 +20,6 @@ NEGLIGIBLE = 0.005
 """What grew by less than this part of end-to-end time is not worth a line."""
 
 FAILING = (Outcome.REGRESSED, Outcome.INVALID)
-
-
-@dataclass(frozen=True)
-class Growth:
-    """What took longer, and since when."""
-
-    since: str
-    """``the baseline``, or the name of the other side."""
-    end_to_end: Change
-    categories: tuple[Change, ...]
-    operators: tuple[Change, ...]
-
-
-def growth_of(comparison: Comparison) -> Growth:
-    """Where the time between two measured sides went."""
-    operators: dict[str, tuple[float, float]] = {}
-    for change in comparison.operators:
-        for position, side in enumerate((change.before, change.after)):
-            if side is not None:
-                sums = list(operators.get(side.operator.name, (0.0, 0.0)))
-                sums[position] += side.time_ns
-                operators[side.operator.name] = (sums[0], sums[1])
-    return Growth(
-        comparison.before_name,
-        comparison.end_to_end,
-        (*comparison.categories, comparison.overhead),
-        tuple(Change(name, *sums) for name, sums in operators.items()),
-    )
-
-
-def growth_since(baseline: Baseline, measured: Measured, arm: Arm | None = None) -> Growth | None:
-    """Where the time since the baseline went; None where one of the two was not timed."""
-    arm = measured.arm if arm is None else arm
-    profile = measured.profiles.get(arm)
-    categories, operators = baseline.category_ns.get(arm), baseline.operator_ns.get(arm)
-    if measured.emulated or profile is None or not categories or not operators:
-        return None
-    now = operator_times(profile)
-    return Growth(
-        "the baseline",
-        Change("operators", sum(categories.values()), sum(profile.category_ns.values())),
-        tuple(
-            Change(str(category), categories.get(category, 0.0), time)
-            for category, time in profile.category_ns.items()
-        ),
-        tuple(
-            Change(name, operators.get(name, 0.0), now.get(name, 0.0))
-            for name in sorted({*operators, *now})
-        ),
-    )
 
 
 def reproduce(node: str, options: Sequence[str] = ()) -> str:

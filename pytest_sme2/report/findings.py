@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pytest_sme2.compare import largest_category
-from pytest_sme2.coverage import could_run_on_sme2, precision
+from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.profile.coverage import could_run_on_sme2, precision
+from pytest_sme2.profile.shapes import is_pointwise, told_shapes
+from pytest_sme2.profile.transposes import transposes
 from pytest_sme2.report.text import count, duration, percent, times
 from pytest_sme2.results import Category, Comparison, Executor, OperatorProfile, Profile
-from pytest_sme2.shapes import is_pointwise, told_shapes
-from pytest_sme2.transposes import transposes
 
 FEW_RUNS = 5
 LARGE_SPREAD = 0.10

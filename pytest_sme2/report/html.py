@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2 import baselines
-from pytest_sme2.categories import Rule
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.report.document import Entry, report_document
+from pytest_sme2.profile.categories import Rule
+from pytest_sme2.report.html_data import Entry, report_document
 from pytest_sme2.results import Baseline
-from pytest_sme2.rundir import CaseRecord, write_text
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.system.files import write_text
+from pytest_sme2.verdict import baselines
 
 _PAGE = "report.html"
 _STYLE = "report.css"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_sme2 import stats
-from pytest_sme2.compare import compare
-from pytest_sme2.measure import thread_warnings
+from pytest_sme2.profile.compare import compare
+from pytest_sme2.profile.transposes import transposes
 from pytest_sme2.report.findings import LARGE_OVERHEAD
 from pytest_sme2.report.text import count, percent, times
 from pytest_sme2.results import Arm, Category, Executor, Measured, OperatorProfile, Profile
-from pytest_sme2.rundir import CaseRecord
-from pytest_sme2.transposes import transposes
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.timing import stats
+from pytest_sme2.timing.pairs import thread_warnings
 
 # What can be done about a category once it is the largest.
 _ADVICE = {

@@ -10,8 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_sme2.compare import compare, largest_category
-from pytest_sme2.gate import combine
+from pytest_sme2.profile.compare import compare, largest_category
 from pytest_sme2.report.findings import bottleneck, comparison_findings, profile_findings
 from pytest_sme2.report.insights import insights
 from pytest_sme2.report.precision import precision
@@ -27,7 +26,8 @@ from pytest_sme2.results import (
     Outcome,
     Profile,
 )
-from pytest_sme2.rundir import CaseRecord
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.verdict.checks import combine
 
 TOP = 10
 EMULATED_NOTE = (

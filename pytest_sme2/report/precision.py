@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_sme2.report.text import percent
-from pytest_sme2.rundir import CaseRecord
-from pytest_sme2.stats import robust_spread
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.timing.stats import robust_spread
 
 # As many as the statistics of a pair ask for.
 _FEWEST_PROCESSES = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_sme2.coverage import sme2_states
+from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.report.text import WIDTH, bullet, clipped, count, duration, percent, times
 from pytest_sme2.results import Change, Comparison, OperatorChange, Profile

@@ -8,13 +8,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from pytest_sme2.compare import largest_category
-from pytest_sme2.gate import combine
+from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.insights import Insight, insights
 from pytest_sme2.report.precision import Precision, overall, precision
 from pytest_sme2.report.text import WIDTH, bullet, clipped
 from pytest_sme2.results import Arm, Category, Measured, Outcome
-from pytest_sme2.rundir import CaseRecord
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.verdict.checks import combine
 
 _HEADINGS = ("variant", "SME2", "off ms", "on ms", "speedup", "most time", "MB", "verdict")
 _LEFT = (0, 5, 7)

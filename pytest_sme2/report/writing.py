@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.analysis import Analysis, analyze_file
-from pytest_sme2.categories import Rule
-from pytest_sme2.compare import largest_category
-from pytest_sme2.etdump import read_etdump
-from pytest_sme2.gate import combine
-from pytest_sme2.profile import robust_stats
-from pytest_sme2.registry import safe_name
-from pytest_sme2.report.artifacts import write_experiment, write_summary
+from pytest_sme2.profile.build import robust_stats
+from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.report.csv_files import write_experiment, write_summary
 from pytest_sme2.report.insights import insights
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
+from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.reproduce import AS_EXPORTED, reproduce_command
-from pytest_sme2.report.trace import Track, trace_document
 from pytest_sme2.results import Arm
-from pytest_sme2.rundir import MANIFEST, CaseRecord, encode, write_json, write_text
+from pytest_sme2.session.analysis import Analysis, analyze_file
+from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
+from pytest_sme2.system.files import encode, safe_name, write_json, write_text
+from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.verdict.checks import combine
 
 REPORT = "report.md"
 TRACE = "trace.json"

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, Sme2Error, TargetError
-from pytest_sme2.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.rundir import unwritable
-from pytest_sme2.runners import ProcessFiles, Runner
-from pytest_sme2.turns import Player, run_in_turns
+from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.system.files import unwritable
+from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
+from pytest_sme2.targets.turns import Player, run_in_turns
 
 RESULT_NAME = "runner.json"
 LOG_NAME = "runner.log"

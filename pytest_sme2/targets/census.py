@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.kernels import census_from_qemu_log, census_from_xnnpack_log
 from pytest_sme2.results import KernelCensus, Run, RunRequest
-from pytest_sme2.rundir import unwritable
-from pytest_sme2.runners import Runner
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.system.files import unwritable
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
 
 # in_asm: every block of code as it is translated, which is when it is first about to run.
 # strace: where the loader maps the libraries. Both work in every version that knows SME2.

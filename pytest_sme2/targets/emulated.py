@@ -9,11 +9,11 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_sme2.emulator import CPUS, Qemu
 from pytest_sme2.errors import UsageError
-from pytest_sme2.platforms import LINUX_AARCH64
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.runners import Runner
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.system.platforms import LINUX_AARCH64
+from pytest_sme2.system.qemu import CPUS, Qemu
 from pytest_sme2.targets.base import check_request, run_here
 from pytest_sme2.targets.local import check_cpus
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
-from pytest_sme2.processes import run_process
 from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.runners import Runner
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.system.processes import run_process
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
 
 _AT_HWCAP2 = 26

@@ -18,12 +18,10 @@ from pathlib import Path
 from filelock import FileLock
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.hashing import file_sha256
 from pytest_sme2.results import KernelCensus, Run, RunRequest
-from pytest_sme2.rundir import decode, encode
-from pytest_sme2.runners import Runner
-from pytest_sme2.sdk import working_folder
-from pytest_sme2.settings import cache_folder
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.files import decode, encode, file_sha256
 from pytest_sme2.targets.base import RESULT_NAME, Job, make_place, read_files
 from pytest_sme2.targets.census import observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -31,8 +29,8 @@ from pytest_sme2.targets.emulated import EmulatedTarget
 _RECORD = "remembered.json"
 # What a census is made by: with other code, a run must be looked at again.
 _CODE = (
-    "elf.py",
-    "kernels.py",
+    "system/elf.py",
+    "trace/kernel_log.py",
     "targets/base.py",
     "targets/census.py",
     "targets/emulated.py",

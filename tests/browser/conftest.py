@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.report.document import Entry, report_document
 from pytest_sme2.report.html import page as html_page
+from pytest_sme2.report.html_data import Entry, report_document
 from pytest_sme2.results import Arm, Check, Outcome
-from pytest_sme2.rundir import read_record
-from tests.browser.chromium import Browser, Page, browser, find_chromium
-from tests.etdump_builder import build_etdump
-from tests.gate_examples import baseline
-from tests.profiles import run_of
-from tests.records import HOSTILE, stored_dumps, toy_run, write_case
+from pytest_sme2.session.run_directory import read_record
+from tests.support.chromium import Browser, Page, browser, find_chromium
+from tests.support.etdump_builder import build_etdump
+from tests.support.gate_examples import baseline
+from tests.support.profiles import run_of
+from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
 
 @pytest.fixture(scope="session")

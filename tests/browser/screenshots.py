@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 from pytest_sme2.report.html import write_html
-from pytest_sme2.rundir import find_records, read_record
-from tests.browser.chromium import Browser, browser, find_chromium
+from pytest_sme2.session.run_directory import find_records, read_record
+from tests.support.chromium import Browser, browser, find_chromium
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"

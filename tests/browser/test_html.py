@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.report.document import Entry, report_document
 from pytest_sme2.report.html import page as html_page
+from pytest_sme2.report.html_data import Entry, report_document
 from pytest_sme2.results import Estimate
-from pytest_sme2.rundir import read_record
-from tests.browser.chromium import Page
-from tests.records import stored_dumps, toy_run, write_case
+from pytest_sme2.session.run_directory import read_record
+from tests.support.chromium import Page
+from tests.support.records import stored_dumps, toy_run, write_case
 
 ROWS = (
     "[...document.querySelectorAll('#{} tbody tr')]"

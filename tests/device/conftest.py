@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.emulator import Qemu, find_qemu
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.results import Artifact
-from pytest_sme2.runners import Sme2Runner, wheel_runner
-from pytest_sme2.settings import cache_folder
-from pytest_sme2.targets import EmulatedTarget, LocalTarget, Target
-from pytest_sme2.toolchain import find_compiler
-from tests.programs import program_files
+from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
+from pytest_sme2.system.qemu import Qemu, find_qemu
+from pytest_sme2.system.toolchain import find_compiler
+from pytest_sme2.targets.base import Target
+from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.local import LocalTarget
+from tests.support.programs import program_files
 
 
 @pytest.fixture(scope="session")

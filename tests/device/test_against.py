@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2 import gate
-from pytest_sme2.against import OpenReference, open_reference, parse_against
-from pytest_sme2.bundle import write_bundle
-from pytest_sme2.limits import default_limits
-from pytest_sme2.measure import Plan, measure_pairs
 from pytest_sme2.results import Arm, Artifact, Outcome, Run, RunRequest
-from pytest_sme2.runners import Runner, Sme2Runner
-from pytest_sme2.targets import LocalTarget
-from tests.artifacts import make_artifact
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.session.bundle import write_bundle
+from pytest_sme2.session.reference import OpenReference, open_reference, parse_against
+from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.verdict import checks as gate
+from pytest_sme2.verdict.limits import default_limits
+from tests.support.artifacts import make_artifact
 
 OLDER = "1.5.0"
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.etdump import read_etdump
-from pytest_sme2.export import export_model
-from pytest_sme2.registry import discover
+from pytest_sme2.export.artifacts import export_model
+from pytest_sme2.export.registry import discover
+from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners import Sme2Runner
-from pytest_sme2.settings import parse_variant
-from pytest_sme2.targets import Target
-from tests import etdump_programs
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.targets.base import Target
+from pytest_sme2.trace.etdump import read_etdump
 from tests.device.provision import MODELS
-from tests.inspector import assert_equal_to_inspector, by_signature, inspected
+from tests.support import etdump_programs
+from tests.support.inspector import assert_equal_to_inspector, by_signature, inspected
 
 # torch and torchao warn at import about matters of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -70,7 +70,7 @@ def test_the_python_runtime_s_dumps(model: str, precision: str) -> None:
 def test_few_and_many_runs(
     local_runner: Sme2Runner, programs: dict[str, Path], make_artifact, runs: int, tmp_path: Path
 ) -> None:
-    from pytest_sme2.targets import LocalTarget
+    from pytest_sme2.targets.local import LocalTarget
 
     artifact = make_artifact(programs["toy_fp32"])
     dump = traced((LocalTarget(), local_runner), artifact, Arm.OFF, tmp_path, runs)

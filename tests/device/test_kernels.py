@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2 import cli
-from pytest_sme2.emulator import Qemu
+from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import RunError
-from pytest_sme2.kernels import census_from_qemu_log
-from pytest_sme2.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.results import Arm, KernelCensus, KernelFamily, Run, RunRequest
-from pytest_sme2.runners import Runner
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
+from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.census import collect_census
 from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.trace.kernel_log import census_from_qemu_log
 from tests.device import provision
 
 VARIANTS = ("fp32", "fp16", "int8")

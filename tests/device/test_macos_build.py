@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_sme2.platforms import MACOS_ARM64
-from pytest_sme2.runners import executorch_sdk
-from pytest_sme2.settings import cache_folder
-from pytest_sme2.toolchain import Compiler, build_runner
+from pytest_sme2.runners.build import build_runner
+from pytest_sme2.runners.sme2 import executorch_sdk
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.platforms import MACOS_ARM64
+from pytest_sme2.system.toolchain import Compiler
 
 MACOS = "aarch64-macos.14.0"
 EXECUTABLE, DYLIB = 2, 6

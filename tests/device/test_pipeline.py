@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli import main
-from pytest_sme2.emulator import Qemu
-from pytest_sme2.experiments import parse_plan
-from pytest_sme2.pipeline import run_plan
+from pytest_sme2.cli.experiment_file import parse_plan
+from pytest_sme2.cli.experiments import run_plan
+from pytest_sme2.cli.main import main
+from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm
-from pytest_sme2.rundir import read_record
-from pytest_sme2.selfcheck import selfcheck_artifact
-from pytest_sme2.validation import validate_run
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.system.qemu import Qemu
+from pytest_sme2.timing.selfcheck import selfcheck_artifact
 
 
 def experiment_file(folder: Path, device: str, experiments: list[dict[str, Any]]) -> Path:

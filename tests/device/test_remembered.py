@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.emulator import Qemu
-from pytest_sme2.etdump import read_etdump
 from pytest_sme2.results import Arm, KernelCensus, Run, RunRequest
+from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.remembered import remembered_run, run_key
+from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 
 

@@ -18,8 +18,10 @@ import pytest
 
 from pytest_sme2.errors import RunError, StorageError, TargetError
 from pytest_sme2.results import Arm, RunRequest
-from pytest_sme2.runners import EXIT_MEANINGS, LOADER, ProcessFiles, Runner, wheel_runner
-from pytest_sme2.targets import EmulatedTarget, LocalTarget
+from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.runners.sme2 import EXIT_MEANINGS, LOADER, wheel_runner
+from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.local import LocalTarget
 
 SME2_NAME = re.compile(rb"\((?:NHWC|NC), (?:PF32|PF16|PQS8)")
 MATRIX_NAME = re.compile(rb"(?:Convolution|Fully Connected) \([^)]*\) I?GEMM")

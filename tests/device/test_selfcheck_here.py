@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pytest_sme2.cli import main
+from pytest_sme2.cli.main import main
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("executorch") is None, reason="the runner is built from executorch"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.settings import cache_folder
+from pytest_sme2.system.cache import cache_folder
 
 CACHE = cache_folder()
 TOY = Path(__file__).parents[2] / "models" / "toy_cnn"

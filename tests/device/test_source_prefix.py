@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.categories import classify
-from pytest_sme2.debian_packages import unpack_packages
-from pytest_sme2.emulator import Qemu
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.etdump import read_etdump
-from pytest_sme2.platforms import LINUX_AARCH64
+from pytest_sme2.profile.categories import classify
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
-from pytest_sme2.runners import PROGRAM, Sme2Runner, executorch_sdk, wheel_runner
-from pytest_sme2.settings import cache_folder
-from pytest_sme2.targets import EmulatedTarget
-from pytest_sme2.toolchain import build_runner, find_compiler
+from pytest_sme2.runners.build import build_runner
+from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, executorch_sdk, wheel_runner
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.debian_packages import unpack_packages
+from pytest_sme2.system.platforms import LINUX_AARCH64
+from pytest_sme2.system.qemu import Qemu
+from pytest_sme2.system.toolchain import find_compiler
+from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.trace.etdump import read_etdump
 
 # By bare name: the wheel's library that holds it.
 LIBRARIES = {

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2 import cli, source_build
+from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import RunError
-from pytest_sme2.etdump import read_etdump
-from pytest_sme2.platforms import LINUX_AARCH64
 from pytest_sme2.results import Arm, Artifact, KernelFamily, Run, RunRequest
-from pytest_sme2.runners import Runner
-from pytest_sme2.stock_runner import PairRunner, pair_runner
+from pytest_sme2.runners import source_build
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.stock import PairRunner, pair_runner
+from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.targets.census import collect_census
+from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 
 

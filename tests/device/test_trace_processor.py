@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli import main
-from pytest_sme2.etdump import read_etdump
-from pytest_sme2.report.trace import Track, trace_document
+from pytest_sme2.cli.main import main
+from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.results import Category
-from tests.profiles import ETDUMPS, columns_of, run_of
-from tests.records import HOSTILE, toy_run
-from tests.trace_processor import find_trace_processor, query_trace
+from pytest_sme2.trace.etdump import read_etdump
+from tests.support.profiles import ETDUMPS, columns_of, run_of
+from tests.support.records import HOSTILE, toy_run
+from tests.support.trace_processor import find_trace_processor, query_trace
 
 SLICES = """
     SELECT slice.name, category, slice.ts, slice.dur, depth, slice.parent_id, slice.id, pid,

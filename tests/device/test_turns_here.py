@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.measure import Plan, measure_pairs
 from pytest_sme2.results import Arm, RunRequest, Turn
-from pytest_sme2.runners import Sme2Runner
-from pytest_sme2.selfcheck import selfcheck_artifact
-from pytest_sme2.starting import alone, in_turns
-from pytest_sme2.targets import LocalTarget
+from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Job
+from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.timing.arms import alone, in_turns
+from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from tests.device.conftest import artifact
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.emulator import find_qemu
 from pytest_sme2.errors import Sme2Error
+from pytest_sme2.system.qemu import find_qemu
 from tests.docs.shell import Shell, make_programs, make_project, make_source
 
 

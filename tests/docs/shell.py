@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.settings import cache_folder
+from pytest_sme2.system.cache import cache_folder
 from tests.docs.pages import ROOT, Block, shell_lines
 
 # Only for a command that hangs: on a busy machine minutes become many.
@@ -69,7 +69,7 @@ class Shell:
 def make_programs(folder: Path) -> Path:
     """``sme2``, ``pytest`` and ``python`` of the Python that runs these tests."""
     folder.mkdir()
-    entry = "import sys; from pytest_sme2.cli import main; sys.exit(main())"
+    entry = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
     for name, arguments in {
         "python": "",
         "sme2": f"-c '{entry}'",

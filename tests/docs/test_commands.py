@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2 import cli, options
+from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import UsageError
+from pytest_sme2.plugin import options
 from tests.docs.pages import (
     NOT_RUN,
     PAGES,

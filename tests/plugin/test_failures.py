@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.needs import needs_export
+from tests.support.needs import needs_export
 
 pytestmark = needs_export
 

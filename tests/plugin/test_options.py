@@ -42,7 +42,7 @@ def test_the_command_line_wins_over_ini(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nsme2_device = phone\nsme2_threads = 2\n")
     pytester.makeconftest(
         """
-        from pytest_sme2.options import read_settings
+        from pytest_sme2.plugin.options import read_settings
 
         def pytest_report_header(config):
             chosen = read_settings(config)
@@ -57,7 +57,7 @@ def test_serials_may_be_given_one_by_one_or_in_a_list(pytester: pytest.Pytester)
     pytester.makeini("[pytest]\nsme2_serials = from-ini\n")
     pytester.makeconftest(
         """
-        from pytest_sme2.options import read_settings
+        from pytest_sme2.plugin.options import read_settings
 
         def pytest_report_header(config):
             return f"serials: {read_settings(config).serials}"
@@ -82,13 +82,13 @@ def test_installed_but_unused_it_imports_nothing_heavy(
         def pytest_terminal_summary(terminalreporter):
             loaded = [name for name in {HEAVY} if name in sys.modules]
             terminalreporter.line(f"heavy: {{loaded}}")
-            terminalreporter.line(f"plugin: {{'pytest_sme2.plugin' in sys.modules}}")
-            terminalreporter.line(f"session: {{'pytest_sme2.session' in sys.modules}}")
+            terminalreporter.line(f"plugin: {{'pytest_sme2.plugin.hooks' in sys.modules}}")
+            terminalreporter.line(f"session: {{'pytest_sme2.session.session' in sys.modules}}")
         """
     )
     # Other installed plugins may load what they like: only ours is under test here.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    result = pytester.runpytest_subprocess("--collect-only", "-p", "pytest_sme2.plugin")
+    result = pytester.runpytest_subprocess("--collect-only", "-p", "pytest_sme2.plugin.hooks")
     result.stdout.fnmatch_lines(["heavy: []", "plugin: True", "session: False"])
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.results import Check, Outcome
-from pytest_sme2.rundir import encode, read_record
-from tests.records import toy_run
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.system.files import encode
+from tests.support.records import toy_run
 
 CONFTEST = """
 import json

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.occupation import Occupation
-from pytest_sme2.platforms import host_platform
-from pytest_sme2.settings import cache_folder
-from tests.needs import needs_export
+from pytest_sme2.session.run_lock import Occupation
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.platforms import host_platform
+from tests.support.needs import needs_export
 
 pytestmark = needs_export
 
@@ -88,11 +88,11 @@ def make_quiet(pytester: pytest.Pytester) -> None:
         """
         import pytest
 
-        from pytest_sme2 import measured
+        from pytest_sme2.session import case_result
 
         @pytest.fixture(autouse=True)
         def quiet(monkeypatch):
-            monkeypatch.setattr(measured, "interference", lambda run: 0.0)
+            monkeypatch.setattr(case_result, "interference", lambda run: 0.0)
         """
     )
 

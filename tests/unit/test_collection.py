@@ -30,7 +30,14 @@ def collected(folder: Path, *, seconds: int, hash_seed: int) -> list[str]:
         [
             *(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "moved_clock"),
             *("-p", "no:cacheprovider", "-p", "no:xdist"),
-            *("tests/unit", "tests/plugin", "tests/docs", "tests/browser", "tests/device"),
+            *(
+                "tests/unit",
+                "tests/plugin",
+                "tests/docs",
+                "tests/browser",
+                "tests/device",
+                "benchmarks/tests",
+            ),
         ],
         cwd=ROOT,
         env=environment,

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.emulator import find_qemu
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
 from pytest_sme2.results import Artifact
-from pytest_sme2.runners import Sme2Runner, wheel_runner
-from pytest_sme2.settings import cache_folder
-from pytest_sme2.targets.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.android import AndroidTarget
-from tests.device.android.phones import MakeTarget, make_artifact, start_lab
-from tests.programs import program_files
+from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.target import AndroidTarget
+from tests.support.phones import MakeTarget, make_artifact, start_lab
+from tests.support.programs import program_files
 
 
 @pytest.fixture(scope="module")

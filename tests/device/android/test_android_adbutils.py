@@ -9,7 +9,7 @@ import adbutils
 import pytest
 
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.targets.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 
 HOSTILE = "a b'c\"d;$(touch pwned)`id`&|<script>"
 SIZES = [0, 1, 65_535, 65_536, 65_537, 3_000_000]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli import main
-from pytest_sme2.device_bundle import read_bundle, write_bundle
+from pytest_sme2.cli.main import main
 from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners import Sme2Runner
-from tests.device.android.phones import MakeTarget
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.session.device_bundle import read_bundle, write_bundle
+from tests.support.phones import MakeTarget
 
 
 @pytest.mark.parametrize("name", ["folder", "bundle.tar", "bundle.tar.gz", "bundle.tgz"])

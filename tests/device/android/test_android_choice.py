@@ -11,9 +11,9 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.targets.adb import INSTALL_ADB, AdbDevice, AdbServer
-from pytest_sme2.targets.phone_choice import choose_serials, list_attached, make_ready
-from tests.device.android.phones import start_lab
+from pytest_sme2.targets.phone.adb import INSTALL_ADB, AdbDevice, AdbServer
+from pytest_sme2.targets.phone.choice import choose_serials, list_attached, make_ready
+from tests.support.phones import start_lab
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pytest_sme2.targets.phone_power import POWER_COMMANDS
-from tests.device.android.phones import start_lab
+from pytest_sme2.targets.phone.power import POWER_COMMANDS
+from tests.support.phones import start_lab
 
 PAGE = (Path(__file__).parents[3] / "docs" / "phones.md").read_text(encoding="utf-8")
 

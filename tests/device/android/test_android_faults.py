@@ -1,7 +1,4 @@
-"""Everything that can break, broken for real: a clear outcome, and the phone as it was.
-
-The trials are those of benchmarks/faults.py, a few of each; the benchmark counts many.
-"""
+"""Everything that can break, broken for real: a clear outcome, and the phone as it was."""
 
 from __future__ import annotations
 
@@ -12,33 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults import NAMES, run_trials
 from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.fake_phone.lab import FakePhone
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners import Sme2Runner
-from pytest_sme2.targets.adb import AdbDevice
-from pytest_sme2.targets.retry import redo_when_lost
-from tests.device.android.phones import MakeTarget, leftovers, start_lab
-
-# What each fault may lead to; a result where the retries got through.
-OUTCOMES = {
-    "adbd": {"result"},
-    "server": {"result"},
-    "push": {"result"},
-    "storage": {"result", "TargetError", "RunError"},
-    "runner": {"RunError", "result"},
-    "hang": {"RunError", "result"},
-    "interrupt": {"interrupted", "result"},
-}
-
-
-@pytest.mark.parametrize("fault", NAMES)
-def test_trials_end_clean(fault: str) -> None:
-    start_lab().close()
-    endings = run_trials([fault], 2, seed=7)[fault]
-    assert [ending.problems for ending in endings] == [(), ()]
-    assert {ending.outcome for ending in endings} <= OUTCOMES[fault]
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.retry import redo_when_lost
+from tests.support.phones import MakeTarget, leftovers
 
 
 def test_a_run_that_lost_its_phone_is_ended_there_at_the_next_connect(

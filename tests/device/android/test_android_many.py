@@ -11,27 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.devices import compare
-from pytest_sme2.cli import main
+from pytest_sme2.cli.main import main
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners import Sme2Runner
-from pytest_sme2.settings import Settings
-from pytest_sme2.targets import choose_target
-from pytest_sme2.targets.adb import AdbServer
-from pytest_sme2.targets.android import AndroidTarget
-from pytest_sme2.targets.leases import DevicePool
-from pytest_sme2.targets.phones import lease_phone, open_pool, open_server
-from tests.device.android.phones import MakeTarget, settings_of, start_lab
-
-
-def test_three_devices_work_at_once_and_agree() -> None:
-    start_lab().close()
-    # Each of the three workers has a phone before the first begins, or this raises. How much
-    # faster that is, the benchmark says: it runs alone.
-    _, _, same = compare(runs=6, seconds=0.2)
-    assert same
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets.phone.adb import AdbServer
+from pytest_sme2.targets.phone.leases import DevicePool
+from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
+from pytest_sme2.targets.phone.target import AndroidTarget
+from tests.support.phones import MakeTarget, settings_of
 
 
 def test_a_phone_that_is_put_back_leaves_the_runs_of_others_alone(
@@ -57,7 +48,7 @@ def test_a_lease_is_one_processs_own_and_ends_with_it(lab: FakeLab, tmp_path: Pa
     pool = DevicePool("server", ["one"], run="r", folder=tmp_path)
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from pytest_sme2.targets.leases import DevicePool\n"
+        "from pytest_sme2.targets.phone.leases import DevicePool\n"
         "pool = DevicePool('server', ['one'], run='r', folder=Path(sys.argv[1]))\n"
         "lease = pool.lease()\nprint(lease.serial, flush=True)\nsys.stdin.read()\n"
     )

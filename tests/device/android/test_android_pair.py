@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.etdump import read_etdump
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.stock_runner import PairRunner, pair_runner
+from pytest_sme2.runners.stock import PairRunner, pair_runner
+from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
-from tests.device.android.phones import MakeTarget, leftovers, make_artifact
+from tests.support.phones import MakeTarget, leftovers, make_artifact
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.settings import cache_folder
-from tests.device.android.phones import leftovers, settings_of
+from pytest_sme2.system.cache import cache_folder
+from tests.support.phones import leftovers, settings_of
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -188,7 +188,7 @@ def test_a_phone_that_dies_alone_of_its_kind_is_an_error_and_the_rest_goes_on(
         @pytest.mark.sme2(models="alpha", soc="lonely")
         def test_first(sme2_session, sme2_model, sme2_target):
             print("SERIAL", sme2_target.serial)
-            sme2_session.profile(sme2_model, sme2_session.arms[0])
+            sme2_session.profile(sme2_model, sme2_session.bench.arms[0])
 
         @pytest.mark.sme2(models="beta")
         def test_second(sme2_pair, sme2_target):

@@ -13,8 +13,8 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.targets.phone_power import NOTE
-from tests.device.android.phones import MakeTarget, leftovers, settings_of
+from pytest_sme2.targets.phone.power import NOTE
+from tests.support.phones import MakeTarget, leftovers, settings_of
 
 NOTE_FILE = NOTE.lstrip("/")
 
@@ -108,8 +108,8 @@ PROGRAM = """
 import signal, sys, time
 # A test run in the background may have had it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from pytest_sme2.targets.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.android import AndroidTarget
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.target import AndroidTarget
 host, port, serial, ending = sys.argv[1:]
 target = AndroidTarget(AdbDevice(AdbServer(host, int(port)), serial), power_mode="boost")
 target.prepare()

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.targets.adb import AdbDevice, AdbServer, ShellResult
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, ShellResult
 
 
 def shell(lab: FakeLab, phone: FakePhone, command: str) -> ShellResult:

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.emulator import find_qemu
 from pytest_sme2.errors import RunError, TargetError
-from pytest_sme2.etdump import read_etdump
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.measure import Plan, measure_pairs
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
-from pytest_sme2.runners import Sme2Runner
-from pytest_sme2.targets.adb import AdbDevice
-from pytest_sme2.targets.android import AndroidTarget
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
-from tests.device.android.phones import MakeTarget, leftovers, make_artifact
+from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.trace.etdump import read_etdump
+from tests.support.phones import MakeTarget, leftovers, make_artifact
 
 HOSTILE = "a b'c\"d;$(touch pwned)`id`&|<script>\n.."
 MakeRunner = Callable[[float], Sme2Runner]
@@ -278,7 +278,7 @@ def test_heat_that_passes_during_a_run_is_seen(
     phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("pytest_sme2.targets.phone_run._WATCH_SECONDS", 1)
+    monkeypatch.setattr("pytest_sme2.targets.phone.script._WATCH_SECONDS", 1)
     runner = make_runner(0)
     program = runner.folder / "sme2_runner"
     # Hot while it runs, until the watcher has looked; cool before and after.

@@ -1,0 +1,127 @@
+"""The detection benchmark's own arithmetic: rules, resuming, and the pre-set judgements."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.results import Arm, Outcome, RunRequest
+from pytest_sme2.targets.base import Job
+from pytest_sme2.timing.pairs import Plan
+from tests.support.pretended_machine import ARTIFACT, Machine
+
+
+@pytest.fixture
+def detection():
+    return importlib.import_module("benchmarks.detection")
+
+
+@pytest.fixture
+def rules():
+    return importlib.import_module("benchmarks.detection_rules")
+
+
+class PretendedTarget(Machine):
+    """Runs what the folder's name says."""
+
+    def make_job(self, label):
+        return Job(None, RunRequest(ARTIFACT, Arm.OFF), Path(label))
+
+    def run(self, runner, request, folder):
+        return self(folder.name, warmup=request.warmup, runs=request.runs)
+
+    def run_in_turns(self, jobs):
+        runs = [self.run(job.runner, job.request, job.folder) for job in jobs]
+        return [
+            replace(run, request=replace(run.request, turn=job.request.turn))
+            for run, job in zip(runs, jobs, strict=True)
+        ]
+
+
+def entry_of(detection, extra, seed):
+    target = PretendedTarget(slowdown=extra / 100, seed=seed)
+    entry = {"condition": "idle", "extra": extra}
+    entry |= detection.record(target, target.make_job, Plan(seed=seed))
+    return json.loads(json.dumps(entry))
+
+
+def test_what_is_recorded_is_decided_the_same_again(detection):
+    for extra in (0, 5):
+        records = [entry_of(detection, extra, seed) for seed in range(3)]
+        scenario = detection.make_scenario(records, "idle", extra)
+        assert [str(outcome) for outcome in scenario.outcomes] == [
+            entry["outcome"] for entry in records
+        ]
+        expected = Outcome.REGRESSED if extra else Outcome.PASS
+        assert set(scenario.outcomes) == {expected}
+        assert len(scenario.trials[0].reference) == len(records[0]["kept"])
+
+
+def test_a_cut_off_line_is_left_out_and_stays_alone(detection, tmp_path, capsys):
+    samples = tmp_path / "samples.jsonl"
+    entry = entry_of(detection, 0, 1)
+    detection.append_record(samples, entry)
+    with samples.open("a") as file:
+        file.write(json.dumps(entry)[:100])
+    detection.append_record(samples, entry)
+    assert detection.read_records(samples) == [entry, entry]
+    assert "cut off" in capsys.readouterr().err
+
+
+def test_collecting_goes_on_with_what_lags_behind(detection):
+    records: list[dict[str, object]] = []
+    for _ in range(60):
+        extra = detection.next_extra(records, "idle")
+        records.append({"condition": "idle", "extra": extra})
+    counts = [sum(entry["extra"] == extra for entry in records) for extra in (0, 3, 5)]
+    assert counts == [50, 5, 5]
+    assert detection.next_extra(records, "busy") == 0
+
+
+def test_too_few_verdicts_do_not_meet_the_rules(detection, tmp_path, capsys):
+    samples: Path = tmp_path / "samples.jsonl"
+    for extra in (0, 3, 5):
+        detection.append_record(samples, entry_of(detection, extra, extra))
+    result = tmp_path / "result.json"
+    arguments = ["report", "--samples", str(samples), "--json", str(result)]
+    assert detection.main(arguments) == 1
+    out = capsys.readouterr().out
+    assert "verdicts on equal programs: 1 (limit ≥ 300: MISSED)" in out
+    assert "of 1 verdicts: 100 %; pytest-benchmark, mean:5%" in out
+    document = json.loads(result.read_text("utf-8"))
+    assert [claim["key"] for claim in document["claims"]] == [
+        "verdicts", "alarms", "inconclusive", "caught 3", "caught 5",
+    ]  # fmt: skip
+    rate = document["details"]["idle"]["5"]["alarms"]["pytest-sme2"]
+    assert (rate["count"], rate["trials"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("count", "trials"), [(0, 0), (0, 300), (3, 300), (5, 5)])
+def test_a_rate_lies_in_its_interval(detection, count, trials):
+    rate = detection.Rate(count, trials)
+    low, high = rate.interval()
+    assert 0 <= low <= high <= 1
+    assert not trials or low <= rate.share <= high
+
+
+def test_every_rule_sees_a_large_slowdown_and_none_in_equal_samples(rules):
+    source = random.Random(1)
+    calm = tuple(tuple(source.randrange(1000, 1010) for _ in range(30)) for _ in range(10))
+    slow = tuple(tuple(int(value * 1.5) for value in process) for process in calm)
+    for name, rule in {**rules.ALL_PAIRS_RULES, **rules.ONE_PAIR_RULES}.items():
+        assert rule(rules.Trial(calm, slow)) is True, name
+        assert rule(rules.Trial(calm, calm)) is False, name
+        assert rule(rules.Trial(slow, calm)) is False, name
+
+
+def test_one_spike_moves_a_mean_of_ten_but_not_our_ratio(rules):
+    calm = (1000,) * 30
+    spiked = (4000, *calm[1:])
+    trial = rules.Trial((calm,), (spiked,))
+    assert rules.ONE_PAIR_RULES["mean of ten runs, 5%"](trial)
+    assert rules.log_ratios(trial) == [0.0]

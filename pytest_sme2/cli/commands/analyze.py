@@ -1,0 +1,101 @@
+"""``sme2 analyze``: where the time of an ETDump, or of a whole run directory, goes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.profile.categories import parse_rules
+from pytest_sme2.profile.compare import compare
+from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.report.csv_files import json_text, run_summary, write_experiment, write_summary
+from pytest_sme2.report.tables import comparison_text, profile_text
+from pytest_sme2.report.text import WIDTH, bullet
+from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
+
+HELP = "where the time goes: categories, operators, SME2 coverage"
+EXAMPLE = "sme2 analyze out_toy/runs/mac"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="RUN_DIR|FILE.etdump")
+    parser.add_argument("--json", action="store_true", help="print the analysis as JSON")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where the CSV and JSON files go; for a run directory the default is beside each "
+        "ETDump, for a single file nothing is written without it",
+    )
+    parser.add_argument(
+        "--etrecord",
+        type=Path,
+        metavar="FILE",
+        help="the program's ETRecord, for ATen operators and modules (needs torch)",
+    )
+    parser.add_argument(
+        "--program",
+        type=Path,
+        metavar="FILE.pte",
+        help="the program that was run, for the shapes of its matrix operators; a run directory "
+        "has them already",
+    )
+    parser.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="'PATTERN = CATEGORY kind'",
+        help="a place for your own operators; may be given several times",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    path: Path = arguments.path
+    rules = parse_rules(arguments.rule)
+    if path.is_dir():
+        if arguments.etrecord is not None:
+            raise UsageError("--etrecord belongs to one ETDump. Give the file, not the directory.")
+        if arguments.program is not None:
+            raise UsageError("--program belongs to one ETDump. Give the file, not the directory.")
+        analyses = analyze_folder(path, rules=rules)
+        _write(analyses, path, arguments.out)
+    elif path.is_file():
+        analyses = [
+            analyze_file(path, rules=rules, etrecord=arguments.etrecord, program=arguments.program)
+        ]
+        if arguments.out is not None:
+            write_experiment(analyses[0], arguments.out)
+            write_summary(analyses, arguments.out)
+    else:
+        raise UsageError(f"{str(path)!r} does not exist. Give an ETDump or a run directory.")
+    print(json_text(run_summary(analyses)) if arguments.json else _text(analyses))
+    return 0
+
+
+def _write(analyses: list[Analysis], folder: Path, out: Path | None) -> None:
+    for analysis in analyses:
+        beside = analysis.path.parent
+        target = beside if out is None else out / beside.relative_to(folder)
+        write_experiment(analysis, target)
+    write_summary(analyses, out or folder)
+
+
+def _text(analyses: list[Analysis]) -> str:
+    parts = []
+    for analysis in analyses:
+        timed = analysis.timed
+        parts.append(profile_text(analysis.name, analysis.profile, timed=timed))
+        parts.extend(
+            profile_text(f"{analysis.name}, method {number}", other, timed=timed)
+            for number, other in enumerate(analysis.others, start=2)
+        )
+    for on, off in on_off_pairs(analyses):
+        evidence = check_pair(on.profile, off.profile)
+        parts.append(
+            f"{off.name} against {on.name}\n"
+            + bullet(f"evidence: {evidence.message}")
+            + "\n\n"
+            + comparison_text(compare(off.profile, on.profile), timed=on.timed and off.timed)
+        )
+    return f"\n\n{'-' * WIDTH}\n".join(parts)

@@ -1,0 +1,135 @@
+"""``sme2 build``: the stock executor_runner, from the user's own ExecuTorch checkout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from pytest_sme2.errors import BuildError
+from pytest_sme2.runners import source_build
+
+HELP = "build executor_runner with SME2 on and off from an ExecuTorch checkout"
+EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--executorch",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="the ExecuTorch checkout; it is never written to",
+    )
+    parser.add_argument(
+        "--platform",
+        required=True,
+        help="what the runner is for: " + ", ".join(source_build.PLATFORMS),
+    )
+    parser.add_argument(
+        "--sme2",
+        default="both",
+        metavar="on|off|both",
+        help="which runners to build (default: both)",
+    )
+    parser.add_argument(
+        "--variant",
+        default="timing",
+        metavar="timing|xnnlog",
+        help="xnnlog prints which operators ran, and is too slow to time",
+    )
+    parser.add_argument(
+        "--ndk", type=Path, metavar="DIR", help="the Android NDK (default: ANDROID_NDK)"
+    )
+    parser.add_argument(
+        "--kleidiai",
+        type=Path,
+        metavar="DIR",
+        help="a copy of KleidiAI, where configuring cannot download it",
+    )
+    parser.add_argument(
+        "--python",
+        type=Path,
+        default=Path(sys.executable),
+        metavar="FILE",
+        help="a Python that has torch (default: this one)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where to build (default: a folder in the cache)"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument(
+        "--cmake-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="one more CMake variable; may be given again",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the commands and what is missing; build nothing",
+    )
+    parser.add_argument("--force", action="store_true", help="build although something is missing")
+    parser.add_argument("--json", action="store_true", help="print what was built as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    environment_ndk = os.environ.get("ANDROID_NDK")
+    ndk = arguments.ndk or (Path(environment_ndk) if environment_ndk else None)
+    request = source_build.SourceBuild(
+        # Made absolute, not resolved: a link named 'executorch' is a good way to get the name.
+        tree=_absolute(arguments.executorch),
+        platform=arguments.platform,
+        sides=source_build.parse_sides(arguments.sme2),
+        variant=arguments.variant,
+        ndk=_absolute(ndk) if ndk else None,
+        kleidiai=_absolute(arguments.kleidiai) if arguments.kleidiai else None,
+        python=_absolute(arguments.python),
+        out=_absolute(arguments.out) if arguments.out else None,
+        jobs=arguments.jobs,
+        options=tuple(source_build.parse_option(option) for option in arguments.cmake_option),
+    )
+    tools = source_build.find_tools()
+    problems = source_build.check(request, tools)
+    if arguments.dry_run:
+        print(source_build.dry_run(request, tools), end="")
+    for note in source_build.notes(request):
+        print(f"note: {note}", file=sys.stderr)
+    for problem in problems:
+        print(f"missing: {problem}", file=sys.stderr)
+    if arguments.dry_run:
+        return 3 if problems else 0
+    if problems and not arguments.force:
+        raise BuildError(
+            f"{len(problems)} thing(s) stand in the way of this build; they are listed above. "
+            "--force builds nevertheless."
+        )
+    built = source_build.build(request, tools, progress=lambda line: print(line, file=sys.stderr))
+    if arguments.json:
+        print(json.dumps([_document(runner) for runner in built], indent=2))
+        return 0
+    for runner in built:
+        known = (
+            ", ".join(sorted(family.value for family in runner.families))
+            if runner.families is not None
+            else "not to be seen in the binary"
+        )
+        print(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
+    print(source_build.usage_line(request, source_build.plan(request, tools)))
+    return 0
+
+
+def _document(runner: source_build.Built) -> dict[str, object]:
+    families = runner.families
+    return {
+        "sme2": str(runner.arm),
+        "binary": str(runner.binary),
+        "kernels": None if families is None else sorted(family.value for family in families),
+    }
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.normpath(path.expanduser().absolute()))

@@ -1,0 +1,90 @@
+"""``sme2 bundle``: today's runner and programs in one file, for ``pytest --against`` later."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
+from pytest_sme2.errors import UsageError
+from pytest_sme2.export.artifacts import export_model
+from pytest_sme2.export.registry import Registry
+from pytest_sme2.export.variant import parse_variants
+from pytest_sme2.results import Artifact
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.session.bundle import check_name, open_bundle, write_bundle
+from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.choices import one_of, split_list
+from pytest_sme2.system.platforms import PLATFORMS
+from pytest_sme2.targets.settings import DEVICES, parse_device
+
+EXAMPLE = "sme2 bundle last-release.tar.gz --models toy_cnn --variants fp32,fp16"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", type=Path, help="the bundle, a .tar.gz file")
+    parser.add_argument("--models", metavar="LIST", help="comma-separated (default: all)")
+    parser.add_argument(
+        "--variants", metavar="LIST", help="comma-separated (default: each model's own)"
+    )
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help=f"whose platform the runner is for: {', '.join(DEVICES)} (default: auto)",
+    )
+    parser.add_argument(
+        "--platform",
+        help=f"or name the platform itself: {', '.join(PLATFORMS)}",
+    )
+    parser.add_argument(
+        "--executorch", metavar="VERSION", help="of the runner (default: the installed one)"
+    )
+    parser.add_argument("--json", action="store_true", help="print what is in it, for machines")
+    add_folder_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    check_name(arguments.out)
+    if arguments.platform is None:
+        device = parse_device(arguments.device)
+        platform = choose_target(Settings(device=device)).platform
+    else:
+        platform = one_of(arguments.platform, PLATFORMS, "a platform")
+    artifacts = _export(arguments, registry_of(arguments))
+    runner = wheel_runner(platform, executorch=arguments.executorch, progress=_say)
+    path = write_bundle(arguments.out, runner, artifacts)
+    # Opened once, so that nobody finds out a year later that it cannot be.
+    bundle = open_bundle(path)
+    if arguments.json:
+        document = {
+            "path": str(path),
+            "sha256": bundle.sha256,
+            "platform": runner.platform,
+            "executorch": runner.executorch,
+            "programs": [list(key) for key in bundle.artifacts],
+        }
+        print(json.dumps(document, indent=2))
+    else:
+        print(f"{path}: {len(artifacts)} programs, {path.stat().st_size / 1e6:.1f} MB")
+        print(f"Measure against it with: pytest --against {path}")
+    return 0
+
+
+def _export(arguments: argparse.Namespace, registry: Registry) -> list[Artifact]:
+    names = split_list(arguments.models) if arguments.models is not None else registry.names
+    wanted = parse_variants(arguments.variants) if arguments.variants is not None else ()
+    artifacts = [
+        export_model(entry, variant, progress=_say)
+        for entry in (registry.get(name) for name in names)
+        for variant in (wanted or entry.variants)
+    ]
+    if not artifacts:
+        raise UsageError("No model was found to bundle. Name a folder with --models-folder.")
+    return artifacts
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,54 @@
+"""``sme2 compare``: two ETDumps side by side, before and after, or SME2 off and on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_sme2.profile.categories import parse_rules
+from pytest_sme2.profile.compare import compare
+from pytest_sme2.report.csv_files import comparison_summary, json_text
+from pytest_sme2.report.tables import comparison_text
+from pytest_sme2.report.text import count, printable
+from pytest_sme2.session.analysis import analyze_file, the_etdump
+
+HELP = "two ETDumps side by side: what became faster, what came and went"
+EXAMPLE = "sme2 compare toy_sme2_off.etdump toy_sme2_on.etdump"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", type=Path, metavar="A", help="an ETDump, or a folder with one")
+    parser.add_argument("after", type=Path, metavar="B", help="the one to compare with it")
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.add_argument(
+        "--names",
+        nargs=2,
+        default=("A", "B"),
+        metavar=("A", "B"),
+        help="what to call the two (default: A B)",
+    )
+    parser.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="'PATTERN = CATEGORY kind'",
+        help="a place for your own operators; may be given several times",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    rules = parse_rules(arguments.rule)
+    before, after = (
+        analyze_file(the_etdump(path), rules=rules) for path in (arguments.before, arguments.after)
+    )
+    timed = before.timed and after.timed
+    comparison = compare(before.profile, after.profile, names=tuple(arguments.names))
+    if arguments.json:
+        print(json_text(comparison_summary(comparison, timed=timed)))
+        return 0
+    for name, analysis in zip(arguments.names, (before, after), strict=True):
+        runs = count(analysis.profile.runs, "run")
+        print(f"{printable(name)}: {printable(str(analysis.path))}, {runs}")
+    print()
+    print(comparison_text(comparison, timed=timed))
+    return 0

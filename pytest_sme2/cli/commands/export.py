@@ -1,0 +1,90 @@
+"""``sme2 export``: one model, one variant, into the cache and, where asked for, a folder."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
+from pytest_sme2.errors import ExportError, UsageError
+from pytest_sme2.export.artifacts import META_FILE, export_model, load_artifact
+from pytest_sme2.export.variant import PRECISIONS, parse_variant
+from pytest_sme2.results import Artifact
+
+EXAMPLE = "sme2 export toy_cnn --variant fp16 --out out/toy_cnn"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="as `sme2 models` lists it")
+    parser.add_argument(
+        "--variant",
+        default="fp32",
+        help=f"{', '.join(PRECISIONS)}; an input size may follow, as in fp16@256 (default: fp32)",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="copy the artifact here (default: cache only)"
+    )
+    parser.add_argument(
+        "--weights", metavar="FILE", type=Path, help="a state dict (default: random weights)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="for random weights and inputs (default: 0)"
+    )
+    parser.add_argument("--graph", action="store_true", help="write graph.json as well")
+    parser.add_argument("--json", action="store_true", help="print export_meta.json, not a path")
+    add_folder_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    variant = parse_variant(arguments.variant)
+    entry = registry_of(arguments).get(arguments.model)
+    if arguments.out is not None:
+        _check_free(arguments.out, entry.name, str(variant))
+    artifact = export_model(
+        entry,
+        variant,
+        weights=arguments.weights,
+        seed=arguments.seed,
+        graph=arguments.graph,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    if arguments.out is not None:
+        artifact = _copy(artifact, arguments.out)
+    if arguments.json:
+        print((artifact.folder / META_FILE).read_text("utf-8"), end="")
+    else:
+        print(artifact.pte)
+    return 0
+
+
+def _check_free(folder: Path, model: str, variant: str) -> None:
+    """An artifact is a folder: files of two would be taken for one."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is a file. Name a folder with --out.")
+    if not (folder / META_FILE).exists():
+        return
+    try:
+        there = load_artifact(folder)
+    except ExportError:
+        return
+    if (there.model, there.variant) != (model, variant):
+        raise UsageError(
+            f"{str(folder)!r} holds {there.model!r} ({there.variant}) already. "
+            "Name another folder with --out."
+        )
+
+
+def _copy(artifact: Artifact, folder: Path) -> Artifact:
+    """Copy every file beside its place first; the metadata goes last, and vouches for the rest."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(artifact.folder.iterdir(), key=lambda file: file.name == META_FILE)
+        for file in files:
+            partial = folder / f".{file.name}.partial"
+            shutil.copyfile(file, partial)
+            partial.replace(folder / file.name)
+    except OSError as error:
+        raise ExportError(f"The artifact cannot be written to {folder}: {error}.") from error
+    return load_artifact(folder)

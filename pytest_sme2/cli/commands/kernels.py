@@ -1,0 +1,179 @@
+"""``sme2 kernels``: which kernels a model runs on, SME2 on and off side by side."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
+from pytest_sme2.errors import UsageError
+from pytest_sme2.export.variant import PRECISIONS, parse_variant
+from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily, RunRequest
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets.settings import DEVICES, parse_device
+
+EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL|FILE.pte", help="a model's name, or a program")
+    parser.add_argument(
+        "--variant",
+        default="fp32",
+        help=f"{', '.join(PRECISIONS)}; an input size may follow, as in fp16@256 (default: fp32)",
+    )
+    parser.add_argument(
+        "--device", default="emulated", help=f"{', '.join(DEVICES)} (default: emulated)"
+    )
+    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
+    parser.add_argument(
+        "--runner-on", type=Path, metavar="FILE", help="an executor_runner built with SME2 on"
+    )
+    parser.add_argument(
+        "--runner-off", type=Path, metavar="FILE", help="an executor_runner built with SME2 off"
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS")
+    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+    add_folder_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from pytest_sme2.runners.sme2 import wheel_runner
+    from pytest_sme2.runners.stock import pair_runner
+    from pytest_sme2.session.device import choose_target
+    from pytest_sme2.targets.census import collect_census
+
+    if (arguments.runner_on is None) != (arguments.runner_off is None):
+        raise UsageError("--runner-on and --runner-off go together: give both, or none.")
+    device = parse_device(arguments.device)
+    target = choose_target(Settings(device=device, qemu=arguments.qemu))
+    artifact = _artifact(arguments, emulated=target.name == "emulated")
+    runner = (
+        pair_runner(arguments.runner_on, arguments.runner_off)
+        if arguments.runner_on is not None
+        else wheel_runner(target.platform, progress=_say)
+    )
+    censuses = {}
+    target.prepare()
+    try:
+        target.put(
+            [artifact.pte, *artifact.input_files, *runner.files(Arm.ON), *runner.files(Arm.OFF)]
+        )
+        for arm in Arm:
+            _say(f"Running {artifact.model} on {target.name}, SME2 {arm}")
+            request = RunRequest(
+                artifact,
+                arm,
+                threads=arguments.threads,
+                timeout_seconds=arguments.timeout,
+            )
+            with tempfile.TemporaryDirectory(prefix="sme2-kernels-") as folder:
+                censuses[arm] = collect_census(target, runner, request, Path(folder))
+    finally:
+        target.restore()
+    if arguments.json:
+        print(json.dumps(_document(artifact, target.name, censuses), indent=2))
+    else:
+        print(table(artifact, target.name, censuses[Arm.ON], censuses[Arm.OFF]), end="")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _artifact(arguments: argparse.Namespace, *, emulated: bool) -> Artifact:
+    if not arguments.model.endswith(".pte"):
+        from pytest_sme2.export.artifacts import export_model
+
+        asked = parse_variant(arguments.variant)
+        entry = registry_of(arguments).get(arguments.model)
+        variant = (*entry.resolve(asked, emulated=emulated), asked)[0]
+        return export_model(entry, variant, progress=_say)
+    file = Path(arguments.model).expanduser().absolute()
+    if not file.is_file():
+        raise UsageError(f"There is no program {str(file)!r}. Give a .pte file or a model's name.")
+    return Artifact(
+        model=file.stem,
+        variant="as exported",
+        folder=file.parent,
+        pte=file,
+        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+        inputs=(),
+        outputs=(),
+    )
+
+
+def _document(
+    artifact: Artifact, device: str, censuses: dict[Arm, KernelCensus]
+) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "model": artifact.model,
+        "variant": artifact.variant,
+        "sha256": artifact.sha256,
+        "device": device,
+        **{str(arm): dataclasses.asdict(census) for arm, census in censuses.items()},
+    }
+
+
+_TITLES = {
+    "emulator": ("kernels that ran", "counted in blocks of code that the emulator translated"),
+    "xnnpack-log": ("operators that ran", "counted in lines of XNNPACK's log"),
+}
+
+
+def table(artifact: Artifact, device: str, on: KernelCensus, off: KernelCensus) -> str:
+    """Both arms side by side, a row a kernel."""
+    what, counted = _TITLES[on.source]
+    lines = [f"{artifact.model} ({artifact.variant}) on {device}: {what}, {counted}", ""]
+    if on.source == "emulator":
+        lines += _rows("kernel", on.kernels, off.kernels)
+        lines += ["", *(f"SME2 {census.arm}: {_summary(census.kernels)}" for census in (on, off))]
+        if any(not kernel.named for kernel in (*on.kernels, *off.kernels)):
+            lines += [
+                "",
+                "A name such as library.so+0x1234 is a place: the library hides that kernel's "
+                "name,",
+                "and its family was read off its instructions.",
+            ]
+    else:
+        lines += _rows("operator", on.operators, off.operators)
+        lines += ["", "Kernels that XNNPACK made ready; they may have run, or not:", ""]
+        lines += _rows("candidate", on.candidates, off.candidates)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _rows(title: str, on: Sequence[Kernel], off: Sequence[Kernel]) -> list[str]:
+    order = list(KernelFamily)
+    counts = [{kernel.name: kernel for kernel in side} for side in (on, off)]
+    kernels = {**counts[1], **counts[0]}
+    names = sorted(
+        kernels, key=lambda name: (order.index(kernels[name].family), not kernels[name].named, name)
+    )
+    if not names:
+        return ["none was seen"]
+    width = max(len(name) for name in (*names, title))
+    lines = [f"{title:<{width}}  family {'on':>7} {'off':>7}"]
+    for name in names:
+        cells = [str(side[name].count) if name in side else "-" for side in counts]
+        lines.append(
+            f"{name:<{width}}  {kernels[name].family.value:<6} {cells[0]:>7} {cells[1]:>7}"
+        )
+    return lines
+
+
+def _summary(kernels: Sequence[Kernel]) -> str:
+    parts = []
+    for family in KernelFamily:
+        count = sum(kernel.family is family for kernel in kernels)
+        if count:
+            parts.append(f"{count} {family.value}")
+    return ", ".join(parts) or "no kernel was seen"

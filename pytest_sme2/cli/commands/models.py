@@ -1,0 +1,112 @@
+"""``sme2 models``: what discovery finds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pytest_sme2.export.registry import (
+    EXECUTORCH_PREFIX,
+    ModelEntry,
+    Registry,
+    discover,
+    executorch_models,
+)
+
+EXAMPLE = "sme2 models --models-folder models --json"
+DEFAULT_FOLDER = Path("models")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_folder_argument(parser)
+    parser.add_argument(
+        "--executorch", action="store_true", help="list ExecuTorch's own example models as well"
+    )
+    parser.add_argument("--json", action="store_true", help="for machines")
+
+
+def add_folder_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--models-folder",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        help="a folder that holds one folder a model; may be repeated (default: models, if there)",
+    )
+
+
+def model_folders(arguments: argparse.Namespace) -> tuple[Path, ...]:
+    """The folders that were named, else the default one where it exists."""
+    if arguments.models_folder is not None:
+        return tuple(arguments.models_folder)
+    return (DEFAULT_FOLDER,) if DEFAULT_FOLDER.is_dir() else ()
+
+
+def registry_of(arguments: argparse.Namespace) -> Registry:
+    return discover(model_folders(arguments))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 where a model is broken."""
+    registry = registry_of(arguments)
+    entries = list(registry.entries)
+    if arguments.executorch:
+        entries += [registry.get(EXECUTORCH_PREFIX + name) for name in sorted(executorch_models())]
+    if arguments.json:
+        print(json.dumps(_as_json(entries, registry), indent=2))
+    else:
+        _print_table(entries)
+        _print_problems(registry)
+    return 1 if registry.problems else 0
+
+
+def _as_json(entries: list[ModelEntry], registry: Registry) -> dict[str, object]:
+    return {
+        "models": [
+            {
+                "name": entry.name,
+                "variants": [str(variant) for variant in entry.variants],
+                "emulated": [str(variant) for variant in entry.defaults(emulated=True)],
+                "kind": entry.kind,
+                "source": entry.source,
+            }
+            for entry in entries
+        ],
+        "problems": [
+            {
+                "name": problem.name,
+                "source": problem.source,
+                "message": problem.message,
+                "traceback": problem.traceback,
+            }
+            for problem in registry.problems
+        ],
+    }
+
+
+def _print_table(entries: list[ModelEntry]) -> None:
+    if not entries:
+        print("No model was found. Name a folder with --models-folder; see docs/models.md.")
+        return
+    rows = [("MODEL", "VARIANTS", "ON THE EMULATOR", "SOURCE")]
+    rows += [
+        (
+            entry.name,
+            ",".join(map(str, entry.variants)),
+            ",".join(map(str, entry.defaults(emulated=True))) or "none",
+            entry.source,
+        )
+        for entry in entries
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for *cells, source in rows:
+        padded = [f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)]
+        print("  ".join([*padded, source]))
+
+
+def _print_problems(registry: Registry) -> None:
+    for problem in registry.problems:
+        print(f"\nbroken: {problem}")
+        for line in problem.traceback.splitlines():
+            print(f"    {line}")

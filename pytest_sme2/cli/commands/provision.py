@@ -1,0 +1,48 @@
+"""``sme2 provision``: find or fetch the tools this platform needs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+
+from pytest_sme2.system.provision import PURPOSES, provision
+
+EXAMPLE = "sme2 provision --check"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", action="store_true", help="only look; change nothing")
+    parser.add_argument(
+        "--for",
+        dest="purpose",
+        choices=PURPOSES,
+        default=PURPOSES[0],
+        help="tests: also what only this project's own tests need, such as a browser",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--require",
+        action="store_true",
+        default=bool(os.environ.get("CI")),
+        help="exit with 3 if anything is missing (the default where CI is set)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    def say(line: str) -> None:
+        print(f"provision: {line}", file=sys.stderr, flush=True)
+
+    parts = provision(say, check=arguments.check, purpose=arguments.purpose)
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(part) for part in parts], indent=2))
+    else:
+        for part in parts:
+            if part.found:
+                print(f"{part.action:9}  {part.name}: {part.found}")
+            else:
+                print(f"{part.action:9}  {part.name}: {part.cost}. {part.remedy}")
+    missing = any(part.found is None for part in parts)
+    return 3 if missing and arguments.require else 0

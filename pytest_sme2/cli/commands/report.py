@@ -1,0 +1,94 @@
+"""``sme2 report``: the reports of one or several run directories, made again from their files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.profile.categories import parse_rules
+from pytest_sme2.report.markdown import combined_report, run_report
+from pytest_sme2.report.writing import REPORT, write_case
+from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
+from pytest_sme2.session.settings import parse_report
+from pytest_sme2.system.files import write_text
+
+EXAMPLE = "sme2 report sme2-out --html report.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run_dir",
+        type=Path,
+        nargs="+",
+        metavar="RUN_DIR",
+        help="a run directory; several make one report over all devices",
+    )
+    parser.add_argument("--html", metavar="FILE", help="write the HTML report to this file")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help=f"write the Markdown report to this file; for one directory it also goes to its "
+        f"{REPORT}",
+    )
+    parser.add_argument(
+        "--baseline-dir",
+        type=Path,
+        default=Path("baselines"),
+        metavar="DIR",
+        help="where baselines are kept, for history and comparison; default: baselines",
+    )
+    parser.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="'PATTERN = CATEGORY kind'",
+        help="a place for your own operators; may be given several times",
+    )
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    rules = parse_rules(arguments.rule)
+    html = None if arguments.html is None else parse_report(arguments.html)
+    runs: dict[str, list[tuple[Path, CaseRecord]]] = {}
+    for root in arguments.run_dir:
+        folders = list(find_records(root)) if root.is_dir() else []
+        if not folders:
+            raise UsageError(
+                f"{str(root)!r} is no run directory: there is no metrics.json below it. "
+                "Give the folder that --sme2-out named."
+            )
+        runs[str(root)] = [(folder, read_record(folder, rules=rules)) for folder in folders]
+    pairs = [pair for found in runs.values() for pair in found]
+    for folder, record in pairs:
+        write_case(folder, record, rules=rules)
+    written = []
+    if len(runs) == 1:
+        text = run_report([record for _, record in pairs])
+        written.append(arguments.run_dir[0] / REPORT)
+        write_text(written[0], text)
+    else:
+        text = combined_report(
+            {name: [record for _, record in found] for name, found in runs.items()}
+        )
+    if arguments.markdown is not None:
+        write_text(arguments.markdown, text)
+        written.append(arguments.markdown)
+    if html is not None:
+        from pytest_sme2.report.html import write_html
+
+        write_html(html, pairs, arguments.baseline_dir, rules)
+        written.append(html)
+    if len(runs) > 1 and not written:
+        raise UsageError(
+            "Several run directories have no folder in common. Add --html or --markdown."
+        )
+    if arguments.json:
+        files = [str(path) for path in written]
+        print(json.dumps({"cases": [record.id for _, record in pairs], "files": files}, indent=2))
+    else:
+        print("\n".join(str(path) for path in written))
+    return 0

@@ -1,0 +1,177 @@
+"""``sme2 run``: one model on one device with SME2 on and off, or a whole experiment file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
+from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
+from pytest_sme2.errors import EvidenceError, UsageError
+from pytest_sme2.export.variant import PRECISIONS, parse_variant
+from pytest_sme2.results import Measured
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
+from pytest_sme2.system.terminal import clear_line, terminal_line
+from pytest_sme2.targets.settings import DEVICES, parse_device
+
+if TYPE_CHECKING:
+    from pytest_sme2.report.precision import Precision
+
+EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="?", help="a model's name; `sme2 models` lists them"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="run the experiments of this JSON file instead; paths in it are as seen from here",
+    )
+    parser.add_argument(
+        "--template",
+        choices=TEMPLATES,
+        help="print an experiment file to start from, and run nothing",
+    )
+    parser.add_argument(
+        "--variant",
+        default="fp32",
+        help=f"{', '.join(PRECISIONS)}; an input size may follow, as in fp16@256 (default: fp32)",
+    )
+    parser.add_argument("--device", default="auto", help=f"{', '.join(DEVICES)} (default: auto)")
+    parser.add_argument("--threads", default="1", metavar="N", help="default: 1")
+    parser.add_argument("--budget", default="30s", metavar="TIME", help="for timing; default: 30s")
+    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
+    parser.add_argument("--fresh", action="store_true", help="run what the emulator ran before")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="a state dict; else random")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory: sme2-out")
+    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+    add_folder_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    chosen = [arguments.model, arguments.config, arguments.template]
+    if sum(value is not None for value in chosen) != 1:
+        raise UsageError("Give one of: a MODEL, --config FILE, --template NAME.")
+    if arguments.template is not None:
+        print(template(arguments.template), end="")
+        return 0
+    if arguments.config is not None:
+        return run_config(arguments)
+    return run_model(arguments)
+
+
+def run_config(arguments: argparse.Namespace) -> int:
+    """All experiments of a file; exit code 1 where a pair does not show what it claims to."""
+    from pytest_sme2.cli.experiments import run_plan
+    from pytest_sme2.report.terminal import run_lines
+    from pytest_sme2.system.files import encode
+
+    plan = read_plan(arguments.config)
+    try:
+        cases = run_plan(plan, terminal_line(sys.stderr), qemu=arguments.qemu)
+    finally:
+        clear_line(sys.stderr)
+    if arguments.json:
+        listed = [
+            {"case": record.id, "folder": str(folder), "evidence": encode(record.measured.evidence)}
+            for folder, record in cases
+        ]
+        print(json.dumps({"output_root": str(plan.output_root), "cases": listed}, indent=2))
+    else:
+        print("\n".join(run_lines([record for _, record in cases])))
+        print(f"files: {plan.output_root}")
+    for _, record in cases:
+        evidence = record.measured.evidence
+        if evidence is not None and not evidence.valid:
+            raise EvidenceError(evidence.message)
+    return 0
+
+
+def run_model(arguments: argparse.Namespace) -> int:
+    from pytest_sme2.report.precision import precision
+    from pytest_sme2.report.writing import write_case
+    from pytest_sme2.session.run_directory import METRICS, read_record
+
+    say = terminal_line(sys.stderr)
+    session = Session(
+        Settings(
+            device=parse_device(arguments.device),
+            model_folders=model_folders(arguments),
+            threads=parse_threads(arguments.threads)[:1],
+            out=arguments.out,
+            qemu=arguments.qemu,
+            fresh=arguments.fresh,
+            weights=arguments.weights,
+            budget_seconds=parse_budget(arguments.budget),
+        ),
+        say,
+    )
+    entry = session.registry.get(arguments.model)
+    variant = session.variant(entry, parse_variant(arguments.variant))
+    case = Case(entry.name, variant, session.settings.threads[0], entry)
+    try:
+        measured = session.measured(case, timed=session.bench.timed)
+        folder = session.keep(case, measured, ())
+        record = read_record(folder)
+        write_case(folder, record)
+    finally:
+        clear_line(sys.stderr)
+        session.close()
+    if arguments.json:
+        print(json.dumps(json.loads((folder / METRICS).read_text("utf-8")), indent=2))
+    else:
+        print("\n".join(_lines(session, case, measured, folder, precision(record))))
+    if measured.evidence is not None and not measured.evidence.valid:
+        raise EvidenceError(measured.evidence.message)
+    return 0
+
+
+def _lines(
+    session: Session, case: Case, measured: Measured, folder: Path, precise: Precision | None
+) -> list[str]:
+    able = session.bench.target.capabilities()
+    lines = [f"{case.id} on {session.bench.target.name}, weights: {measured.weights}"]
+    if measured.evidence is not None:
+        lines.append(f"evidence   {measured.evidence.message}")
+    elif not able.sme2:
+        lines.append(f"no SME2    {able.reason} Only the off arm was run.")
+    for arm in session.bench.arms:
+        structure = measured.structures[arm]
+        lines.append(
+            f"SME2 {arm:<4}  {structure.sme2} of {structure.matrix} matrix operators on SME2 "
+            f"kernels, {structure.total} operators in all"
+        )
+        if arm in measured.kernels:
+            names = [kernel.name for kernel in measured.kernels[arm].kernels]
+            families = [str(kernel.family) for kernel in measured.kernels[arm].kernels]
+            counts = {family: families.count(family) for family in dict.fromkeys(families)}
+            told = ", ".join(f"{count} {family}" for family, count in counts.items())
+            lines.append(f"           {len(names)} kernels ran: {told}")
+        medians = (measured.medians_ns or {}).get(arm)
+        if medians:
+            lines.append(
+                f"           median {statistics.median(medians) / 1e6:.3f} ms "
+                f"over {len(medians)} processes"
+            )
+    if measured.speedup is not None:
+        found = measured.speedup
+        lines.append(f"speedup    {found.value:.2f}x [{found.low:.2f}, {found.high:.2f}]")
+    if precise is not None:
+        lines.append(f"measured   {precise}")
+    if not able.timing:
+        lines.append(f"no timing  {able.reason}")
+    for entry in measured.agreements:
+        other = "SME2 off" if entry.against == "off" else "the eager model"
+        told = "identical" if entry.identical else f"largest error {entry.max_abs:.2g}"
+        lines.append(f"output {entry.index}   SME2 {entry.arm} against {other}: {told}")
+    lines.append(f"files      {folder}")
+    return lines

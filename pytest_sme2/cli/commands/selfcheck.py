@@ -1,0 +1,163 @@
+"""``sme2 selfcheck``: A/A on the machine at hand, printed. The figures come from selfcheck.py."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.results import Arm, Measurement, Outcome, RunRequest
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets.base import Job, Target
+from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.targets.settings import DEVICES, parse_device
+from pytest_sme2.timing.arms import MakeJob, alone, in_turns
+from pytest_sme2.timing.pairs import Progress
+from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
+from pytest_sme2.timing.stats import LOOKS
+
+HELP = "Measure a program against itself: is this machine quiet enough to gate on?"
+EXAMPLE = "sme2 selfcheck --minutes 2"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device",
+        default=None,
+        help=f"one of {', '.join(DEVICES)}; unless given, this machine, SME2 or not",
+    )
+    parser.add_argument("--minutes", type=float, default=1.0, help="about how long; default 1")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not (math.isfinite(arguments.minutes) and arguments.minutes > 0):
+        raise UsageError("--minutes takes a number above 0, as in --minutes 2.")
+    target = _target(arguments.device)
+    capabilities = target.capabilities()
+    if not capabilities.timing:
+        raise TargetError(
+            f"The device {target.name!r} cannot vouch for times: {capabilities.reason} "
+            "Choose another with --device."
+        )
+    runner = wheel_runner(target.platform, progress=_say)
+    arm = Arm.ON if capabilities.sme2 else Arm.OFF
+    with tempfile.TemporaryDirectory(prefix="sme2-selfcheck-") as folder:
+        try:
+            target.prepare()
+            make_job = _job_maker(target, runner, arm, Path(folder))
+            result = check_machine(
+                alone(target, make_job),
+                target.name,
+                seconds=60 * arguments.minutes,
+                progress=_show_progress if sys.stderr.isatty() else None,
+                finished=None if arguments.json else _show_measurement,
+                in_turns=in_turns(target, make_job, runner.takes_turns),
+            )
+        finally:
+            target.restore()
+    if arguments.json:
+        print(json.dumps(to_document(result), indent=2))
+    else:
+        print(format_summary(result))
+    return exit_code(result)
+
+
+def _target(device: str | None) -> Target:
+    """``auto`` would prefer an emulator with SME2, whose times are worth nothing here."""
+    if device is None:
+        return LocalTarget()
+    return choose_target(Settings(device=parse_device(device)))
+
+
+def _job_maker(target: Target, runner: Runner, arm: Arm, folder: Path) -> MakeJob:
+    artifact = selfcheck_artifact()
+    target.put([artifact.pte])
+    # Both labels stand for the very same thing, and only their files are apart.
+    return lambda label: Job(runner, RunRequest(artifact, arm), folder / label)
+
+
+def exit_code(result: SelfCheck) -> int:
+    """1 for a false alarm, 3 for a machine on which most verdicts stay open."""
+    if result.false_alarms:
+        return 1
+    return 3 if 2 * result.count(Outcome.INCONCLUSIVE) >= len(result.measurements) else 0
+
+
+# --- printing -------------------------------------------------------------------------------------
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _show_progress(number: int, step: Progress) -> None:
+    interval = "" if step.interval is None else f" [{step.interval[0]:.4f}, {step.interval[1]:.4f}]"
+    text = (
+        f"measurement {number + 1}: {step.pairs} of {step.look} pairs, "
+        f"ratio {step.ratio:.4f}{interval}, {step.seconds_left:.0f} s left"
+    )
+    print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
+
+
+def _show_measurement(number: int, measurement: Measurement) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{'':<78}\r", end="", file=sys.stderr, flush=True)
+    outcome = measurement.decision.outcome if measurement.decision else Outcome.INCONCLUSIVE
+    interval = measurement.interval
+    bounds = "no interval" if interval is None else f"[{interval[0]:.4f}, {interval[1]:.4f}]"
+    print(
+        f"{number + 1:3d}  {outcome!s:12}  ratio {measurement.ratio:.4f} {bounds}, "
+        f"{len(measurement.pairs)} pairs, {measurement.seconds:.1f} s",
+        flush=True,
+    )
+
+
+def format_summary(result: SelfCheck) -> str:
+    total = len(result.measurements)
+    lines = ["", f"A/A on {result.target}: {total} verdicts, {result.pairs} pairs of processes"]
+    if result.noise_floor is not None:
+        lines.append(f"noise floor           {result.noise_floor:.2%} between processes")
+    if result.detectable:
+        sizes = ", ".join(f"{effect:.1%}" for effect in result.detectable)
+        lines.append(
+            f"smallest detectable   {sizes} slower, after {', '.join(map(str, LOOKS))} pairs "
+            f"(tolerated: {result.threshold:.0%})"
+        )
+    lines += [
+        f"false alarms          {result.false_alarms} of {total} "
+        f"({result.count(Outcome.IMPROVED)} false improvements)",
+        f"inconclusive          {result.count(Outcome.INCONCLUSIVE)} of {total}",
+        f"dropped pairs         {result.dropped} of {result.pairs}, for interference",
+    ]
+    if result.advice:
+        lines += ["", "This machine is noisy:", *(f"- {line}" for line in result.advice)]
+    else:
+        lines += ["", "This machine is quiet enough for the default limits."]
+    return "\n".join(lines)
+
+
+def to_document(result: SelfCheck) -> dict[str, Any]:
+    """Everything, raw process medians included."""
+    return {
+        "target": result.target,
+        "threshold": result.threshold,
+        "verdicts": len(result.measurements),
+        "false_alarms": result.false_alarms,
+        "inconclusive": result.count(Outcome.INCONCLUSIVE),
+        "noise_floor": result.noise_floor,
+        "smallest_detectable": list(result.detectable),
+        "pairs": result.pairs,
+        "dropped": result.dropped,
+        "advice": list(result.advice),
+        "measurements": [dataclasses.asdict(entry) for entry in result.measurements],
+    }

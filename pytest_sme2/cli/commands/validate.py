@@ -1,0 +1,31 @@
+"""``sme2 validate``: is a run directory whole, and can its files be read?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pytest_sme2.report.text import printable
+from pytest_sme2.report.validation import validate_run
+
+EXAMPLE = "sme2 validate sme2-out"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder to look through")
+    parser.add_argument("--json", action="store_true", help="print every file that was looked at")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 where anything is missing or broken."""
+    findings = validate_run(arguments.run_dir)
+    problems = [finding for finding in findings if finding.problem]
+    if arguments.json:
+        files = [{"file": str(entry.path), "problem": entry.problem} for entry in findings]
+        print(json.dumps({"valid": not problems, "files": files}, indent=2))
+    else:
+        for finding in problems:
+            print(printable(f"{finding.path}: {finding.problem}"))
+        print(f"{len(findings)} files looked at, {len(problems)} problems")
+    return 1 if problems else 0

@@ -1,0 +1,594 @@
+"""The half of an export that needs torch: runs alone, in the child process that export.py starts.
+
+A model's code, torch and ExecuTorch print, warn and crash as they like: here that ends in the
+log and in this process. What the parent needs to know goes to it as JSON lines.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import json
+import linecache
+import os
+import random
+import re
+import sys
+import sysconfig
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
+from pytest_sme2.export.random_weights import fill_zero_weights, settle_batch_norms
+from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
+from pytest_sme2.export.torchvision_shim import import_torchvision, misses_operators
+from pytest_sme2.export.variant import Variant
+from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
+from pytest_sme2.export.weights import misfit, select_state, upstream_of
+
+# Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
+INT4_GROUP = 32
+
+# aten::add.out as the runtime writes it, aten.add.out as torch does.
+_OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
+
+
+@dataclass(frozen=True)
+class LoweringRequest:
+    """What the parent asks for; crosses the process boundary as JSON."""
+
+    entry: ModelEntry
+    variant: Variant
+    seed: int
+    weights: Path | None
+    graph: bool
+    folder: Path
+    stem: str
+
+    def to_json(self) -> dict[str, Any]:
+        entry = self.entry
+        return {
+            "entry": {
+                "name": entry.name,
+                "kind": entry.kind,
+                "source": entry.source,
+                "class_name": entry.class_name,
+                "file": str(entry.file) if entry.file else None,
+                "module": entry.module,
+            },
+            "precision": self.variant.precision,
+            "size": self.variant.size,
+            "seed": self.seed,
+            "weights": str(self.weights) if self.weights else None,
+            "graph": self.graph,
+            "folder": str(self.folder),
+            "stem": self.stem,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> LoweringRequest:
+        entry = dict(data["entry"])
+        file = entry.pop("file")
+        return cls(
+            entry=ModelEntry(variants=(), file=Path(file) if file else None, **entry),
+            variant=Variant(data["precision"], data["size"]),
+            seed=data["seed"],
+            weights=Path(data["weights"]) if data["weights"] else None,
+            graph=data["graph"],
+            folder=Path(data["folder"]),
+            stem=data["stem"],
+        )
+
+
+@dataclass
+class _Progress:
+    """How far it got: what an error message needs to say where it went wrong."""
+
+    say: Callable[[str], None]
+    stage: str = "starting"
+    captured: Any = None
+    own_files: tuple[Path, ...] = field(default_factory=tuple)
+
+    def enter(self, stage: str) -> None:
+        self.stage = stage
+        self.say(stage)
+
+
+def main(request_file: str) -> None:
+    """Serve one request; the exit code is 0 where the parent was told how it ended."""
+    channel = _take_over_standard_output()
+    _exit_with_parent()
+
+    def send(**message: Any) -> None:
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    request = LoweringRequest.from_json(json.loads(Path(request_file).read_text("utf-8")))
+    progress = _Progress(say=lambda line: send(progress=line))
+    try:
+        send(done=lower(request, progress))
+    except MissingExtraError as error:
+        send(error="MissingExtraError", package=error.package, extra=error.extra)
+    except Sme2Error as error:
+        traceback.print_exc()
+        send(error=type(error).__name__, message=str(error))
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        send(error="ExportError", message=explain(error, progress))
+
+
+def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
+    """Write the program and what goes beside it; the answer describes it."""
+    progress.enter("importing torch")
+    torch = _import("torch", "Export")
+    before = set(sys.modules)
+
+    progress.enter("loading the model")
+    progress.own_files = request.entry.source_files()
+    network, arguments, keywords = _load(request, torch)
+    inputs = _leaves((arguments, keywords), torch, "input", request.entry.name)
+    loaded = [sys.modules[name] for name in sorted(set(sys.modules) - before)]
+
+    progress.enter("running the eager model")
+    with torch.no_grad(), _blame_model(request.entry):
+        answer = network(*arguments, **keywords)
+    outputs = _leaves(answer, torch, "output", request.entry.name)
+
+    if request.variant.precision == "int4":
+        progress.enter("quantizing the linear layers' weights to 4 bits")
+        _quantize_weights(network, request.entry.name, torch)
+
+    progress.enter("capturing the graph")
+    program = torch.export.export(network, arguments, keywords)
+    progress.captured = program
+    if request.variant.precision in ("int8", "int8_dynamic"):
+        progress.enter("quantizing, calibrated on the example inputs")
+        program = _quantize(program, request.variant.precision, arguments, keywords, torch)
+
+    progress.enter("lowering to XNNPACK")
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    edge = to_edge_transform_and_lower(
+        program, partitioner=[XnnpackPartitioner()], generate_etrecord=True
+    )
+    # Before memory planning rewrites that graph into the runtime's terms.
+    operators = _operators(edge.exported_program())
+    lowered = _nodes(edge.exported_program()) if request.graph else []
+    executable = edge.to_executorch()
+
+    progress.enter("writing the artifact")
+    pte = request.folder / f"{request.stem}.pte"
+    with pte.open("wb") as file:
+        executable.write_to_file(file)
+    executable.get_etrecord().save(str(pte.with_name(f"{pte.name}.etrecord")))
+    for index, tensor in enumerate(inputs):
+        (request.folder / f"input_{index}.bin").write_bytes(_raw(tensor, torch))
+    for index, tensor in enumerate(outputs):
+        (request.folder / f"reference_{index}.bin").write_bytes(_raw(tensor, torch))
+    if request.graph:
+        graph = {"captured": _nodes(progress.captured), "lowered": lowered}
+        (request.folder / "graph.json").write_text(json.dumps(graph, indent=1), "utf-8")
+    files, packages = _dependencies(loaded, progress.own_files)
+    return {
+        "inputs": [_spec(tensor) for tensor in inputs],
+        "outputs": [_spec(tensor) for tensor in outputs],
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "operators": operators,
+        "dependencies": {"files": files, "packages": packages},
+    }
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The network in the variant's dtype, its example inputs and keyword inputs."""
+    entry = request.entry
+    if entry.folder is not None:
+        sys.path.insert(0, str(entry.folder))
+    if entry.kind == "executorch":
+        _prepare_examples(torch)
+    with _blame_model(entry):
+        model, network = _build(request, torch)
+    if not isinstance(network, torch.nn.Module):
+        raise ModelError(
+            f"Model {entry.name!r}: get_eager_model() gave a {type(network).__name__}. "
+            "It must return a torch.nn.Module."
+        )
+    network = network.eval()
+    if request.weights is not None:
+        _load_weights(network, request.weights, entry, torch)
+    # Inputs do not depend on how many random numbers the weights took.
+    _seed(request.seed, torch)
+    with _blame_model(entry):
+        arguments = tuple(model.get_example_inputs())
+        keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
+        keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
+        if entry.kind == "executorch" and request.weights is None:
+            settle_batch_norms(fill_zero_weights(network), *arguments, **keywords)
+    half = request.variant.precision == "fp16"
+    network = network.half() if half else network.float()
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.is_floating_point():
+            value = value.half() if half else value.float()
+        return value.detach().contiguous()
+
+    from torch.utils._pytree import tree_map
+
+    arguments, keywords = tree_map(fit, (arguments, keywords))
+    return network, arguments, keywords
+
+
+def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:
+    """The model and its network; timm and others import torchvision as they find it.
+
+    Where its compiled operators do not fit the installed torch, they are declared and all is
+    built once more, so that a model need not know of it.
+    """
+
+    def build() -> tuple[Model, Any]:
+        _seed(request.seed, torch)
+        model = request.entry.instantiate(request.variant.size)
+        return model, model.get_eager_model()
+
+    try:
+        return build()
+    except Exception as error:
+        if not misses_operators(error):
+            raise
+        import_torchvision()
+        return build()
+
+
+def _prepare_examples(torch: Any) -> None:
+    """ExecuTorch's examples import torchvision as they find it and ask for trained weights.
+
+    Nothing is ever downloaded: an example gets seeded random weights like every other model.
+    """
+
+    class RandomWeights(dict[str, Any]):
+        """Stands for the file that was not fetched."""
+
+    load_state_dict = torch.nn.Module.load_state_dict
+
+    def load_unless_random(module: Any, state: Any, *rest: Any, **options: Any) -> Any:
+        if isinstance(state, RandomWeights):
+            return None
+        return load_state_dict(module, state, *rest, **options)
+
+    torch.hub.load_state_dict_from_url = lambda *_, **__: RandomWeights()
+    torch.nn.Module.load_state_dict = load_unless_random
+
+    # An example that needs it and does not find it says so itself.
+    with contextlib.suppress(ModuleNotFoundError):
+        import_torchvision()
+
+
+def _seed(seed: int, torch: Any) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)  # at most 32 bits, as export.py sees to
+
+
+def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> None:
+    try:
+        if file.suffix == ".safetensors":
+            state = _import("safetensors.torch", "Reading .safetensors weights").load_file(file)
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
+            state = state["state_dict"]
+        state = select_state(state, upstream_of(entry))
+        problem = misfit(network.state_dict(), state)
+        if problem:
+            raise ExportError(
+                f"The weights {str(file)!r} do not fit model {entry.name!r}: {problem}. Give a "
+                "state dict saved with torch.save(network.state_dict(), FILE), or say in the "
+                f"model's {UPSTREAM_FILE} which part of the file it is."
+            )
+        network.load_state_dict(state)
+    except Sme2Error:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        first = " ".join(str(error).split())
+        raise ExportError(
+            f"The weights {str(file)!r} do not fit model {entry.name!r}: {_shorten(first)} "
+            "Give a state dict saved with torch.save(network.state_dict(), FILE)."
+        ) from error
+
+
+def _leaves(tree: Any, torch: Any, what: str, name: str) -> list[Any]:
+    """The tensors of a tree of inputs or outputs, in the program's order."""
+    from torch.utils._pytree import tree_leaves
+
+    leaves: list[Any] = tree_leaves(tree)
+    for index, leaf in enumerate(leaves):
+        if not isinstance(leaf, torch.Tensor):
+            raise ModelError(
+                f"Model {name!r}: {what} {index} is a {type(leaf).__name__}. Wrap the network so "
+                f"that each {what} is a tensor."
+            )
+    return leaves
+
+
+@contextlib.contextmanager
+def _blame_model(entry: ModelEntry) -> Iterator[None]:
+    """What goes wrong in the model's own code is the model's error, with its own traceback."""
+    try:
+        yield
+    except Sme2Error:
+        raise
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in EXTRA_OF_PACKAGE:
+            raise MissingExtraError(package, EXTRA_OF_PACKAGE[package], "") from error
+        raise _model_error(entry, error) from error
+    except (Exception, SystemExit) as error:
+        raise _model_error(entry, error) from error
+
+
+def _model_error(entry: ModelEntry, error: BaseException) -> ModelError:
+    place = _own_line(error, entry.source_files())
+    message = _shorten(" ".join(str(error).split()))
+    return ModelError(
+        f"Model {entry.name!r} ({entry.source}) fails before any export: "
+        f"{type(error).__name__}: {message}" + (f" At {place}." if place else "")
+    )
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+def _quantize(
+    program: Any, precision: str, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
+) -> Any:
+    """int8: everything XNNPACK has an int8 kernel for. int8_dynamic: linear layers alone."""
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    quantizer = XNNPACKQuantizer()
+    if precision == "int8":
+        quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
+    else:
+        quantizer.set_operator_type(
+            torch.ops.aten.linear.default,
+            get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True),
+        )
+    prepared = prepare_pt2e(program.module(), quantizer)
+    with torch.no_grad():
+        prepared(*arguments, **keywords)
+    return torch.export.export(convert_pt2e(prepared), arguments, keywords)
+
+
+def _quantize_weights(network: Any, name: str, torch: Any) -> None:
+    """int4: linear layers with symmetric weights in groups and dynamically quantized inputs.
+
+    This is ExecuTorch's 8da4w, the one 4-bit form that its XNNPACK backend takes. Layers whose
+    inputs do not fill whole groups stay as they are.
+    """
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+    from torchao.quantization.granularity import PerGroup
+
+    def fits(module: Any, _name: str) -> bool:
+        return isinstance(module, torch.nn.Linear) and module.in_features % INT4_GROUP == 0
+
+    if not any(fits(module, "") for module in network.modules()):
+        raise ExportError(
+            f"Model {name!r} has no linear layer with a multiple of {INT4_GROUP} inputs, so int4 "
+            "would be fp32. Choose another variant."
+        )
+    configuration = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(INT4_GROUP)
+    )
+    quantize_(network, configuration, filter_fn=fits)
+
+
+def _raw(tensor: Any, torch: Any) -> bytes:
+    """The values as they stand in memory, in row-major order."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    data: bytes = flat.view(torch.uint8).numpy().tobytes()
+    return data
+
+
+def _spec(tensor: Any) -> dict[str, Any]:
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+
+
+def _operators(program: Any) -> dict[str, Any]:
+    """How many delegate calls the program makes, and which operators were left to the runtime."""
+    targets = [_target(node) for node in program.graph.nodes if node.op == "call_function"]
+    portable = collections.Counter(
+        target for target in targets if target not in ("executorch_call_delegate", "getitem")
+    )
+    return {
+        "delegate_calls": targets.count("executorch_call_delegate"),
+        "portable": dict(sorted(portable.items())),
+    }
+
+
+def _nodes(program: Any) -> list[dict[str, Any]]:
+    """A graph for people and scripts: one record a node."""
+    records = []
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        values = value if isinstance(value, list | tuple) else [value]
+        modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+        record = {
+            "name": node.name,
+            "op": node.op,
+            "target": _target(node),
+            "inputs": [used.name for used in node.all_input_nodes],
+            "outputs": [_spec(tensor) for tensor in values if hasattr(tensor, "dtype")],
+            "module": modules[-1] if modules else "",
+        }
+        records.append(record)
+    return records
+
+
+def _target(node: Any) -> str:
+    name = str(getattr(node.target, "__name__", node.target))
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return name
+    return f"{schema.name}.{schema.overload_name or 'default'}"
+
+
+# --- what the model drew in -----------------------------------------------------------------------
+
+
+def _dependencies(
+    modules: list[ModuleType], own: tuple[Path, ...]
+) -> tuple[list[str], dict[str, str]]:
+    """Files of the user's that the model imported, and the installed packages it imported.
+
+    They shape the program as much as the model's own folder does, so the cache watches them.
+    """
+    import importlib.metadata
+
+    standard = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
+    owned = {file.resolve() for file in own}
+    distributions: Any = None
+    files, packages = set(), {}
+    for module in modules:
+        origin = getattr(module, "__file__", None)
+        if not origin or not Path(origin).is_file():
+            continue
+        file = Path(origin).resolve()
+        if {"site-packages", "dist-packages"} & set(file.parts):
+            top = module.__name__.partition(".")[0]
+            if top in EXTRA_OF_PACKAGE:
+                continue
+            if distributions is None:
+                distributions = importlib.metadata.packages_distributions()
+            for distribution in distributions.get(top, ()):
+                packages[distribution] = importlib.metadata.version(distribution)
+        elif file not in owned and not any(file.is_relative_to(folder) for folder in standard):
+            files.add(str(file))
+    return sorted(files), dict(sorted(packages.items()))
+
+
+# --- failing --------------------------------------------------------------------------------------
+
+
+def explain(error: BaseException, progress: _Progress) -> str:
+    """One sentence or two: what failed, in which operator or line."""
+    text = " ".join(str(error).split())
+    operator = _operator_in(text)
+    place = _own_line(error, progress.own_files)
+    if not place and operator:
+        place = _line_of_operator(operator, progress)
+    parts = [f"{progress.stage} failed: {type(error).__name__}: {_shorten(text)}"]
+    if operator:
+        parts.append(f"Operator: {operator}.")
+    if place:
+        parts.append(f"At {place}.")
+    return " ".join(parts)
+
+
+def _shorten(text: str, limit: int = 300) -> str:
+    shortened = text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+    return shortened if shortened.endswith((".", "…", "!", "?")) else shortened + "."
+
+
+def _operator_in(text: str) -> str | None:
+    """The first thing in a message that is an operator's name."""
+    import torch
+
+    for match in _OPERATOR.finditer(re.sub(r"\btorch\._?ops\.", "", text)):
+        namespace, name, *_ = _words(match[0])
+        # Anything may be asked for as a namespace; only an operator that exists is found in it.
+        if getattr(getattr(torch.ops, namespace), name, None) is not None:
+            return match[0]
+    return None
+
+
+def _words(operator: str) -> list[str]:
+    return re.split(r"::|\.", operator)
+
+
+def _own_line(error: BaseException, own: tuple[Path, ...]) -> str | None:
+    """The deepest line of the model's own code in the traceback, or in those of its causes."""
+    owned = {str(file) for file in own}
+    seen: BaseException | None = error
+    while seen is not None:
+        frames = [
+            (frame.f_code.co_filename, line)
+            for frame, line in traceback.walk_tb(seen.__traceback__)
+            if frame.f_code.co_filename in owned
+        ]
+        if frames:
+            return _place(*frames[-1])
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _line_of_operator(operator: str, progress: _Progress) -> str | None:
+    """Where the captured graph says an operator came from."""
+    if progress.captured is None:
+        return None
+    for node in progress.captured.graph.nodes:
+        if node.op == "call_function" and _words(_target(node))[:2] == _words(operator)[:2]:
+            trace = node.meta.get("stack_trace") or ""
+            owned = {str(file) for file in progress.own_files}
+            frames = [
+                (file, int(line))
+                for file, line in re.findall(r'File "([^"]+)", line (\d+)', trace)
+                if file in owned
+            ]
+            if frames:
+                return _place(*frames[-1])
+    return None
+
+
+def _place(file: str, line: int) -> str:
+    code = linecache.getline(file, line).strip()
+    return f"{file}:{line}" + (f" `{code}`" if code else "")
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+def _import(name: str, purpose: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        package = (error.name or name).partition(".")[0]
+        extra = EXTRA_OF_PACKAGE.get(package)
+        if extra is None:
+            raise
+        raise MissingExtraError(package, extra, purpose) from error
+
+
+def _take_over_standard_output() -> Any:
+    """Standard output as a private channel; whatever prints from here on prints into the log."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return channel
+
+
+def _exit_with_parent() -> None:
+    """Standard input is a pipe nobody writes to: its end means that the parent is gone."""
+
+    def wait() -> None:
+        for _ in itertools.count():
+            if not os.read(0, 1):
+                os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

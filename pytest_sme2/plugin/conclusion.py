@@ -1,0 +1,108 @@
+"""The end of a run: files, reports and baselines are written, the table is made, by one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import BaselineError, Sme2Error
+from pytest_sme2.export.variant import PRECISIONS
+from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
+from pytest_sme2.report.terminal import run_lines
+from pytest_sme2.report.writing import write_case, write_run
+from pytest_sme2.results import Check
+from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import decode, write_text
+from pytest_sme2.verdict import baselines
+
+
+def conclude_run(
+    folders: Mapping[str, str],
+    checks: Mapping[str, Sequence[Any]],
+    settings: Settings,
+    *,
+    verbosity: int = 0,
+    command: Sequence[str] = (),
+) -> tuple[list[str], bool]:
+    """The lines to print, and whether something went wrong while concluding."""
+    records: dict[Path, CaseRecord] = {}
+    problems: list[str] = []
+    for case, name in folders.items():
+        folder = Path(name)
+        made = tuple(decode(check, Check, folder) for check in checks.get(case, ()))
+        try:
+            record = replace(read_record(folder, rules=settings.rules), checks=made)
+            write_record(folder, record)
+            write_case(folder, record, rules=settings.rules, command=command)
+        except (Sme2Error, OSError) as error:
+            problems.append(f"{case}: {error}")
+            continue
+        records[folder] = record
+    # Workers report in any order.
+    records = dict(sorted(records.items(), key=lambda item: _place(item[1], settings)))
+    lines = run_lines(list(records.values()), verbosity)
+    if records:
+        try:
+            lines += _write_reports(records, settings, verbosity)
+        except (Sme2Error, OSError) as error:
+            problems.append(f"the report was not written: {error}")
+    if settings.update_baselines:
+        root = _baseline_folder(settings)
+        for record in records.values():
+            try:
+                lines += update_lines(root, record)
+            except (BaselineError, OSError) as error:
+                problems.append(f"{record.id}: the baseline was not written: {error}")
+    return [*lines, *problems], bool(problems)
+
+
+def _place(record: CaseRecord, settings: Settings) -> tuple[Any, ...]:
+    """Where a case stands in the table: models as asked for, else by name; variants as listed."""
+    measured = record.measured
+    asked = {name: index for index, name in enumerate(settings.models)}
+    precision, _, size = measured.variant.partition("@")
+    return (
+        asked.get(measured.model, len(asked)),
+        measured.model,
+        {name: index for index, name in enumerate(PRECISIONS)}.get(precision, len(PRECISIONS)),
+        size.zfill(6),
+        measured.threads,
+    )
+
+
+def _baseline_folder(settings: Settings) -> Path:
+    return (settings.baseline_dir or Path("baselines")).resolve()
+
+
+def _write_reports(
+    records: Mapping[Path, CaseRecord], settings: Settings, verbosity: int
+) -> list[str]:
+    out = (settings.out or Path("sme2-out")).resolve()
+    written = [write_run(out, list(records.values()))]
+    if settings.report is not None:
+        from pytest_sme2.report.html import write_html
+
+        path = settings.report.resolve()
+        write_html(path, list(records.items()), _baseline_folder(settings), settings.rules)
+        written.append(path)
+    for chosen, export in (
+        (settings.github_benchmark_json, github_action_benchmark),
+        (settings.bencher_json, bencher_metric_format),
+    ):
+        if chosen is not None:
+            path = chosen.resolve()
+            write_text(path, export([record.measured for record in records.values()]))
+            written.append(path)
+    return [f"report: {path}" for path in written] if verbosity >= 0 else []
+
+
+def update_lines(root: Path, record: CaseRecord) -> list[str]:
+    """Store one case's baseline; what changed, old → new."""
+    path, changes = baselines.store(root, record.measured)
+    if not changes:
+        return [f"{record.id}: the baseline stays as it is ({path})"]
+    head = f"{record.id}: baseline written to {path}"
+    return [head, *(f"  {change.what}: {change.old} → {change.new}" for change in changes)]

@@ -1,0 +1,160 @@
+"""The fixtures: each stage as a value a test can ask for.
+
+A test that asks for any of them but ``sme2_target`` and ``sme2_runner`` is run for each selected
+model and variant.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_sme2.errors import ModelError, Sme2Warning
+from pytest_sme2.plugin.state import CHECKS, session_of
+
+if TYPE_CHECKING:
+    from pytest_sme2.results import Artifact, Check, Comparison, Limits, Pair, Profile
+    from pytest_sme2.runners.base import Runner
+    from pytest_sme2.session.cases import Case
+    from pytest_sme2.session.gate import Gate
+    from pytest_sme2.session.session import Session
+    from pytest_sme2.targets.base import Target
+
+
+@pytest.fixture(scope="session")
+def sme2_session(request: pytest.FixtureRequest) -> Session:
+    """The run's session: every stage for every case."""
+    return session_of(request.config)
+
+
+@pytest.fixture(scope="session")
+def sme2_model(request: pytest.FixtureRequest) -> Case:
+    """The model and variant a test is run for: ``.model``, ``.variant``, ``.threads``."""
+    case: Case = request.param
+    if case.problem is not None:
+        raise ModelError(case.problem)
+    return case
+
+
+@pytest.fixture
+def sme2_target(sme2_session: Session) -> Target:
+    """The device: ``.name``, ``.capabilities()``, ``.fingerprint()``, ``.run(…)``.
+
+    A test's own: of several phones, the next test may be given another.
+    """
+    return sme2_session.bench.target
+
+
+@pytest.fixture(scope="session")
+def sme2_runner(sme2_session: Session) -> Runner:
+    """The runner for the device, built or found."""
+    return sme2_session.bench.runner
+
+
+@pytest.fixture
+def sme2_artifact(sme2_session: Session, sme2_model: Case) -> Artifact:
+    """The exported program: ``.pte``, ``.inputs``, ``.sha256`` …"""
+    return sme2_session.artifact(sme2_model)
+
+
+@pytest.fixture
+def sme2_pair(sme2_session: Session, sme2_model: Case) -> Pair:
+    """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
+    return sme2_session.pair(sme2_model)
+
+
+@pytest.fixture
+def sme2_profile(sme2_session: Session, sme2_model: Case) -> Profile:
+    """Where the time goes, with SME2 on (off, where the device has no SME2)."""
+    return sme2_session.profile(sme2_model, sme2_session.bench.arms[0])
+
+
+@pytest.fixture
+def sme2_comparison(sme2_session: Session, sme2_model: Case) -> Comparison:
+    """SME2 off against on: speedup by category and operator, the bottleneck shift."""
+    return sme2_session.comparison(sme2_model)
+
+
+@pytest.fixture
+def sme2_gate(
+    request: pytest.FixtureRequest, sme2_session: Session, sme2_model: Case
+) -> Iterator[Gate]:
+    """The checks: ``sme2_gate.check_latency()``, ``.check_coverage()`` …; see the docs."""
+    from pytest_sme2.session.gate import Gate
+
+    hook = request.config.hook
+
+    def conclude(checks: Sequence[Check]) -> None:
+        _conclude(request, gate, checks)
+
+    def override(case: Case, limits: Limits) -> Limits:
+        changed = hook.pytest_sme2_limits(
+            config=request.config, model=case.model, variant=str(case.variant), limits=limits
+        )
+        return limits if changed is None else changed
+
+    def custom(gate: Gate) -> list[Check]:
+        found = hook.pytest_sme2_checks(
+            config=request.config, measured=gate.measured, limits=gate.limits
+        )
+        return [check for checks in found for check in checks]
+
+    gate = Gate(sme2_session, sme2_model, conclude, override, custom)
+    yield gate
+    if gate.checks:
+        request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), gate.checks)
+        for name, value in junit_properties(gate):
+            request.node.user_properties.append((name, value))
+
+
+def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
+    """What a test management system should know about the case, as text."""
+    import statistics
+
+    measured = gate.measured
+    yield "sme2.model", measured.model
+    yield "sme2.variant", measured.variant
+    yield "sme2.device", measured.fingerprint.target
+    for check in gate.checks:
+        yield f"sme2.verdict.{check.metric}", str(check.verdict)
+    coverage = measured.coverage
+    if coverage is not None:
+        yield "sme2.coverage", f"{coverage.sme2_operators}/{coverage.matrix_operators}"
+    for arm, medians in (measured.medians_ns or {}).items():
+        yield f"sme2.latency_{arm}_ms", f"{statistics.median(medians) / 1e6:.6g}"
+    if measured.speedup is not None:
+        yield "sme2.speedup", f"{measured.speedup.value:.4g}"
+
+
+@pytest.fixture
+def sme2_benchmark() -> None:
+    """Device timings for pytest-benchmark; nothing where that plugin is not installed."""
+
+
+def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check]) -> None:
+    """End the test as the verdicts say; the message alone must be enough to start fixing."""
+    from pytest_sme2.report.failure import failure_text, reproduce
+    from pytest_sme2.results import Outcome
+    from pytest_sme2.session.gate import failing
+
+    session, case = gate.session, gate.case
+    updating = session.settings.update_baselines
+    bad = failing(checks, strict=session.settings.strict and not updating)
+    if bad:
+        options = [f"--device={session.bench.target.name}", *session.settings.as_options()]
+        text = failure_text(
+            gate.verdict(checks),
+            command=reproduce(request.node.nodeid, options),
+            growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
+            shown=tuple({check.verdict for check in bad}),
+        )
+        pytest.fail(text, pytrace=False)
+    for check in checks:
+        if check.verdict is Outcome.INCONCLUSIVE:
+            warnings.warn(Sme2Warning(f"{case.id}: {check.metric}: {check.message}"), stacklevel=3)
+    missing = [check for check in checks if check.verdict is Outcome.NO_BASELINE]
+    if missing and len(missing) == len(checks) and not updating:
+        pytest.skip(f"NO_BASELINE: {missing[0].metric}: {missing[0].message}")

@@ -1,0 +1,326 @@
+"""The pytest plugin: registration, header, parametrization, outcomes. The work is done elsewhere.
+
+Registration loads nothing but the standard library: the session, and with it everything that
+costs time, is made when the first test asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_sme2.errors import Sme2Error, UnvouchedError, UsageError
+from pytest_sme2.plugin import fixtures, hookspecs, options
+from pytest_sme2.plugin.state import CHECKS, PROBLEMS, SESSION, session_of
+
+if TYPE_CHECKING:
+    from pytest_sme2.session.run_lock import Occupation
+    from pytest_sme2.session.session import Session
+
+NOT_RESTORED = "sme2_not_restored"
+"""Where a worker names a device that it could not put back."""
+
+MARKUP = {
+    "PASS": {"green": True},
+    "IMPROVED": {"green": True, "bold": True},
+    "REGRESSED": {"red": True, "bold": True},
+    "INVALID": {"red": True, "bold": True},
+    "INCONCLUSIVE": {"yellow": True},
+    "NO_BASELINE": {"yellow": True},
+}
+"""How a verdict looks on a terminal that has colours."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "sme2(models=None, variants=None, soc=None): run a test that asks for a model only for "
+        "these models and variants (a name or a list of names each), and only on a device whose "
+        "chip's name holds soc.",
+    )
+    for name, text in (
+        ("structure", "about what a program is made of: exact, on any device."),
+        ("timing", "about time or memory: skipped where the device cannot vouch for it."),
+        ("numerics", "about the outputs."),
+    ):
+        config.addinivalue_line("markers", f"{name}: {text}")
+    # Bad values are refused before anything is collected.
+    options.refuse_misread_folder(config)
+    options.read_settings(config)
+    config.pluginmanager.register(fixtures, "sme2-fixtures")
+    if config.pluginmanager.hasplugin("benchmark"):
+        from pytest_sme2.plugin import benchmarking
+
+        config.pluginmanager.register(benchmarking, "sme2-benchmarking")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Collector(config), "sme2-collector")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave the device as it was found; Ctrl-C comes through here, too."""
+    config = session.config
+    if SESSION not in config.stash:
+        return
+    try:
+        config.stash[SESSION].close()
+    except Sme2Error as error:
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[NOT_RESTORED] = str(error)
+        else:
+            config.stash[PROBLEMS] = [str(error)]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The same for a run that ended before its first test."""
+    if SESSION in config.stash:
+        with contextlib.suppress(Sme2Error):
+            config.stash[SESSION].close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """What a worker could not put back, told by the controller."""
+    problem = getattr(node, "workeroutput", {}).get(NOT_RESTORED)
+    if problem is not None:
+        node.config.stash.setdefault(PROBLEMS, []).append(problem)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    if not options.anything_chosen(config):
+        return []
+    from pytest_sme2.session.header import header_lines
+
+    session = session_of(config)
+    return [*header_lines(session.bench), *_workers_in_vain(config, session)]
+
+
+def _workers_in_vain(config: pytest.Config, session: Session) -> list[str]:
+    """A word where workers cannot help: measurements of one machine wait for each other."""
+    workers = getattr(config.option, "numprocesses", None)
+    if not workers or session.settings.device == "android":
+        return []
+    try:
+        target = session.bench.chosen
+    except Sme2Error:
+        return []
+    if not target.capabilities().timing:
+        return []
+    return [
+        f"sme2: warning: -n {workers} buys nothing on {target.name}: measurements wait for each "
+        "other, and exports beside them disturb them"
+    ]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A name that no model has is refused before anything is collected."""
+    config = session.config
+    if config.getoption("sme2_models") is None or hasattr(config, "workerinput"):
+        return
+    run = session_of(config)
+    try:
+        for name in run.settings.models:
+            run.registry.get(name)
+    except Sme2Error as error:
+        raise pytest.UsageError(f"--sme2-models: {error}") from None
+
+
+# --- which tests ----------------------------------------------------------------------------------
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "sme2_model" not in metafunc.fixturenames:
+        return
+    marker = metafunc.definition.get_closest_marker("sme2")
+    wanted = dict(marker.kwargs) if marker else {}
+    try:
+        cases = session_of(metafunc.config).cases(
+            models=_names(wanted.get("models")), variants=_names(wanted.get("variants"))
+        )
+    except UsageError as error:
+        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
+    parameters = [pytest.param(case, id=case.id) for case in cases]
+    if not cases:
+        reason = (
+            "no model is known to this run: name a folder of models in the ini value "
+            "sme2_models, or put one in models/ (see `sme2 models`)"
+        )
+        parameters = [pytest.param(None, id="no-model", marks=pytest.mark.skip(reason=reason))]
+    metafunc.parametrize("sme2_model", parameters, indirect=True, scope="session")
+
+
+def _names(value: object) -> tuple[str, ...] | None:
+    """A marker's argument: one name or several."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise UsageError(f"{value!r} in @pytest.mark.sme2 is neither a name nor a list of names.")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Unless the user chose another way, one case stays on one worker."""
+    if config.getvalue("dist") != "load" or not options.anything_chosen(config):
+        return None
+    from pytest_sme2.plugin.scheduling import CaseScheduling
+
+    return CaseScheduling(config, log, [case.id for case in session_of(config).cases()])
+
+
+# First, as xdist's own answer would else come before it.
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """What ``-n auto`` means here: a worker a phone, and none beside a measurement.
+
+    On a machine that is measured itself, exports of another worker would disturb the timing.
+    """
+    if not options.anything_chosen(config) or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    chosen = options.read_settings(config)
+    try:
+        if chosen.device != "android":
+            return 0 if session_of(config).bench.chosen.capabilities().timing else None
+        if chosen.fake_phone:
+            return None
+        from pytest_sme2.targets.phone.pool import open_pool, open_server
+
+        return len(open_pool(open_server(chosen.adb_server), chosen.serials).serials)
+    except Sme2Error as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+# --- how they end ---------------------------------------------------------------------------------
+
+
+def _speak_plainly(item: pytest.Item | None = None) -> Generator[None, object, object]:
+    """Our errors say all there is to say: a skip with its reason, or a plain failure."""
+    try:
+        if item is not None:
+            _ask_for_device(item)
+        return (yield)
+    except Sme2Error as error:
+        if isinstance(error, UnvouchedError):
+            raise pytest.skip.Exception(str(error)) from None
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
+
+
+def _ask_for_device(item: pytest.Item) -> None:
+    """The device that the test's marker asks for, or any again after a test that asked."""
+    asked = [marker.kwargs.get("soc") for marker in item.iter_markers("sme2")]
+    soc = next((name for name in asked if name is not None), None)
+    if soc is not None and not isinstance(soc, str):
+        raise UsageError(f"{soc!r} in @pytest.mark.sme2 is not the name of a chip.")
+    if soc is not None or SESSION in item.config.stash:
+        session_of(item.config).ask_for(soc)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _speak_plainly(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _speak_plainly())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _speak_plainly())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when == "teardown" and CHECKS in item.stash:
+        from pytest_sme2.system.files import encode
+
+        case, folder, checks = item.stash[CHECKS]
+        # As text, so that a worker's report can carry it to the controller.
+        report.__dict__["sme2"] = {
+            "case": case,
+            "folder": folder,
+            "checks": json.dumps(encode(checks)),
+            "run": session_of(item.config).origin[0],
+        }
+    return report
+
+
+class Collector:
+    """Gathers what the tests report, in the one process that writes baselines and reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.folders: dict[str, str] = {}
+        self.checks: dict[str, list[Any]] = {}
+        self.lines: list[str] = []
+        self.occupation: Occupation | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found = getattr(report, "sme2", None)
+        if found is not None:
+            if self.occupation is None:
+                from pytest_sme2.session.run_lock import Occupation
+
+                # Its workers hold the run directory until they end; this holds it to the end.
+                self.occupation = Occupation(session_of(self.config).out, found["run"])
+            case, folder = found["case"], found["folder"]
+            # Tests may have asked for different devices: each has its own folder.
+            if self.folders.get(case, folder) != folder:
+                case = f"{case} on {Path(folder).name}"
+            self.folders[case] = folder
+            self.checks.setdefault(case, []).extend(json.loads(found["checks"]))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self.folders:
+            return
+        from pytest_sme2.plugin.conclusion import conclude_run
+
+        chosen = options.read_settings(self.config)
+        lines, problems = conclude_run(
+            self.folders,
+            self.checks,
+            chosen,
+            verbosity=self.config.get_verbosity(),
+            command=("pytest", *map(str, self.config.invocation_params.args)),
+        )
+        self.lines = lines
+        if self.occupation is not None:
+            self.occupation.leave()
+        if problems and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for problem in self.config.stash.get(PROBLEMS, []):
+            terminalreporter.write_line(f"sme2: {problem}", red=True)
+        if self.lines:
+            terminalreporter.section("sme2")
+            from pytest_sme2.report.terminal import split_verdict
+
+            for line in self.lines:
+                head, verdict = split_verdict(line)
+                terminalreporter.write(head)
+                if verdict is not None:
+                    terminalreporter.write(str(verdict), **MARKUP[str(verdict)])
+                terminalreporter.line("")

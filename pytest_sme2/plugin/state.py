@@ -1,0 +1,34 @@
+"""What the plugin keeps in pytest's stashes: the session, and what each test found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_sme2.plugin import options
+
+if TYPE_CHECKING:
+    from pytest_sme2.results import Check
+    from pytest_sme2.session.session import Session
+
+SESSION: pytest.StashKey[Session] = pytest.StashKey()
+CHECKS: pytest.StashKey[tuple[str, str, list[Check]]] = pytest.StashKey()
+"""Of an item: the case's id, its folder in the run directory, and the checks that were made."""
+PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
+"""Of the run: devices that could not be put back."""
+
+
+def session_of(config: pytest.Config) -> Session:
+    """The run's session, made when it is first asked for."""
+    if SESSION not in config.stash:
+        from pytest_sme2.session.session import Session
+        from pytest_sme2.system.terminal import progress_line
+
+        worker: dict[str, Any] = getattr(config, "workerinput", {})
+        config.stash[SESSION] = Session(
+            options.read_settings(config),
+            say=progress_line(config),
+            identity=worker.get("testrunuid"),
+        )
+    return config.stash[SESSION]

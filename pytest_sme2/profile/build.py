@@ -1,0 +1,424 @@
+"""Where the time goes: the operators of all runs to shares, counts and statistics.
+
+The shares. One set of runs is taken for everything: those whose end-to-end time is no outlier. An
+operator's share is its time summed over these runs, divided by their end-to-end time; what no
+operator took is the framework's overhead. Since all are fractions of one sum they add up to 1,
+which medians taken one by one do not. Times in the breakdown are the share of the median
+end-to-end time, so they add up to the number that is shown as latency.
+
+Which events are operators is decided in ``events.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_sme2.errors import EtdumpError
+from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, plain_name
+from pytest_sme2.profile.coverage import coverage
+from pytest_sme2.profile.operators import LONGEST, Rows, Selection, distinct, durations, select
+from pytest_sme2.profile.shapes import match_shapes
+from pytest_sme2.results import (
+    Attribution,
+    Category,
+    Columns,
+    Executor,
+    KernelCensus,
+    MethodShapes,
+    Operator,
+    OperatorProfile,
+    Profile,
+    RobustStats,
+)
+
+Key = TypeVar("Key", bound=Hashable)
+
+# A modified z-score above this is an outlier (Iglewicz and Hoaglin, 1993).
+OUTLIER_SCORE = 3.5
+# Fewer values cannot tell an outlier from spread.
+LEAST_FOR_OUTLIERS = 5
+TRIM = 0.1
+# XNNPACK's whole microseconds may exceed the call's own time by a little; beyond this it is news.
+NOTABLE_EXCESS = 0.02
+
+OVERHEAD_PARTS = ("delegate calls", "operator calls", "between calls")
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """The runs that executed the same operators in the same order."""
+
+    labels: tuple[str, ...]
+    operators: tuple[Operator, ...]
+    instructions: tuple[int, ...]
+    calls: tuple[int, ...]
+    method: str
+    end_to_end: NDArray[np.int64]
+    """Per run."""
+    matrix: NDArray[np.int64]
+    """Runs by operators: how long each took."""
+    overhead: NDArray[np.float64]
+    """Runs by OVERHEAD_PARTS."""
+    first: int
+    """The first of the runs, so that of equally frequent methods the first one comes first."""
+
+
+def outliers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which values lie too far from the median for the spread of the rest."""
+    if values.size < LEAST_FOR_OUTLIERS:
+        return np.zeros(values.size, dtype=bool)
+    distance = np.abs(values - np.median(values))
+    # The median distance is 0 where over half of the values are equal; then the mean has to do.
+    scale = 1.482602 * float(np.median(distance)) or 1.253314 * float(np.mean(distance))
+    return distance > OUTLIER_SCORE * scale if scale else np.zeros(values.size, dtype=bool)
+
+
+def robust_stats(values: Iterable[float]) -> RobustStats:
+    """Statistics that a few bad values cannot bend, beside those that they can."""
+    known = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.float64)
+    series = known.astype(np.float64)
+    if not series.size:
+        raise ValueError("there are no statistics of an empty series")
+    ordered = np.sort(series)
+    cut = int(series.size * TRIM)
+    median = float(np.median(ordered))
+    mean = float(ordered.mean())
+    deviation = float(ordered.std(ddof=1)) if series.size > 1 else 0.0
+    p5, p25, p75, p95, p99 = (float(value) for value in np.percentile(ordered, [5, 25, 75, 95, 99]))
+    return RobustStats(
+        count=int(series.size),
+        median=median,
+        mean=mean,
+        trimmed_mean=float(ordered[cut : series.size - cut].mean()),
+        mad=float(np.median(np.abs(ordered - median))),
+        minimum=float(ordered[0]),
+        maximum=float(ordered[-1]),
+        p5=p5,
+        p25=p25,
+        p75=p75,
+        p95=p95,
+        p99=p99,
+        standard_deviation=deviation,
+        cv=deviation / mean if mean else 0.0,
+        outliers=int(outliers(series).sum()),
+    )
+
+
+def build_profile(
+    columns: Columns | Sequence[Columns],
+    *,
+    rules: Sequence[Rule] = (),
+    census: KernelCensus | None = None,
+    attribution: Attribution | None = None,
+    shapes: Sequence[MethodShapes] = (),
+) -> Profile:
+    """The profile of the operators that most runs executed; runs that differ are named in a note.
+
+    Several dumps are taken as one series of runs.
+    """
+    profiles = build_profiles(
+        columns, rules=rules, census=census, attribution=attribution, shapes=shapes
+    )
+    return leave_out(profiles[0], profiles[1:])
+
+
+def leave_out(chosen: Profile, others: Sequence[Profile]) -> Profile:
+    """``chosen`` with a note of the runs that are not in it."""
+    if not others:
+        return chosen
+    left_out = sum(other.runs for other in others)
+    total = chosen.runs + left_out
+    counts = ", ".join(str(len(other.operators)) for other in others)
+    note = (
+        f"{left_out} of {total} runs executed other operators ({counts} of them instead of "
+        f"{len(chosen.operators)}) and are left out: another method, or control flow that depends "
+        "on the input"
+    )
+    return replace(chosen, notes=(*chosen.notes, note))
+
+
+def build_profiles(
+    columns: Columns | Sequence[Columns],
+    *,
+    rules: Sequence[Rule] = (),
+    census: KernelCensus | None = None,
+    attribution: Attribution | None = None,
+    shapes: Sequence[MethodShapes] = (),
+) -> tuple[Profile, ...]:
+    """One profile for each set of runs that executed the same operators; most runs first.
+
+    An ETDump does not name its methods, but two methods have different operators. ``shapes`` are
+    those of the program, where it is at hand.
+    """
+    dumps = (columns,) if isinstance(columns, Columns) else tuple(columns)
+    selections = [select(dump, rules=rules) for dump in dumps]
+    if not sum(selection.execute.size for selection in selections):
+        raise EtdumpError(
+            "The ETDump holds no inference: there is no Method::execute event in it. Run the "
+            "program at least once with the event tracer on before the dump is written."
+        )
+    for selection in selections:
+        if (durations(selection.columns, selection.execute) >= LONGEST).any():
+            raise EtdumpError(
+                "The ETDump holds a Method::execute of more than a year: its times are damaged, "
+                "or the device's clock jumped. Run the program again."
+            )
+    notes = _notes(selections)
+    load_ns = _load_times(dumps)
+    groups = _groups(selections)
+    return tuple(
+        _profile(group, load_ns, notes, census=census, attribution=attribution, shapes=shapes)
+        for group in groups
+    )
+
+
+def _notes(selections: Sequence[Selection]) -> tuple[str, ...]:
+    excess = max((selection.excess for selection in selections), default=0.0)
+    if excess <= NOTABLE_EXCESS:
+        return ()
+    return (
+        f"the operators of a delegate call took up to {excess:.0%} longer than the call itself: "
+        "they overlap or count time in another unit; they were scaled to the call's time",
+    )
+
+
+def _load_times(dumps: Sequence[Columns]) -> Mapping[str, float]:
+    """The mean time of each load and init event."""
+    times: dict[str, list[int]] = {}
+    for dump in dumps:
+        rows = np.flatnonzero(dump.run < 0)
+        for name, ns in zip(dump.name[rows].tolist(), durations(dump, rows).tolist(), strict=True):
+            times.setdefault(dump.names[name], []).append(ns)
+    return {name: sum(values) / len(values) for name, values in times.items()}
+
+
+# --- runs that executed the same ------------------------------------------------------------------
+
+
+def _groups(selections: Sequence[Selection]) -> list[_Group]:
+    names: dict[str, int] = {}
+    pieces: dict[bytes, list[_Group]] = {}
+    for selection in selections:
+        shared = np.fromiter(
+            (names.setdefault(name, len(names)) for name in selection.columns.names),
+            dtype=np.int64,
+        )
+        for signature, group in _pieces(selection, shared):
+            pieces.setdefault(signature, []).append(group)
+    groups = [_joined(parts) for parts in pieces.values()]
+    return sorted(groups, key=lambda group: (-group.end_to_end.size, group.first))
+
+
+def _pieces(selection: Selection, shared: Rows) -> Iterable[tuple[bytes, _Group]]:
+    """Groups of one dump, each with a key that is the same in other dumps."""
+    columns = selection.columns
+    runs = selection.execute.size
+    counts = np.bincount(selection.run, minlength=runs)
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    order = np.arange(selection.run.size)
+    if (np.diff(selection.run) < 0).any():
+        order = np.argsort(selection.run, kind="stable")
+    for count in np.unique(counts).tolist():
+        members = np.flatnonzero(counts == count)
+        places = order[first[members][:, None] + np.arange(count)]
+        rows = selection.rows[places]
+        # The instruction may be -1, which must not wipe out the name.
+        instruction = columns.instruction[rows].astype(np.int64) & 0xFFFF_FFFF
+        keys = (shared[columns.name[rows]] << 32) | instruction
+        for which in _equal_rows(keys):
+            yield (
+                keys[which[0]].tobytes(),
+                _group(selection, members[which], places[which]),
+            )
+
+
+def _equal_rows(keys: Rows) -> list[Rows]:
+    """The positions of equal rows together; almost always there is one set."""
+    if not keys.size or bool((keys == keys[0]).all()):
+        return [np.arange(keys.shape[0])]
+    _, inverse = np.unique(keys, axis=0, return_inverse=True)
+    inverse = inverse.ravel()
+    return [np.flatnonzero(inverse == value) for value in range(int(inverse.max()) + 1)]
+
+
+def _group(selection: Selection, runs: Rows, places: Rows) -> _Group:
+    """``places``: runs by operators, positions in the selection's arrays."""
+    columns = selection.columns
+    example = selection.rows[places[0]]
+    names = columns.name[example].tolist()
+    _, calls = np.unique(selection.call[places[0]], return_inverse=True)
+    execute = selection.execute[runs]
+    end_to_end = durations(columns, execute)
+    return _Group(
+        labels=tuple(columns.names[name] for name in names),
+        operators=tuple(selection.operators[name] for name in names),
+        instructions=tuple(columns.instruction[example].tolist()),
+        calls=tuple(calls.ravel().tolist()),
+        method=columns.block_names[int(columns.block[execute[0]])],
+        end_to_end=end_to_end,
+        matrix=selection.duration[places],
+        overhead=_overhead(selection, runs, places, end_to_end),
+        first=int(runs[0]),
+    )
+
+
+def _overhead(
+    selection: Selection, runs: Rows, places: Rows, end_to_end: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """What no operator took, by the call it was spent in."""
+    columns = selection.columns
+    overhead = np.zeros((runs.size, len(OVERHEAD_PARTS)))
+    if places.size:
+        calls, owner = distinct(selection.call[places].ravel())
+        taken = np.bincount(owner, weights=selection.duration[places].ravel())
+        left = durations(columns, calls) - taken
+        run_of_call = np.zeros(calls.size, dtype=np.int64)
+        run_of_call[owner] = np.repeat(np.arange(runs.size), places.shape[1])
+        for part, name in enumerate((DELEGATE_CALL, OPERATOR_CALL)):
+            wanted = np.fromiter((known == name for known in columns.names), dtype=bool)
+            chosen = wanted[columns.name[calls]]
+            overhead[:, part] = np.bincount(
+                run_of_call[chosen], weights=left[chosen], minlength=runs.size
+            )
+    total = end_to_end - selection.duration[places].sum(axis=1)
+    overhead[:, 2] = total - overhead[:, 0] - overhead[:, 1]
+    return overhead
+
+
+def _joined(parts: list[_Group]) -> _Group:
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        end_to_end=np.concatenate([part.end_to_end for part in parts]),
+        matrix=np.concatenate([part.matrix for part in parts]),
+        overhead=np.concatenate([part.overhead for part in parts]),
+    )
+
+
+# --- a group to a profile -------------------------------------------------------------------------
+
+
+def _profile(
+    group: _Group,
+    load_ns: Mapping[str, float],
+    notes: tuple[str, ...],
+    *,
+    census: KernelCensus | None,
+    attribution: Attribution | None,
+    shapes: Sequence[MethodShapes],
+) -> Profile:
+    end_to_end = robust_stats(group.end_to_end)
+    typical = ~outliers(group.end_to_end.astype(np.float64))
+    whole = float(group.end_to_end[typical].sum(dtype=np.float64))
+    scale = 1.0 / whole if whole else 0.0
+    shares = group.matrix[typical].sum(axis=0, dtype=np.float64) * scale
+    overhead = group.overhead[typical].sum(axis=0) * scale * end_to_end.median
+    operators = _operators(group, shares, end_to_end.median, attribution, shapes)
+    return Profile(
+        method=group.method,
+        runs=group.end_to_end.size,
+        typical_runs=int(typical.sum()),
+        end_to_end=end_to_end,
+        end_to_end_ns=tuple(group.end_to_end.tolist()),
+        operators=operators,
+        category_ns=_times(operators, lambda operator: operator.category, tuple(Category)),
+        kind_ns=_times(operators, lambda operator: (operator.category, operator.kind)),
+        executor_ns=_times(operators, lambda operator: operator.executor, tuple(Executor)),
+        overhead_ns=float(overhead.sum()),
+        overhead_parts_ns=dict(zip(OVERHEAD_PARTS, overhead.tolist(), strict=True)),
+        category_counts=_counts(operators, lambda operator: operator.category, tuple(Category)),
+        kind_counts=_counts(operators, lambda operator: (operator.category, operator.kind)),
+        executor_counts=_counts(operators, lambda operator: operator.executor, tuple(Executor)),
+        coverage=coverage(operators, census=census),
+        load_ns=load_ns,
+        unknown=tuple(
+            dict.fromkeys(
+                profile.operator.name for profile in operators if not profile.operator.known
+            )
+        ),
+        notes=(*_group_notes(group, operators), *notes),
+    )
+
+
+def _operators(
+    group: _Group,
+    shares: NDArray[np.float64],
+    end_to_end: float,
+    attribution: Attribution | None,
+    methods: Sequence[MethodShapes],
+) -> tuple[OperatorProfile, ...]:
+    medians = np.median(group.matrix, axis=0).tolist() if group.labels else []
+    samples = group.matrix.T.tolist()
+    aten = attribution.aten if attribution else {}
+    modules = attribution.modules if attribution else {}
+    shapes = match_shapes(list(zip(group.operators, group.instructions, strict=True)), methods)
+    return tuple(
+        OperatorProfile(
+            index=index,
+            label=group.labels[index],
+            operator=group.operators[index],
+            instruction=instruction,
+            median_ns=medians[index],
+            share=share,
+            time_ns=share * end_to_end,
+            samples_ns=tuple(samples[index]),
+            call=group.calls[index],
+            aten=aten.get(instruction, ()),
+            modules=modules.get(instruction, ()),
+            shapes=shapes[index],
+        )
+        for index, (instruction, share) in enumerate(
+            zip(group.instructions, shares.tolist(), strict=True)
+        )
+    )
+
+
+def _times(
+    operators: Sequence[OperatorProfile],
+    key: Callable[[Operator], Key],
+    always: tuple[Key, ...] = (),
+) -> dict[Key, float]:
+    times: dict[Key, float] = dict.fromkeys(always, 0.0)
+    for profile in operators:
+        place = key(profile.operator)
+        times[place] = times.get(place, 0.0) + profile.time_ns
+    return times
+
+
+def _counts(
+    operators: Sequence[OperatorProfile],
+    key: Callable[[Operator], Key],
+    always: tuple[Key, ...] = (),
+) -> dict[Key, int]:
+    counts: dict[Key, int] = dict.fromkeys(always, 0)
+    for profile in operators:
+        place = key(profile.operator)
+        counts[place] = counts.get(place, 0) + 1
+    return counts
+
+
+def _group_notes(group: _Group, operators: Sequence[OperatorProfile]) -> list[str]:
+    notes = []
+    names = [plain_name(profile.label) for profile in operators]
+    opaque, unnamed = names.count(DELEGATE_CALL), names.count(OPERATOR_CALL)
+    if opaque:
+        notes.append(
+            f"{opaque} delegate call(s) hold no operators: the delegate was built without "
+            "profiling, so neither categories nor SME2 coverage can be told for them"
+        )
+    if unnamed:
+        notes.append(
+            f"{unnamed} operator call(s) name no kernel: ExecuTorch's scalar operators, or "
+            "kernels that were registered by hand"
+        )
+    if not operators:
+        notes.append("the runs hold no operators at all: all time is overhead")
+    if not group.end_to_end.any():
+        notes.append("Method::execute took no time by the device's clock: there are no shares")
+    return notes

@@ -1,0 +1,165 @@
+"""How much of the matrix work ran on SME2 kernels, and why the rest did not. Pure.
+
+The evidence is the operators' names, and a kernel census where there is one. Whether a pair of runs
+proves anything is asked in ``evidence.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pytest_sme2.profile.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
+from pytest_sme2.profile.shapes import is_pointwise
+from pytest_sme2.results import (
+    Coverage,
+    Executor,
+    KernelCensus,
+    KernelFamily,
+    Operator,
+    OperatorProfile,
+    OperatorShapes,
+    Profile,
+)
+
+_WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "int8",
+          "QU8": "uint8", "PF16": "fp16", "PF32": "fp32", "PQS8": "int8"}  # fmt: skip
+
+# Kernels that multiply a QP8 operand: KleidiAI's name for them, and XNNPACK's. What packs operands
+# is the same for both families, and XNNPACK asks kernels for their tile sizes (`_get_mr`) unused.
+_QP8_KERNEL = re.compile(r"kai_run_matmul_\w*qai8dxp\w*|xnn_qp8_\w*gemm_\w*(?<!_get_[mn]r)")
+# The weights' part of KleidiAI's kernel names, by XNNPACK's data type.
+_WEIGHTS = {"QC4W": "qsi4cx", "QC8W": "qsi8cx", "QB4W": "qsi4c32"}
+
+
+def precision(operator: Operator) -> str:
+    """The input's data type in everyday words, as in ``fp16``."""
+    if not operator.data_types:
+        return "unknown"
+    first = operator.data_types[0]
+    return _WORDS.get(first, ", ".join(operator.data_types))
+
+
+def coverage(
+    operators: Sequence[OperatorProfile], *, census: KernelCensus | None = None
+) -> Coverage:
+    """Count the matrix operators on SME2 kernels; ``census`` settles what names leave open."""
+    matrix = [profile for profile in operators if profile.operator.matrix]
+    proofs = [proven(profile.operator, census) for profile in matrix]
+    sme2 = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is True]
+    unproven = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is None]
+    missed = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is False]
+    depthwise = [profile for profile in operators if profile.operator.kind == "depthwise"]
+    return Coverage(
+        matrix_operators=len(matrix),
+        sme2_operators=len(sme2),
+        matrix_ns=sum(profile.time_ns for profile in matrix),
+        sme2_ns=sum(profile.time_ns for profile in sme2),
+        missed=tuple(
+            (profile, missed_reason(profile.operator, bool(sme2), profile.shapes))
+            for profile in missed
+        ),
+        unproven=tuple(unproven),
+        depthwise_operators=len(depthwise),
+        depthwise_ns=sum(profile.time_ns for profile in depthwise),
+        source="operator names" if census is None else "operator names and kernel census",
+    )
+
+
+def proven(operator: Operator, census: KernelCensus | None) -> bool | None:
+    """Whether the operator ran on SME2; None where nothing tells."""
+    if operator.sme2 or not operator.unproven:
+        return operator.sme2
+    return None if census is None else _census_proof(operator, census)
+
+
+def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
+    """What the kernels that ran say of a QP8 operator; None where both families or none ran."""
+    weights = [_WEIGHTS[word] for word in operator.data_types if word in _WEIGHTS]
+    words = [word.lower() for word in operator.data_types if word in _WEIGHTS]
+    families = {
+        kernel.family
+        for kernel in census.kernels
+        if _QP8_KERNEL.fullmatch(kernel.name)
+        and (not weights or any(word in kernel.name for word in (*weights, *words)))
+    }
+    on_sme2 = bool(families & {KernelFamily.SME2, KernelFamily.SME})
+    on_neon = KernelFamily.NEON in families
+    return on_sme2 if on_sme2 != on_neon else None
+
+
+def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | None = None) -> str:
+    """Why a matrix operator most likely did not run on an SME2 kernel.
+
+    ``any_sme2``: whether another operator of the same program is known to have. What is said here
+    of XNNPACK and ExecuTorch was seen with ExecuTorch 1.5: ``tests/data/coverage`` keeps it.
+    """
+    if operator.executor is Executor.PORTABLE:
+        return "portable fallback: XNNPACK did not take it, and ExecuTorch's kernels have no SME2"
+    return _missing_kernel(operator) or _other_reason(operator, any_sme2, shapes)
+
+
+def _missing_kernel(operator: Operator) -> str | None:
+    """What is true with SME2 on and off: that there is no kernel at all."""
+    if operator.operation not in XNNPACK_NAMES:
+        return "no SME2 kernel of that name is known"
+    if "QB4W" in operator.data_types:
+        return (
+            "its 4-bit weights have a scale a group, and XNNPACK has SME2 kernels for 4-bit "
+            "weights with a scale a channel alone"
+        )
+    if operator.unproven:
+        return None
+    if sme2_variant(operator) is None:
+        if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
+            return (
+                "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
+                "quantize the weights per channel"
+            )
+        return f"XNNPACK has no SME2 kernel for {operator.operation} in {precision(operator)}"
+    if "(NCHW" in operator.name:
+        return "XNNPACK has no SME2 kernel for the NCHW layout it chose"
+    return None
+
+
+def _other_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | None) -> str:
+    if not any_sme2:
+        return "no operator of this program is known to have run on SME2: off, or not in the CPU"
+    if operator.operation == "Fully Connected" and "F16" in operator.data_types:
+        # XNNPACK turns a 1x1 convolution into Fully Connected; with fp32 weights, which
+        # ExecuTorch writes for every fp16 convolution, it has only a NEON kernel for that.
+        if shapes is None or is_pointwise(shapes):
+            return (
+                f"{'most likely ' if shapes is None else ''}1x1 convolutions: ExecuTorch stores "
+                "the weights of fp16 convolutions as fp32, and XNNPACK has no SME2 kernel for "
+                "Fully Connected in fp16 with fp32 weights"
+            )
+    elif operator.operation == "Convolution" and (shapes is None or _input_channels(shapes) == 1):
+        return (
+            f"{'most likely ' if shapes is None else ''}one input channel: XNNPACK uses its SME2 "
+            "kernels from two channels on"
+        )
+    return (
+        f"XNNPACK has an SME2 kernel for {operator.operation} in {precision(operator)} but did "
+        "not choose it: look at shapes and at the data type of the weights"
+    )
+
+
+def _input_channels(shapes: OperatorShapes) -> int:
+    """Of a convolution, within a group: weights are out, height, width, in."""
+    return shapes.inputs[-1][-1]
+
+
+def could_run_on_sme2(operator: Operator) -> bool:
+    """Whether there is any SME2 kernel for this matrix operator in its data type."""
+    return operator.executor is Executor.DELEGATED and _missing_kernel(operator) is None
+
+
+def sme2_states(profile: Profile) -> tuple[bool | None, ...]:
+    """For each operator of a profile whether it ran on SME2; None where nothing tells."""
+    without = {member.index for member, _ in profile.coverage.missed}
+    unproven = {member.index for member in profile.coverage.unproven}
+    return tuple(
+        None if member.index in unproven else member.operator.matrix and member.index not in without
+        for member in profile.operators
+    )

@@ -1,0 +1,75 @@
+"""Whether a pair of runs shows what it claims: SME2 kernels when on, none when off. Pure."""
+
+from __future__ import annotations
+
+from pytest_sme2.profile.coverage import could_run_on_sme2
+from pytest_sme2.results import Evidence, Profile
+
+
+def check_pair(on: Profile, off: Profile) -> Evidence:
+    """Judge a pair by the operators that ran; the message says which side is wrong."""
+    matrix = max(on.coverage.matrix_operators, off.coverage.matrix_operators)
+    sme2_on, sme2_off = on.coverage.sme2_operators, off.coverage.sme2_operators
+    message = _objection(on, off)
+    valid = message is None
+    return Evidence(
+        valid=valid,
+        message=message
+        or (
+            f"{sme2_on} of {on.coverage.matrix_operators} matrix operators ran on SME2 kernels "
+            "with SME2 on, none with SME2 off."
+        ),
+        matrix_operators=matrix,
+        sme2_on=sme2_on,
+        sme2_off=sme2_off,
+    )
+
+
+def _objection(on: Profile, off: Profile) -> str | None:
+    """What is wrong with the pair, None if nothing is."""
+    sme2_on, sme2_off = on.coverage.sme2_operators, off.coverage.sme2_operators
+    for side, profile in (("on", on), ("off", off)):
+        if any(member.operator.kind == "opaque delegate" for member in profile.operators):
+            return (
+                f"The {side} run hides what its delegate ran: its ETDump holds delegate calls "
+                "without operators. Use a runner whose XNNPACK has profiling enabled."
+            )
+    if not on.coverage.matrix_operators and not off.coverage.matrix_operators:
+        return (
+            "The model has no matrix operators (convolutions, linear layers, matrix products), so "
+            "there is nothing that SME2 could run and nothing to compare."
+        )
+    if sme2_off and not sme2_on:
+        return (
+            f"Both sides are wrong: the off run shows {sme2_off} operators on SME2 kernels and "
+            "the on run none. The two were most likely swapped."
+        )
+    if sme2_off:
+        return (
+            f"The off run is wrong: {sme2_off} of {off.coverage.matrix_operators} matrix operators "
+            "ran on SME2 kernels although SME2 was to be off. Check the switch, or the build "
+            "(XNNPACK_ENABLE_ARM_SME2 and XNNPACK_ENABLE_ARM_SME both have to be OFF)."
+        )
+    if not sme2_on:
+        return _nothing_on(on)
+    return None
+
+
+def _nothing_on(on: Profile) -> str:
+    unproven = len(on.coverage.unproven)
+    if unproven:
+        return (
+            f"The on run is unproven: {unproven} matrix operators ran on packed kernels (QP8) that "
+            "exist for SME2 and for NEON under one name. A kernel census can settle it."
+        )
+    if not any(could_run_on_sme2(member.operator) for member, _ in on.coverage.missed):
+        reasons = "; ".join(dict.fromkeys(reason for _, reason in on.coverage.missed))
+        return (
+            f"There is no SME2 kernel for any of the {on.coverage.matrix_operators} matrix "
+            f"operators of this model, so the pair shows nothing: {reasons}."
+        )
+    return (
+        f"The on run is wrong: none of its {on.coverage.matrix_operators} matrix operators ran on "
+        "an SME2 kernel. The CPU has no SME2, the runner was built or started without it, or none "
+        "of the operators has a shape that XNNPACK uses it for."
+    )

@@ -1,0 +1,107 @@
+"""Profiles as pandas DataFrames, for notebooks. The package itself never needs them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pytest_sme2.profile.build import robust_stats
+from pytest_sme2.profile.coverage import sme2_states
+from pytest_sme2.results import OperatorProfile, Profile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
+    """``operators``, ``categories``, ``kinds``, ``executors``, ``runs`` and ``end_to_end``.
+
+    Times are in nanoseconds, shares from 0 to 1. ``runs`` has a row a run and a column an
+    operator (by index), after ``end_to_end_ns`` and ``overhead_ns``.
+    """
+    import pandas as pd
+
+    return {
+        "operators": pd.DataFrame([*map(_operator_row, profile.operators, sme2_states(profile))]),
+        "categories": pd.DataFrame(
+            [
+                *(
+                    {
+                        "category": str(category),
+                        "operators": profile.category_counts[category],
+                        "time_ns": ns,
+                        "share": profile.share(ns),
+                    }
+                    for category, ns in profile.category_ns.items()
+                ),
+                {
+                    "category": "overhead",
+                    "operators": 0,
+                    "time_ns": profile.overhead_ns,
+                    "share": profile.share(profile.overhead_ns),
+                },
+            ]
+        ),
+        "kinds": pd.DataFrame(
+            [
+                {
+                    "category": str(category),
+                    "kind": kind,
+                    "operators": profile.kind_counts[category, kind],
+                    "time_ns": ns,
+                    "share": profile.share(ns),
+                }
+                for (category, kind), ns in profile.kind_ns.items()
+            ],
+            columns=["category", "kind", "operators", "time_ns", "share"],
+        ),
+        "executors": pd.DataFrame(
+            [
+                {
+                    "executor": str(executor),
+                    "operators": profile.executor_counts[executor],
+                    "time_ns": ns,
+                    "share": profile.share(ns),
+                }
+                for executor, ns in profile.executor_ns.items()
+            ]
+        ),
+        "runs": _runs(profile),
+        "end_to_end": pd.DataFrame([asdict(profile.end_to_end)]),
+    }
+
+
+def _operator_row(member: OperatorProfile, sme2: bool | None) -> dict[str, object]:
+    operator = member.operator
+    statistics = robust_stats(member.samples_ns)
+    return {
+        "index": member.index,
+        "label": member.label,
+        "name": operator.name,
+        "category": str(operator.category),
+        "kind": operator.kind,
+        "executor": str(operator.executor),
+        "sme2": sme2,
+        "instruction": member.instruction,
+        "call": member.call,
+        "time_ns": member.time_ns,
+        "share": member.share,
+        "median_ns": member.median_ns,
+        "mad_ns": statistics.mad,
+        "p95_ns": statistics.p95,
+        "aten": ", ".join(member.aten),
+        "modules": ", ".join(member.modules),
+        "shapes": "" if member.shapes is None else str(member.shapes),
+    }
+
+
+def _runs(profile: Profile) -> pd.DataFrame:
+    import pandas as pd
+
+    frame = pd.DataFrame({member.index: member.samples_ns for member in profile.operators})
+    end_to_end = pd.Series(profile.end_to_end_ns, dtype="int64")
+    frame.insert(0, "end_to_end_ns", end_to_end)
+    taken = frame.drop(columns="end_to_end_ns").sum(axis=1)
+    frame.insert(1, "overhead_ns", end_to_end - taken)
+    frame.index.name = "run"
+    return frame

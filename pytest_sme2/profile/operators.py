@@ -1,0 +1,260 @@
+"""Which events of an ETDump are operators, and how long each took. Columns in, arrays out.
+
+An operator is an event that does work: XNNPACK's inside a DELEGATE_CALL, a kernel's
+``native_call_…`` inside an OPERATOR_CALL. What encloses them belongs to the framework; what a known
+operator encloses is its detail. So no nanosecond is counted twice. Shares and statistics are made
+in ``profile.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, classify
+from pytest_sme2.results import Columns, Operator
+
+EXECUTE = "Method::execute"
+
+# What the runtime itself writes around instructions and methods.
+FRAMEWORK_NAMES = frozenset(
+    {
+        EXECUTE,
+        DELEGATE_CALL,
+        OPERATOR_CALL,
+        "FREE_CALL",
+        "JF_CALL",
+        "MOVE_CALL",
+        "Method::init",
+        "Method::step",
+        "Program::load_method",
+    }
+)
+
+# A year, in nanoseconds. A delegate may write any number; what is longer is no duration.
+LONGEST = np.uint64(31_557_600 * 10**9)
+
+OUTSIDE, FRAMEWORK, DETAIL, OPERATOR = range(4)
+ROLE_NAMES = ("outside", "framework", "detail", "operator")
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The operators of every run of one ETDump."""
+
+    columns: Columns
+    operators: tuple[Operator, ...]
+    """What each of ``columns.names`` says."""
+    role: NDArray[np.int8]
+    """Per event: OUTSIDE of any run, FRAMEWORK, DETAIL or OPERATOR."""
+    execute: Rows
+    """The row of each run's Method::execute."""
+    rows: Rows
+    """The rows that are operators, in file order, which is the order in which they ended."""
+    run: NDArray[np.int32]
+    """Per operator row: the position of its run in ``execute``."""
+    call: Rows
+    """Per operator row: the row of the call it ran in, itself where it is one."""
+    duration: NDArray[np.int64]
+    """Per operator row, in nanoseconds; never more in sum than the call they ran in."""
+    excess: float
+    """By how much the operators of a delegate call took longer than the call, at worst: 0.1 is
+    10 %. Above zero the clocks differ or operators overlap, and durations were scaled to fit."""
+
+
+def durations(columns: Columns, rows: Rows) -> NDArray[np.int64]:
+    """How long the events of ``rows`` took; an event that ends before it starts took no time."""
+    start, end = columns.start[rows], columns.end[rows]
+    length = np.where(end > start, end - start, 0)
+    fitted: NDArray[np.int64] = np.minimum(length, LONGEST).astype(np.int64)
+    return fitted
+
+
+def select(columns: Columns, *, rules: Sequence[Rule] = ()) -> Selection:
+    """Sort the events of ``columns`` into operators and what is around and inside them."""
+    operators = tuple(classify(name, rules=rules) for name in columns.names)
+    execute, role, rows, call = _sorted_out(columns, operators)
+    position = np.zeros(max(columns.runs, 1), dtype=np.int32)
+    position[columns.run[execute]] = np.arange(execute.size, dtype=np.int32)
+    duration, excess = _fitted(columns, durations(columns, rows), call)
+    return Selection(
+        columns=columns,
+        operators=operators,
+        role=role,
+        execute=execute,
+        rows=rows,
+        run=position[columns.run[rows]],
+        call=call,
+        duration=duration,
+        excess=excess,
+    )
+
+
+def _sorted_out(
+    columns: Columns, operators: tuple[Operator, ...]
+) -> tuple[Rows, NDArray[np.int8], Rows, Rows]:
+    """Selection's ``execute``, ``role``, ``rows`` and ``call``.
+
+    Runs are nearly always alike; then what holds for the first one holds for all.
+    """
+    first, length = _alike(columns)
+    if length:
+        part = slice(first, first + length)
+        one = {name: getattr(columns, name)[part] for name in _EVENT_COLUMNS}
+        one["parent"] = np.where(one["parent"] < 0, -1, one["parent"] - first)
+        found = _sorted_out(replace(columns, runs=1, **one), operators)
+        start = first + length * np.arange(columns.runs, dtype=np.int64)[:, None]
+        role = np.full(columns.name.size, OUTSIDE, dtype=np.int8)
+        role[first : first + length * columns.runs] = np.tile(found[1], columns.runs)
+        execute, rows, call = ((start + found[place]).ravel() for place in (0, 2, 3))
+        return execute, role, rows, call
+    execute = _execute_rows(columns)
+    role = _roles(columns, operators, execute)
+    rows = np.flatnonzero(role == OPERATOR)
+    return execute, role, rows, _calls(columns, rows)
+
+
+_EVENT_COLUMNS = (
+    "name", "block", "run", "start", "end", "instruction", "chain", "delegate_id",
+    "delegate_name", "depth", "parent",
+)  # fmt: skip
+
+
+def _alike(columns: Columns) -> tuple[int, int]:
+    """The row of the first run's first event and how many a run has, where all runs are alike.
+
+    ``(0, 0)`` where they are not, or where there is but one. Alike is: the same names nested in the
+    same way, one run after another.
+    """
+    runs = columns.runs
+    inside = columns.run >= 0
+    total = int(inside.sum())
+    if runs < 2 or not total or total % runs:
+        return 0, 0
+    first, length = int(inside.argmax()), total // runs
+    part = slice(first, first + total)
+    number = np.arange(runs)[:, None]
+    parent = columns.parent[part].reshape(runs, length)
+    steps = np.where(parent < 0, -1, parent - number * length)
+    alike = (columns.run[part].reshape(runs, length) == number).all() and all(
+        bool((table == table[0]).all())
+        for table in (
+            steps,
+            columns.name[part].reshape(runs, length),
+            columns.depth[part].reshape(runs, length),
+        )
+    )
+    return (first, length) if alike else (0, 0)
+
+
+def _is_named(columns: Columns, names: frozenset[str]) -> NDArray[np.bool_]:
+    table = np.fromiter((name in names for name in columns.names), dtype=bool)
+    return table[columns.name] if table.size else np.zeros(columns.name.size, dtype=bool)
+
+
+def _execute_rows(columns: Columns) -> Rows:
+    """One Method::execute a run: the outermost, if a method calls another."""
+    rows = np.flatnonzero(_is_named(columns, frozenset({EXECUTE})) & (columns.run >= 0))
+    rows = rows[np.lexsort((rows, columns.depth[rows]))]
+    _, first = np.unique(columns.run[rows], return_index=True)
+    return rows[first]
+
+
+def _levels(columns: Columns, rows: Rows) -> list[Rows]:
+    """``rows`` by their depth, outermost first."""
+    depth = columns.depth[rows]
+    if not depth.size:
+        return []
+    # Events are nested a few levels deep: small types sort in linear time.
+    depth = depth.astype(np.min_scalar_type(int(depth.max())))
+    order = np.argsort(depth, kind="stable")
+    edges = np.flatnonzero(np.diff(depth[order])) + 1
+    return np.split(rows[order], edges)
+
+
+def distinct(values: Rows) -> tuple[Rows, Rows]:
+    """The distinct values in order, and the place of each among them.
+
+    Calls end in the order of the file, so that values which point to them nearly always ascend and
+    need not be sorted.
+    """
+    step = np.diff(values)
+    if (step < 0).any():
+        found, inverse = np.unique(values, return_inverse=True)
+        return found, inverse.ravel()
+    new = np.concatenate([np.ones(min(values.size, 1), dtype=bool), step > 0])
+    return values[new], np.cumsum(new) - 1
+
+
+def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> NDArray[np.int8]:
+    framework = _is_named(columns, FRAMEWORK_NAMES)
+    known_name = np.fromiter((operator.known for operator in operators), dtype=bool)
+    parent = columns.parent
+    levels = _levels(columns, np.flatnonzero(parent >= 0))
+
+    inside = np.zeros(columns.name.size, dtype=bool)
+    inside[execute] = True
+    for rows in levels:
+        inside[rows] |= inside[parent[rows]]
+
+    candidate = inside & ~framework
+    # Whether an event encloses a candidate, however deep.
+    encloses = np.zeros(columns.name.size, dtype=bool)
+    for rows in reversed(levels):
+        holders = rows[candidate[rows] | encloses[rows]]
+        encloses[parent[holders]] = True
+    unnamed = inside & ~encloses & _is_named(columns, frozenset({DELEGATE_CALL, OPERATOR_CALL}))
+
+    known = known_name[columns.name] if known_name.size else np.zeros(0, dtype=bool)
+    wanted = (candidate & (known | ~encloses)) | unnamed
+    within = np.zeros(columns.name.size, dtype=bool)
+    for rows in levels:
+        up = parent[rows]
+        within[rows] = within[up] | (wanted[up] & ~within[up])
+
+    role = np.full(columns.name.size, OUTSIDE, dtype=np.int8)
+    role[inside] = FRAMEWORK
+    role[inside & within] = DETAIL
+    role[wanted & ~within] = OPERATOR
+    return role
+
+
+def _calls(columns: Columns, rows: Rows) -> Rows:
+    """For each operator the DELEGATE_CALL or OPERATOR_CALL it ran in, else itself."""
+    is_call = _is_named(columns, frozenset({DELEGATE_CALL, OPERATOR_CALL}))
+    answer: Rows = rows.copy()
+    pending = np.flatnonzero(~is_call[rows])
+    at = columns.parent[rows[pending]]
+    while pending.size:
+        alive = at >= 0
+        pending, at = pending[alive], at[alive]
+        found = is_call[at]
+        answer[pending[found]] = at[found]
+        pending, at = pending[~found], columns.parent[at[~found]]
+    return answer
+
+
+def _fitted(
+    columns: Columns, duration: NDArray[np.int64], call: Rows
+) -> tuple[NDArray[np.int64], float]:
+    """Durations that add up to no more than the call they ran in, and the greatest excess.
+
+    XNNPACK rounds to whole microseconds, and some delegates count in cycles of their own.
+    """
+    if not duration.size:
+        return duration, 0.0
+    calls, inverse = distinct(call)
+    total = np.bincount(inverse, weights=duration, minlength=calls.size)
+    available = durations(columns, calls).astype(np.float64)
+    over = total > available
+    if not over.any():
+        return duration, 0.0
+    scale = np.ones(calls.size)
+    scale[over] = available[over] / total[over]
+    excess = float(np.max(total[over] / np.maximum(available[over], 1.0)) - 1.0)
+    return np.floor(duration * scale[inverse]).astype(np.int64), excess

@@ -1,0 +1,148 @@
+"""Which operator of a trace has which shapes, and the file beside an ETDump that remembers them.
+
+A trace names operators without shapes, a program has shapes without XNNPACK's names. Both list the
+matrix operators of a call in the same order; where number and kind of them do not agree, nothing is
+claimed. The program is read in ``program.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import ProgramError
+from pytest_sme2.results import Executor, MethodShapes, Operator, OperatorShapes, shape_text
+from pytest_sme2.trace.program import read_program
+
+SUFFIX = ".shapes.json"
+# 1: the first.
+SCHEMA = 1
+MOST_TOLD = 3
+
+# What XNNPACK may run a node of a program as.
+_RUNS_AS: Mapping[str, frozenset[str]] = {
+    "linear": frozenset({"Fully Connected", "Dynamic Fully Connected", "Convolution"}),
+    # A 1x1 convolution is rewritten.
+    "convolution": frozenset({"Convolution", "Fully Connected"}),
+    "depthwise convolution": frozenset({"Convolution"}),
+    "transposed convolution": frozenset({"Deconvolution"}),
+    "matrix product": frozenset({"Batch Matrix Multiply"}),
+}
+_MATRIX_OPERATIONS = frozenset().union(*_RUNS_AS.values())
+
+Traced = Sequence[tuple[Operator, int]]
+"""The operators of a run, each with its instruction."""
+
+
+def match_shapes(
+    traced: Traced, methods: Sequence[MethodShapes]
+) -> tuple[OperatorShapes | None, ...]:
+    """For each operator its shapes, from the method that explains most; None where unknown.
+
+    An ETDump does not name its methods.
+    """
+    answers = [_match_method(traced, method) for method in methods]
+    nothing: tuple[OperatorShapes | None, ...] = (None,) * len(traced)
+    return max(answers, key=lambda answer: len(answer) - answer.count(None), default=nothing)
+
+
+def _match_method(traced: Traced, method: MethodShapes) -> tuple[OperatorShapes | None, ...]:
+    answer: list[OperatorShapes | None] = [None] * len(traced)
+    places: dict[int, list[int]] = {}
+    for place, (_, instruction) in enumerate(traced):
+        places.setdefault(instruction, []).append(place)
+    for instruction, members in places.items():
+        known = method.calls.get(instruction, ())
+        asked = [place for place in members if _has_shapes(traced[place][0])]
+        pairs = list(zip(asked, known, strict=False))
+        fits = len(asked) == len(known) and all(
+            _same(traced[place][0], shapes) for place, shapes in pairs
+        )
+        if fits:
+            for place, shapes in pairs:
+                answer[place] = shapes
+    return tuple(answer)
+
+
+def _has_shapes(operator: Operator) -> bool:
+    return operator.executor is Executor.PORTABLE or operator.operation in _MATRIX_OPERATIONS
+
+
+def _same(operator: Operator, shapes: OperatorShapes) -> bool:
+    if operator.executor is not Executor.PORTABLE:
+        return operator.operation in _RUNS_AS.get(shapes.operation, frozenset())
+    name = operator.name.removeprefix("native_call_")
+    return name == shapes.operation.rpartition("::")[2]
+
+
+def told_shapes(members: Iterable[tuple[OperatorShapes | None, float]]) -> str:
+    """The shapes of several operators with what each costs, the costliest first; ``""`` for none.
+
+    ``1x56x56x16 by 72x1x1x16, 1x28x28x24 by 88x1x1x24 and 3 other shapes``.
+    """
+    costs: dict[str, float] = {}
+    for shapes, cost in members:
+        if shapes is not None:
+            text = " by ".join(map(shape_text, shapes.inputs))
+            costs[text] = costs.get(text, 0.0) + cost
+    ranked = sorted(costs, key=lambda text: -costs[text])
+    left = len(ranked) - MOST_TOLD
+    named = ", ".join(ranked[:MOST_TOLD])
+    return f"{named} and {left} other shape{'s' if left > 1 else ''}" if left > 0 else named
+
+
+def is_pointwise(shapes: OperatorShapes) -> bool:
+    """Whether the program has a 1x1 convolution here, whatever XNNPACK made of it."""
+    return shapes.operation == "convolution" and shapes.inputs[-1][1:3] == (1, 1)
+
+
+# --- the file beside an ETDump --------------------------------------------------------------------
+
+
+def beside(etdump: Path) -> Path:
+    return etdump.with_name(etdump.name.removesuffix(".etdump") + SUFFIX)
+
+
+def keep_shapes(etdump: Path, program: Path, say: Callable[[str], None]) -> None:
+    """Remember beside the ETDump what its program says, since the program may be gone later.
+
+    Shapes help, but no run fails for want of them: a program in a format of its own still runs.
+    """
+    try:
+        methods = read_program(program)
+    except ProgramError as error:
+        beside(etdump).unlink(missing_ok=True)
+        say(f"the shapes of operators stay unknown: {error}")
+        return
+    document = {"schema": SCHEMA, "methods": [asdict(method) for method in methods]}
+    beside(etdump).write_text(json.dumps(document, separators=(",", ":")) + "\n", "utf-8")
+
+
+def kept_shapes(etdump: Path) -> tuple[MethodShapes, ...]:
+    """What ``keep_shapes`` wrote; nothing where it did not."""
+    path = beside(etdump)
+    if not path.is_file():
+        return ()
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
+        return tuple(_method(entry) for entry in document["methods"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProgramError(
+            f"{path} cannot be used: {error}. Remove it, or run the model again."
+        ) from error
+
+
+def _method(entry: Mapping[str, Any]) -> MethodShapes:
+    calls = {int(row): tuple(_operators(found)) for row, found in entry["calls"].items()}
+    return MethodShapes(str(entry["name"]), calls)
+
+
+def _operators(entries: Iterable[Mapping[str, Any]]) -> Iterator[OperatorShapes]:
+    for entry in entries:
+        inputs = tuple(tuple(map(int, shape)) for shape in entry["inputs"])
+        yield OperatorShapes(str(entry["operation"]), inputs, tuple(map(int, entry["output"])))

@@ -1,0 +1,310 @@
+"""What the HTML report shows, as plain values for JSON. Pure but for the ETDumps it is given.
+
+Operators are stored by columns with their names in a table, so that many models stay small. Of an
+emulated case no time is stored at all: what is not in the file cannot be taken for latency.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2 import __version__
+from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.compare import compare
+from pytest_sme2.profile.operators import select
+from pytest_sme2.report.findings import profile_findings
+from pytest_sme2.report.insights import insights
+from pytest_sme2.report.perfetto import inference_events
+from pytest_sme2.report.precision import precision
+from pytest_sme2.report.reproduce import reproduce_command
+from pytest_sme2.results import Arm, Baseline, Category, Executor, KernelCensus, Measured, Profile
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.timing.stats import signed_rank_interval
+from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.verdict.checks import combine
+
+SCHEMA = 1
+# Each bound of the interval of an arm's latency misses with at most this probability.
+_ALPHA = 0.025
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One case with what is needed to show it."""
+
+    folder: Path
+    record: CaseRecord
+    baseline: Baseline | None = None
+
+
+def report_document(entries: Sequence[Entry], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    records = [entry.record for entry in entries]
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "categories": [str(category) for category in Category],
+        "insights": [
+            {"model": found.model, "text": found.text, "advice": found.advice}
+            for found in insights(records)
+        ],
+        "cases": [_case(entry, rules) for entry in entries],
+    }
+
+
+def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
+    record, measured = entry.record, entry.record.measured
+    timed = not measured.emulated
+    profile = measured.profiles.get(measured.arm)
+    return {
+        "id": record.id,
+        "model": measured.model,
+        "variant": measured.variant,
+        "device": measured.fingerprint.target,
+        "emulated": measured.emulated,
+        "arm": str(measured.arm),
+        "verdict": str(combine(record.checks)) if record.checks else None,
+        "coverage": _coverage(measured),
+        "evidence": None if measured.evidence is None else measured.evidence.message,
+        "valid": measured.evidence is None or measured.evidence.valid,
+        "latency": {str(arm): _latency(values) for arm, values in _medians(measured).items()},
+        "speedup": _speedup(measured),
+        "precision": _precision(record),
+        "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
+        "arms": {
+            str(arm): _arm(entry, arm, rules, timed)
+            for arm in (Arm.OFF, Arm.ON)
+            if arm in measured.profiles
+        },
+        "shift": _shift(measured) if timed else None,
+        "kernels": _kernels(measured.kernels),
+        "findings": [] if profile is None else profile_findings(profile, timed=timed),
+        "notes": list(record.measurement.notes) if record.measurement else [],
+        "checks": [
+            {
+                "metric": check.metric,
+                "verdict": str(check.verdict),
+                "message": check.message,
+                "old": check.old,
+                "new": check.new,
+                "unit": check.unit,
+                "details": list(check.details),
+            }
+            for check in record.checks
+        ],
+        "history": _history(entry.baseline, measured) if timed else [],
+        "baseline": _baseline(entry.baseline, measured),
+        "environment": _environment(measured),
+        "reproduce": reproduce_command(measured),
+        "weights": measured.weights,
+    }
+
+
+def _medians(measured: Measured) -> Mapping[Arm, tuple[float, ...]]:
+    return {arm: values for arm, values in (measured.medians_ns or {}).items() if values}
+
+
+def _latency(medians: Sequence[float]) -> dict[str, Any]:
+    """In milliseconds: the centre, its interval where there are enough processes, all of them."""
+    low = high = None
+    bounds = signed_rank_interval([math.log(value) for value in medians], _ALPHA)
+    if all(math.isfinite(bound) for bound in bounds):
+        low, high = (round(math.exp(bound) / 1e6, 6) for bound in bounds)
+    return {
+        "median": round(statistics.median(medians) / 1e6, 6),
+        "low": low,
+        "high": high,
+        "processes": [round(value / 1e6, 6) for value in medians],
+    }
+
+
+def _coverage(measured: Measured) -> list[int] | None:
+    found = measured.coverage
+    return None if found is None else [found.sme2_operators, found.matrix_operators]
+
+
+def _speedup(measured: Measured) -> list[float] | None:
+    found = measured.speedup
+    return (
+        None
+        if found is None
+        else [found.value, found.low, found.high, found.confidence, found.pairs]
+    )
+
+
+def _precision(record: CaseRecord) -> list[float | None] | None:
+    """The noise floor and the smallest detectable difference."""
+    found = precision(record)
+    return None if found is None else [found.noise_floor, found.detectable]
+
+
+# --- an arm ---------------------------------------------------------------------------------------
+
+
+class _Names:
+    """Each name once; elsewhere its number stands for it."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+
+def _arm(entry: Entry, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str, Any]:
+    profile = entry.record.measured.profiles[arm]
+    names = _Names()
+    kinds = _Names()
+    categories = {category: number for number, category in enumerate(Category)}
+    operators = profile.operators
+    shown: dict[str, Any] = {
+        "runs": profile.runs,
+        "counts": [profile.category_counts[category] for category in Category],
+        "label": [names[member.label] for member in operators],
+        "category": [categories[member.operator.category] for member in operators],
+        "kind": [kinds[member.operator.kind] for member in operators],
+        "portable": [int(member.operator.executor is Executor.PORTABLE) for member in operators],
+        "sme2": _proofs(profile),
+        "call": [member.call for member in operators],
+    }
+    if timed:
+        shown |= {
+            "end_to_end": round(profile.end_to_end.median / 1e6, 6),
+            "times": [round(profile.category_ns[category] / 1e6, 6) for category in Category],
+            "overhead": round(profile.overhead_ns / 1e6, 6),
+            "time": [round(member.time_ns / 1e3, 3) for member in operators],
+            "share": [round(member.share, 6) for member in operators],
+            "timeline": _timeline(entry, arm, rules, profile, names),
+        }
+    return {**shown, "names": list(names.numbers), "kinds": list(kinds.numbers)}
+
+
+def _proofs(profile: Profile) -> list[int]:
+    """An operator each: 0 no matrix operator, 1 on SME2, 2 not on SME2, 3 unproven."""
+    missed = {member.index for member, _ in profile.coverage.missed}
+    unproven = {member.index for member in profile.coverage.unproven}
+    return [
+        0
+        if not member.operator.matrix
+        else 2
+        if member.index in missed
+        else 3
+        if member.index in unproven
+        else 1
+        for member in profile.operators
+    ]
+
+
+def _timeline(
+    entry: Entry, arm: Arm, rules: Sequence[Rule], profile: Profile, names: _Names
+) -> list[list[float]]:
+    """The run that is nearest to the median: name, start and length in microseconds, category."""
+    columns = read_etdump(entry.folder / entry.record.etdumps[arm])
+    selection = select(columns, rules=rules)
+    lengths = columns.end[selection.execute] - columns.start[selection.execute]
+    middle = profile.end_to_end.median
+    run = min(range(len(lengths)), key=lambda number: abs(int(lengths[number]) - middle))
+    numbers = {str(category): number for number, category in enumerate(Category)}
+    return [
+        [names[event["name"]], event["ts"], event["dur"], numbers[event["cat"]]]
+        for event in inference_events(selection, run)
+        if event["cat"] in numbers
+    ]
+
+
+def _shift(measured: Measured) -> dict[str, Any] | None:
+    """Category by category, off and on, in milliseconds of the traced runs."""
+    if len(measured.profiles) != len(Arm):
+        return None
+    found = compare(measured.profiles[Arm.OFF], measured.profiles[Arm.ON])
+    rows = [*found.categories, found.overhead, found.end_to_end]
+    return {
+        "rows": [
+            [change.name, change.before_ns / 1e6, change.after_ns / 1e6, change.ratio]
+            for change in rows
+        ],
+        "before": None if found.largest_before is None else str(found.largest_before),
+        "after": None if found.largest_after is None else str(found.largest_after),
+        "limit": found.amdahl,
+    }
+
+
+# --- kernels, baseline, environment ---------------------------------------------------------------
+
+
+def _kernels(censuses: Mapping[Arm, KernelCensus]) -> dict[str, Any] | None:
+    """Every kernel that ran on either arm, or what XNNPACK's log has instead."""
+    if not censuses:
+        return None
+    rows: dict[str, dict[str, Any]] = {}
+    for arm, census in censuses.items():
+        for kernel in census.kernels or census.operators:
+            row = rows.setdefault(kernel.name, {"name": kernel.name, "family": str(kernel.family)})
+            row[str(arm)] = kernel.count
+    return {
+        "source": next(iter(censuses.values())).source,
+        "rows": sorted(rows.values(), key=lambda row: (row["family"] != "sme2", row["name"])),
+    }
+
+
+def _history(baseline: Baseline | None, measured: Measured) -> list[dict[str, Any]]:
+    """The accepted sessions with the same thread count, oldest first, and this run as the last."""
+    if baseline is None or baseline.fingerprint.key != measured.fingerprint.key:
+        return []
+    past = [
+        {
+            "recorded": session.recorded,
+            "epoch": session.epoch,
+            "executorch": session.executorch,
+            **{
+                str(arm): statistics.median(values) / 1e6
+                for arm, values in session.medians_ns.items()
+                if values
+            },
+        }
+        for session in baseline.sessions
+        if session.threads == measured.threads and session.session != measured.session
+    ]
+    if not past:
+        return []
+    now = {str(arm): statistics.median(values) / 1e6 for arm, values in _medians(measured).items()}
+    return [*past, {"recorded": measured.recorded, "epoch": None, "executorch": "", **now}]
+
+
+def _baseline(baseline: Baseline | None, measured: Measured) -> dict[str, Any] | None:
+    """What of the structure the baseline has, beside what there is now."""
+    if baseline is None:
+        return None
+    rows = []
+    for arm, now in measured.structures.items():
+        then = baseline.structures.get(arm)
+        if then is not None:
+            rows += [
+                [f"operators, SME2 {arm}", then.total, now.total],
+                [f"matrix operators on SME2, SME2 {arm}", then.sme2, now.sme2],
+                [
+                    f"portable operators, SME2 {arm}",
+                    then.executed_by(Executor.PORTABLE),
+                    now.executed_by(Executor.PORTABLE),
+                ],
+            ]
+    rows.append(["bytes of the program", baseline.pte_bytes, measured.pte_bytes])
+    return {"device": baseline.fingerprint.target, "rows": rows}
+
+
+def _environment(measured: Measured) -> list[list[str]]:
+    return [
+        ["device", measured.fingerprint.target],
+        *([name, value] for name, value in measured.fingerprint.facts),
+        ["runner", measured.runner],
+        ["threads", str(measured.threads)],
+        ["weights", measured.weights],
+        ["program", f"{measured.pte_bytes} bytes, sha256 {measured.pte_sha256}"],
+        ["session", measured.session],
+        ["recorded", measured.recorded],
+        *([name, value] for name, value in measured.versions.items()),
+    ]

@@ -1,0 +1,139 @@
+"""One inference after another as a Chrome trace, which Perfetto and chrome://tracing open. Pure.
+
+Each arm is a process of its own; within it a run encloses its calls, and a call its operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.operators import Selection, durations, select
+from pytest_sme2.results import Category, Columns
+
+# Colours of the trace format's own palette, as far apart as it has them.
+_COLOURS = {
+    Category.CONV: "thread_state_running",
+    Category.GEMM: "rail_load",
+    Category.DATA_MOVEMENT: "bad",
+    Category.ELEMENTWISE: "yellow",
+    Category.OTHER: "grey",
+}
+_CALL_COLOUR = "generic_work"
+_THREAD = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """One process of the trace: all runs of one ETDump."""
+
+    name: str
+    columns: Columns
+    rules: tuple[Rule, ...] = ()
+    emulated: bool = False
+
+
+def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
+    """The trace in JSON's own types; times are microseconds from each track's first run on."""
+    events: list[dict[str, Any]] = []
+    for process, track in enumerate(tracks, start=1):
+        note = " (emulated: its times say nothing about hardware)" if track.emulated else ""
+        events += [
+            _metadata("process_name", process, name=track.name + note),
+            _metadata("process_sort_index", process, sort_index=process),
+            _metadata("thread_name", process, name="inference"),
+            *_events(process, select(track.columns, rules=track.rules)),
+        ]
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def inference_events(selection: Selection, run: int) -> list[dict[str, Any]]:
+    """One run's events, in microseconds from its own start."""
+    events = [event for event in _events(1, selection) if event["args"].get("run") == run]
+    origin = events[0]["ts"] if events else 0.0
+    return [{**event, "ts": round(event["ts"] - origin, 3)} for event in events]
+
+
+def _metadata(kind: str, process: int, **arguments: object) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": _THREAD, "args": arguments}
+
+
+def _events(process: int, selection: Selection) -> Iterator[dict[str, Any]]:
+    columns = selection.columns
+    if not selection.execute.size:
+        return
+    origin = int(columns.start[selection.execute].min())
+
+    def event(
+        name: str, category: str, colour: str, start: int, length: int, told: dict[str, object]
+    ) -> dict[str, Any]:
+        return {
+            "name": name,
+            "cat": category,
+            "ph": "X",
+            "pid": process,
+            "tid": _THREAD,
+            "ts": (start - origin) / 1e3,
+            "dur": length / 1e3,
+            "cname": colour,
+            "args": told,
+        }
+
+    lengths = durations(columns, selection.execute).tolist()
+    starts = columns.start[selection.execute].tolist()
+    for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        yield event(f"run {number}", "run", _CALL_COLOUR, int(start), length, {"run": number})
+    for call, members in _calls(selection).items():
+        start = int(columns.start[call])
+        length = max(int(columns.end[call]) - start, 0)
+        alone = len(members) == 1 and int(selection.rows[members[0]]) == call
+        if not alone:
+            name = columns.names[columns.name[call]]
+            instruction = int(columns.instruction[call])
+            yield event(name, "call", _CALL_COLOUR, start, length, {"instruction": instruction})
+        for position, at, took in _placed(selection, members, start, start + length):
+            label = columns.names[columns.name[selection.rows[position]]]
+            operator = selection.operators[columns.name[selection.rows[position]]]
+            yield event(
+                label,
+                str(operator.category),
+                _COLOURS[operator.category],
+                at,
+                took,
+                {
+                    "category": str(operator.category),
+                    "kind": operator.kind,
+                    "executor": str(operator.executor),
+                    "sme2": operator.sme2,
+                    "run": int(selection.run[position]),
+                },
+            )
+
+
+def _calls(selection: Selection) -> dict[int, list[int]]:
+    """The positions of the operators of each call, in the order in which they ended."""
+    members: dict[int, list[int]] = {}
+    for position, call in enumerate(selection.call.tolist()):
+        members.setdefault(call, []).append(position)
+    return members
+
+
+def _placed(
+    selection: Selection, members: Sequence[int], begin: int, end: int
+) -> Iterator[tuple[int, int, int]]:
+    """Where the operators of a call lie: as recorded, but one after another and within the call.
+
+    XNNPACK adds up whole microseconds, so its events may reach past the call's end, and a viewer
+    takes what overlaps for a mistake.
+    """
+    left = sum(int(selection.duration[position]) for position in members)
+    previous = begin
+    for position in members:
+        took = int(selection.duration[position])
+        recorded = int(selection.columns.start[selection.rows[position]])
+        at = min(max(recorded, previous), end - left)
+        yield position, at, took
+        previous = at + took
+        left -= took

@@ -1,0 +1,157 @@
+"""Whether a run directory is whole: its files are there, hold what they must, and can be read."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.report.csv_files import CATEGORY_COLUMNS, OPERATOR_COLUMNS, TIMELINE_COLUMNS
+from pytest_sme2.session.analysis import SUFFIX
+from pytest_sme2.session.run_directory import MANIFEST, METRICS, find_records, read_record
+from pytest_sme2.trace.etdump import read_etdump
+
+# By the end of the file's name, the keys it must have.
+_JSON_KEYS = {
+    METRICS: ("schema", "id", "measured", "checks", "etdumps"),
+    MANIFEST: ("schema", "case", "model", "variant", "program", "device", "versions",
+               "experiments"),
+    "analysis_summary.json": ("schema", "timed", "experiments", "pairs"),
+    "_pipeline_summary.json": ("schema", "case", "model", "variant", "device", "timed", "arms"),
+    "_robust_stats.json": ("unit", "runs", "end_to_end", "operators"),
+}  # fmt: skip
+_CSV_COLUMNS = {
+    "_all_runs_timeline.csv": TIMELINE_COLUMNS,
+    "_run0_timeline.csv": TIMELINE_COLUMNS,
+    "_operator_stats.csv": OPERATOR_COLUMNS,
+    "_category_summary.csv": CATEGORY_COLUMNS,
+}
+_OF_A_CASE = (MANIFEST, "analysis_summary.json", "_pipeline_summary.json", "_pipeline_summary.md")
+_OF_AN_EXPERIMENT = ("_robust_stats.json", *_CSV_COLUMNS, ".log")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One file, and what is wrong with it; nothing where it is fine."""
+
+    path: Path
+    problem: str = ""
+
+
+def validate_run(root: Path) -> list[Finding]:
+    """Every file that was looked at, in order."""
+    if not root.is_dir():
+        raise UsageError(f"{str(root)!r} is no folder. Give a run directory.")
+    findings: list[Finding] = []
+    cases = list(find_records(root))
+    if not cases:
+        findings.append(Finding(root / METRICS, "is missing: no case was recorded here"))
+    for folder in cases:
+        findings += _case(folder)
+    checked = {finding.path.resolve() for finding in findings}
+    findings += [
+        Finding(dump, _dump_problem(dump))
+        for dump in sorted(root.rglob(f"*{SUFFIX}"))
+        if dump.resolve() not in checked
+    ]
+    return findings
+
+
+def _case(folder: Path) -> Iterator[Finding]:
+    path = folder / METRICS
+    problem = _json_problem(path, METRICS)
+    if problem:
+        yield Finding(path, problem)
+        return
+    try:
+        record = read_record(folder)
+    except Sme2Error as error:
+        yield Finding(path, str(error))
+        etdumps = _named_dumps(path)
+    else:
+        yield Finding(path)
+        etdumps = list(record.etdumps.values())
+    for ending in _OF_A_CASE:
+        yield from _ending(folder, ending)
+    for name in etdumps:
+        dump = folder / name
+        yield Finding(dump, _dump_problem(dump) or _changed(folder, name))
+        for ending in _OF_AN_EXPERIMENT:
+            yield from _ending(dump.parent, ending)
+
+
+def _named_dumps(path: Path) -> list[str]:
+    """The dumps a record names, where the record as a whole cannot be used."""
+    etdumps = json.loads(path.read_text(encoding="utf-8"))["etdumps"]
+    named = etdumps.values() if isinstance(etdumps, dict) else ()
+    return [name for name in named if isinstance(name, str)]
+
+
+def _ending(folder: Path, ending: str) -> Iterator[Finding]:
+    """The file of a folder whose name ends so; exactly one there must be, or more."""
+    files = [folder / ending] if ending in (MANIFEST, "analysis_summary.json") else []
+    files = files or sorted(folder.glob(f"*{ending}"))
+    if not files:
+        yield Finding(folder / f"*{ending}", "is missing")
+    for file in files:
+        if ending in _JSON_KEYS:
+            yield Finding(file, _json_problem(file, ending))
+        elif ending in _CSV_COLUMNS:
+            yield Finding(file, _csv_problem(file, _CSV_COLUMNS[ending]))
+        else:
+            yield Finding(file)
+
+
+def _json_problem(path: Path, ending: str) -> str:
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, ValueError, RecursionError) as error:
+        return f"cannot be read: {error}"
+    if not isinstance(document, dict):
+        return "is not an object"
+    missing = [key for key in _JSON_KEYS[ending] if key not in document]
+    return f"lacks the keys {', '.join(missing)}" if missing else ""
+
+
+def _csv_problem(path: Path, columns: tuple[str, ...]) -> str:
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            rows = csv.reader(stream)
+            heading = next(rows, [])
+            short = sum(len(row) != len(columns) for row in rows)
+    except (OSError, ValueError, csv.Error) as error:
+        return f"cannot be read: {error}"
+    missing = [name for name in columns if name not in heading]
+    if missing:
+        return f"lacks the columns {', '.join(missing)}"
+    return f"has {short} rows of another length" if short else ""
+
+
+def _dump_problem(path: Path) -> str:
+    if not path.is_file():
+        return "is missing"
+    try:
+        columns = read_etdump(path)
+    except (Sme2Error, OSError) as error:
+        return str(error)
+    return "" if columns.runs else "holds no inference"
+
+
+def _changed(folder: Path, name: str) -> str:
+    """Whether a dump is no longer the one the manifest speaks of."""
+    try:
+        document = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        told = {entry["etdump"]: entry["sha256"] for entry in document["experiments"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""
+    if name not in told:
+        return f"is not in {MANIFEST}"
+    found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    return "" if told[name] == found else f"is not the file that {MANIFEST} speaks of"

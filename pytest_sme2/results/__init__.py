@@ -1,0 +1,99 @@
+"""The values that pass between the stages: frozen dataclasses, and nothing that computes.
+
+One file per stage. A stage knows the one before it only through these values, so each stage can
+be tested, cached and run again alone. Nothing heavy is imported here: arrays are named in
+annotations only. What computes, reads or prints does not live here.
+"""
+
+from pytest_sme2.results.artifact import Arm, Artifact, TensorSpec
+from pytest_sme2.results.baseline import Baseline, BaselineChange, Session
+from pytest_sme2.results.case import (
+    RUNTIME,
+    Agreement,
+    Estimate,
+    Measured,
+    OperatorCount,
+    Spread,
+    Structure,
+    Tolerance,
+)
+from pytest_sme2.results.comparison import Change, Comparison, OperatorChange
+from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily, Pair
+from pytest_sme2.results.profile import (
+    Category,
+    Coverage,
+    Executor,
+    Operator,
+    OperatorProfile,
+    Profile,
+    RobustStats,
+    TransposeChain,
+    TransposeReport,
+)
+from pytest_sme2.results.run import Capabilities, Fingerprint, Output, Run, RunRequest, Turn
+from pytest_sme2.results.timing import Decision, DroppedPair, Look, Measurement, Outcome, PairSample
+from pytest_sme2.results.trace import (
+    Attribution,
+    Columns,
+    MethodShapes,
+    OperatorShapes,
+    Shape,
+    shape_text,
+)
+from pytest_sme2.results.verdict import Bounds, Check, Limits, Verdict
+
+__all__ = [
+    "RUNTIME",
+    "Agreement",
+    "Arm",
+    "Artifact",
+    "Attribution",
+    "Baseline",
+    "BaselineChange",
+    "Bounds",
+    "Capabilities",
+    "Category",
+    "Change",
+    "Check",
+    "Columns",
+    "Comparison",
+    "Coverage",
+    "Decision",
+    "DroppedPair",
+    "Estimate",
+    "Evidence",
+    "Executor",
+    "Fingerprint",
+    "Kernel",
+    "KernelCensus",
+    "KernelFamily",
+    "Limits",
+    "Look",
+    "Measured",
+    "Measurement",
+    "MethodShapes",
+    "Operator",
+    "OperatorChange",
+    "OperatorCount",
+    "OperatorProfile",
+    "OperatorShapes",
+    "Outcome",
+    "Output",
+    "Pair",
+    "PairSample",
+    "Profile",
+    "RobustStats",
+    "Run",
+    "RunRequest",
+    "Session",
+    "Shape",
+    "Spread",
+    "Structure",
+    "TensorSpec",
+    "Tolerance",
+    "TransposeChain",
+    "TransposeReport",
+    "Turn",
+    "Verdict",
+    "shape_text",
+]

@@ -1,0 +1,51 @@
+"""What the export hands on: one program and everything that was written beside it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+
+class Arm(str, enum.Enum):
+    """One side of a pair: SME2 on, or off."""
+
+    ON = "on"
+    OFF = "off"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What a program takes or gives at one position."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One exported program and everything that was written beside it."""
+
+    model: str
+    variant: str
+    folder: Path
+    pte: Path
+    sha256: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    input_files: tuple[Path, ...] = ()
+    """The example inputs as raw little-endian values, one file an input."""
+    reference_files: tuple[Path, ...] = ()
+    """What the eager model answered to those inputs, one raw file an output."""
+    etrecord: Path | None = None
+    weights: str = "random"
+    """Where the weights came from: ``random (seed 0)`` or the file's name and hash."""
+    versions: Mapping[str, str] = field(default_factory=dict)

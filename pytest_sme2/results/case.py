@@ -1,0 +1,174 @@
+"""Everything that was measured for one model and variant on one target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_sme2.results.artifact import Arm
+from pytest_sme2.results.evidence import Evidence, KernelCensus
+from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
+from pytest_sme2.results.run import Fingerprint
+
+if TYPE_CHECKING:
+    pass
+
+
+RUNTIME = "executorch runtime"
+"""The key of ``versions`` for what ran the program; ``executorch`` is what exported it."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A ratio and the interval that holds it, over pairs of processes."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A value over the runs of a traced process: the median, the 5th and 95th percentile."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How often an operator of one name stands in a program, and what its name says of it."""
+
+    name: str
+    category: Category
+    kind: str
+    executor: Executor
+    matrix: bool
+    sme2: bool
+    """As the name proves it; what only a kernel census can tell is in Coverage."""
+    count: int
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a program is made of on one arm: exact, and the same on any machine."""
+
+    operators: tuple[OperatorCount, ...]
+    """Sorted by the operator's name; every name once."""
+
+    @property
+    def total(self) -> int:
+        return sum(entry.count for entry in self.operators)
+
+    @property
+    def matrix(self) -> int:
+        return sum(entry.count for entry in self.operators if entry.matrix)
+
+    @property
+    def sme2(self) -> int:
+        """Matrix operators on SME2 kernels, as their names prove it."""
+        return sum(entry.count for entry in self.operators if entry.matrix and entry.sme2)
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of matrix operators on SME2 kernels; None where there is no such operator."""
+        return self.sme2 / self.matrix if self.matrix else None
+
+    def executed_by(self, executor: Executor) -> int:
+        return sum(entry.count for entry in self.operators if entry.executor is executor)
+
+    def in_category(self, category: Category) -> int:
+        return sum(entry.count for entry in self.operators if entry.category is category)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far two outputs may lie apart. What is None is not asked."""
+
+    max_abs: float | None = None
+    max_rel: float | None = None
+    """Of the largest magnitude that was expected, so that values near zero do not weigh."""
+    min_sqnr_db: float | None = None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One output held against another of the same shape."""
+
+    against: str
+    """``off`` (the same program without SME2) or ``reference`` (the eager model)."""
+    arm: Arm
+    """The side that is being checked."""
+    index: int
+    dtype: str
+    identical: bool
+    max_abs: float
+    max_rel: float
+    """The largest error over the largest magnitude that was expected."""
+    sqnr_db: float | None
+    """Signal over noise of the whole output; None where there is no noise or no signal."""
+    cosine: float | None
+    """None where a side is all zeros."""
+    has_nan: bool
+    """On the side that is being checked; the errors are then infinite."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Everything measured for one model and variant on one target."""
+
+    model: str
+    variant: str
+    fingerprint: Fingerprint
+    emulated: bool
+    runner: str
+    """Which kind of runner it was: ``wheel``, ``source`` or ``pair``."""
+    session: str
+    """A name of its own for the run this belongs to; the same for all its models."""
+    recorded: str
+    """When, as ISO 8601 in UTC."""
+    threads: int = 1
+    profiles: Mapping[Arm, Profile] = field(default_factory=dict)
+    structures: Mapping[Arm, Structure] = field(default_factory=dict)
+    kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
+    """Only the arms whose kernels are known."""
+    medians_ns: Mapping[Arm, tuple[float, ...]] | None = None
+    """Of each untraced process, its median run; None where the target is emulated."""
+    interference: float | None = None
+    """The usual process's wall time over its CPU time, less 1; None where it is not known."""
+    yardstick_ns: float | None = None
+    """What a program that never changes took meanwhile; None where it was not taken."""
+    speedup: Estimate | None = None
+    """Off over on: how many times faster SME2 makes it."""
+    shares: Mapping[Arm, Mapping[Category, Spread]] | None = None
+    """Of end-to-end time; None where the target is emulated."""
+    loads_ns: Mapping[Arm, tuple[float, ...]] | None = None
+    """Load time of each process; None where the target is emulated."""
+    peak_bytes: Mapping[Arm, int] | None = None
+    """Median over processes of the peak resident set; None where the target is emulated."""
+    pte_bytes: int | None = None
+    pte_sha256: str = ""
+    agreements: tuple[Agreement, ...] = ()
+    nan_arms: tuple[Arm, ...] = ()
+    """The arms whose output holds a NaN."""
+    evidence: Evidence | None = None
+    """None where the target has no SME2 and only the off arm ran."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    weights: str = "random"
+    runtime: str = ""
+    """The SHA-256 of the runner, libraries included."""
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """Of the on arm; None where it did not run."""
+        profile = self.profiles.get(Arm.ON)
+        return None if profile is None else profile.coverage
+
+    @property
+    def arm(self) -> Arm:
+        """The arm that speaks for the program: on, unless the target has no SME2."""
+        return Arm.ON if Arm.ON in self.structures else Arm.OFF

@@ -1,0 +1,205 @@
+"""Where the time of one program goes."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_sme2.results.trace import OperatorShapes
+
+if TYPE_CHECKING:
+    pass
+
+
+class Category(str, enum.Enum):
+    """The five categories at the top of the taxonomy."""
+
+    CONV = "CONV"
+    GEMM = "GEMM"
+    DATA_MOVEMENT = "DATA_MOVEMENT"
+    ELEMENTWISE = "ELEMENTWISE"
+    OTHER = "OTHER"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Executor(str, enum.Enum):
+    """Who ran an operator."""
+
+    DELEGATED = "delegated"
+    PORTABLE = "portable"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What a name says about an operator."""
+
+    name: str
+    """As the ETDump has it, without the trailing ``#n``."""
+    category: Category
+    kind: str
+    """The finer class: pointwise, depthwise, linear, transpose, softmax, …"""
+    executor: Executor
+    matrix: bool
+    """Whether SME2 kernels could exist for it: convolutions and matrix products."""
+    sme2: bool
+    """Whether it ran on an SME/SME2 kernel, as its name proves."""
+    known: bool
+    """False where no table or rule knows the name."""
+    unproven: bool = False
+    """Whether it ran on a packed kernel of which there is one for SME2 and one for NEON (QP8)."""
+    operation: str = ""
+    """The name without layout, data types, algorithm, prefix and overload."""
+    data_types: tuple[str, ...] = ()
+    """XNNPACK's words for them, input first: ``("PQS8", "QS8", "QC8W")``."""
+    algorithm: str = ""
+    """XNNPACK's word for the kind of microkernel: GEMM, IGEMM, DWConv, …; empty if it has one."""
+
+
+@dataclass(frozen=True)
+class OperatorProfile:
+    """One operator of the graph: the same position in every run."""
+
+    index: int
+    label: str
+    """The name with its ``#n``, unique within one delegate call."""
+    operator: Operator
+    instruction: int
+    median_ns: float
+    """Of its own samples; the medians of operators need not add up to anything."""
+    share: float
+    """Of end-to-end time, 0 to 1; the shares of all operators and the overhead add up to 1."""
+    time_ns: float
+    """The share of the median end-to-end time, so that these do add up."""
+    samples_ns: tuple[int, ...]
+    """One a run, in the order of the runs."""
+    call: int = 0
+    """Which call of a delegate or kernel it ran in, counted from 0; its neighbours share it."""
+    aten: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    shapes: OperatorShapes | None = None
+    """Of its tensors, where the program was at hand; of matrix operators alone."""
+
+
+@dataclass(frozen=True)
+class RobustStats:
+    """Statistics of a series that a few bad samples cannot bend."""
+
+    count: int
+    median: float
+    mean: float
+    trimmed_mean: float
+    mad: float
+    minimum: float
+    maximum: float
+    p5: float
+    p25: float
+    p75: float
+    p95: float
+    p99: float
+    standard_deviation: float
+    cv: float
+    outliers: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of the matrix work ran on SME2 kernels.
+
+    Depthwise convolutions are left out of the count: there is no SME2 kernel for them in any data
+    type, so with them no model could ever be covered. What they cost is told beside it.
+    """
+
+    matrix_operators: int
+    sme2_operators: int
+    matrix_ns: float
+    sme2_ns: float
+    missed: tuple[tuple[OperatorProfile, str], ...]
+    """The matrix operators that did not, each with the likely reason."""
+    unproven: tuple[OperatorProfile, ...] = ()
+    """Matrix operators whose name fits SME2 and NEON kernels alike; not counted as SME2."""
+    depthwise_operators: int = 0
+    depthwise_ns: float = 0.0
+    source: str = "operator names"
+    """Or ``operator names and kernel census``."""
+
+    @property
+    def operators(self) -> float | None:
+        """The share of matrix operators on SME2; None where there is no matrix operator."""
+        return self.sme2_operators / self.matrix_operators if self.matrix_operators else None
+
+    @property
+    def time(self) -> float | None:
+        """The share of matrix time on SME2; None where there is none."""
+        return self.sme2_ns / self.matrix_ns if self.matrix_ns else None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of one program goes, over the runs of one or more ETDumps.
+
+    All shares are of end-to-end time and add up to 1 together with the overhead's; all ``…_ns``
+    of the breakdown are that share of the median end-to-end time.
+    """
+
+    method: str
+    runs: int
+    typical_runs: int
+    """The runs the shares are taken from: all but those whose end-to-end time is an outlier."""
+    end_to_end: RobustStats
+    """Of Method::execute, in nanoseconds."""
+    end_to_end_ns: tuple[int, ...]
+    operators: tuple[OperatorProfile, ...]
+    category_ns: Mapping[Category, float]
+    kind_ns: Mapping[tuple[Category, str], float]
+    executor_ns: Mapping[Executor, float]
+    overhead_ns: float
+    """What is left of end-to-end time: delegate calls, operator dispatch."""
+    overhead_parts_ns: Mapping[str, float]
+    """Where the overhead arose: ``delegate calls``, ``operator calls``, ``between calls``."""
+    category_counts: Mapping[Category, int]
+    kind_counts: Mapping[tuple[Category, str], int]
+    executor_counts: Mapping[Executor, int]
+    coverage: Coverage
+    load_ns: Mapping[str, float]
+    """Load and init events by name."""
+    unknown: tuple[str, ...]
+    """Operator names that no table knows."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know about the data: runs left out, clocks that do not fit, …"""
+
+    def share(self, ns: float) -> float:
+        """``ns`` of the breakdown as a share of end-to-end time."""
+        return ns / self.end_to_end.median if self.end_to_end.median else 0.0
+
+
+@dataclass(frozen=True)
+class TransposeChain:
+    """Layout changes that follow one another, and what stands around them."""
+
+    operators: tuple[OperatorProfile, ...]
+    before: OperatorProfile | None
+    """The operator that runs before the chain; None at the start of the program."""
+    after: OperatorProfile | None
+    time_ns: float
+    share: float
+    border: str
+    """``input`` or ``output`` of a delegate call, ``both``, or empty inside of one."""
+
+
+@dataclass(frozen=True)
+class TransposeReport:
+    """What layout changes cost a program."""
+
+    chains: tuple[TransposeChain, ...]
+    operators: int
+    time_ns: float
+    share: float
+    border_share: float
+    """The part of ``share`` that is spent at the borders of delegate calls."""

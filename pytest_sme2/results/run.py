@@ -1,0 +1,109 @@
+"""What a target is asked to run, and what one process left behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_sme2.results.artifact import Arm, Artifact
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How much a process does before the other of its pair goes on."""
+
+    runs: int
+    lead: int = 0
+    """Untimed runs first, to find the caches as they are when nobody else runs."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What one process of the runner is asked to do."""
+
+    artifact: Artifact
+    arm: Arm
+    threads: int = 1
+    warmup: int = 3
+    runs: int = 10
+    traced: bool = False
+    keep_outputs: bool = False
+    seed: int = 0
+    timeout_seconds: float = 600.0
+    cpus: tuple[int, ...] = ()
+    """The cores to pin to; empty means the system decides."""
+    extra_arguments: tuple[str, ...] = ()
+    """Further ones for the runner, as they are."""
+    turn: Turn | None = None
+    """Where it takes turns with another process; None where it runs alone."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of the last run of a process."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str
+    has_nan: bool
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process of the runner: raw values only, statistics are derived elsewhere."""
+
+    request: RunRequest
+    target: str
+    runner: str
+    """Which kind of runner it was: ``wheel``, ``source`` or ``pair``."""
+    emulated: bool
+    """Emulated times are never latency."""
+    sme2_effective: bool | None
+    """Whether the process saw SME2, as told by the process itself; None where it cannot tell."""
+    wall_ns: tuple[int, ...]
+    cpu_ns: tuple[int, ...]
+    load_ns: int | None
+    peak_rss_load_bytes: int | None
+    peak_rss_bytes: int | None
+    outputs: tuple[Output, ...]
+    cpu_features: tuple[str, ...] = ()
+    etdump: Path | None = None
+    log: Path | None = None
+    warmup_wall_ns: tuple[int, ...] = ()
+    """The inferences before the measured ones; never part of a statistic."""
+    throttled: bool = False
+    """Whether the device slowed itself down against heat meanwhile; such a pair is redone."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a target is, as far as its timings depend on it. Two that are equal may be compared."""
+
+    target: str
+    facts: tuple[tuple[str, str], ...]
+    """Sorted pairs such as ``("cpu", "Neoverse-N1")``; never a clock speed that jitters."""
+
+    @property
+    def key(self) -> str:
+        """A short name that is safe as a folder name."""
+        import hashlib
+
+        if self.target == "emulated":
+            return "emulated"
+        text = "\n".join(f"{name}={value}" for name, value in self.facts)
+        return f"{self.target}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a target can vouch for."""
+
+    timing: bool
+    sme2: bool
+    reason: str = ""
+    """Why not, where one of them is False."""

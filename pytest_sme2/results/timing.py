@@ -1,0 +1,136 @@
+"""What pairs of processes showed about time."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_sme2.results.run import Turn
+
+if TYPE_CHECKING:
+    pass
+
+
+class Outcome(str, enum.Enum):
+    """What a check found. Timings alone end in one of the first four."""
+
+    PASS = "PASS"  # noqa: S105  (a verdict, not a password)
+    REGRESSED = "REGRESSED"
+    IMPROVED = "IMPROVED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    INVALID = "INVALID"
+    NO_BASELINE = "NO_BASELINE"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the pairs so far. Ratios are candidate over reference: above 1 is slower."""
+
+    pairs: int
+    alpha: float
+    """The one-sided error this look may spend."""
+    estimate: float
+    interval: tuple[float, float] | None
+    """None where there are too few pairs for an interval at this error."""
+    p_value: float
+    """One-sided, of the hypothesis that the candidate is within the tolerated slowdown."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome of a series of pairs, and every look that was taken to reach it."""
+
+    outcome: Outcome
+    threshold: float
+    """The tolerated slowdown: 0.02 is 2 %."""
+    looks: tuple[Look, ...]
+    p_value: float
+    """Over all looks taken; valid for any level, so it may go into Holm's procedure."""
+
+    @property
+    def last(self) -> Look:
+        return self.looks[-1]
+
+
+@dataclass(frozen=True)
+class PairSample:
+    """One fresh process of each arm."""
+
+    index: int
+    """The order in which pairs were started, dropped ones included."""
+    first: str
+    """The arm that ran first."""
+    reference_ns: float
+    """What a run took, in wall nanoseconds: the median of the process's runs."""
+    candidate_ns: float
+    log_ratio: float
+    """Of the candidate over the reference; turn by turn where the two took turns."""
+    interference: float | None
+    """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
+    throttled: bool = False
+    """Whether the device slowed itself down against heat in one of the two."""
+
+
+@dataclass(frozen=True)
+class DroppedPair:
+    """A pair that was measured, judged without looking at which arm was slower, and left out."""
+
+    pair: PairSample
+    reason: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Two arms measured in interleaved pairs. Ratios are candidate over reference in time."""
+
+    reference: str
+    candidate: str
+    seed: int
+    warmup: int
+    runs: int
+    """Runs a process, equal in both arms."""
+    threads: int
+    pairs: tuple[PairSample, ...]
+    dropped: tuple[DroppedPair, ...]
+    decision: Decision | None
+    """None where no tolerated slowdown was given: then only the ratio was asked for."""
+    looks: tuple[Look, ...]
+    stopped_because: str
+    """``clear``, ``precise``, ``all pairs done`` or ``time budget spent``."""
+    noise_floor: float | None
+    """Relative spread of process medians within an arm; None with fewer than three pairs."""
+    detectable: float | None
+    """The smallest slowdown that a measurement of this many pairs would catch, 4 times of 5; where
+    only the ratio was asked for, the smallest difference between the two arms."""
+    drift: tuple[tuple[str, float], ...]
+    """Arms whose runs got slower (above 0) or faster within a process, and by how much."""
+    notes: tuple[str, ...]
+    """What a reader should know before trusting the figures."""
+    seconds: float
+    tracing_overhead: Mapping[str, float] = field(default_factory=dict)
+    """By arm, how much longer a traced run took; empty where no traced run was made."""
+    turn: Turn | None = None
+    """How the two processes of a pair took turns; None where one ran after the other."""
+
+    @property
+    def ratio(self) -> float:
+        return self.looks[-1].estimate
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return self.looks[-1].interval
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster the candidate is."""
+        return 1 / self.ratio
+
+    @property
+    def speedup_interval(self) -> tuple[float, float] | None:
+        interval = self.interval
+        return None if interval is None else (1 / interval[1], 1 / interval[0])

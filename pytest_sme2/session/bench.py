@@ -1,0 +1,151 @@
+"""What a case is run with: the device, the runner, and the request for one process.
+
+The stages of a case are in ``session.py``. Timing and comparing need only what is here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pytest_sme2.errors import StorageError, UnvouchedError
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.cache import cache_folder
+
+if TYPE_CHECKING:
+    from pytest_sme2.runners.base import Runner
+    from pytest_sme2.targets.base import Target
+    from pytest_sme2.timing.pairs import Progress
+
+Say = Callable[[str], None]
+_Value = TypeVar("_Value")
+
+# An emulator is some hundred times slower than a device, and a busy machine slows it once more:
+# what takes minutes alone must not fail for that.
+EMULATED_SECONDS = 3600.0
+
+
+class Bench:
+    """One device with its runner."""
+
+    def __init__(self, settings: Settings, run: Callable[[], str], say: Say) -> None:
+        """``run`` names the run, so that its workers share their phones."""
+        self.settings = settings
+        self.say = say
+        self.device = HeldDevice(settings, run, say)
+
+    @property
+    def chosen(self) -> Target:
+        """The target as it was chosen; nothing is changed on it yet."""
+        return self.device.chosen
+
+    @property
+    def target(self) -> Target:
+        """The target, ready to run."""
+        return self.device.prepared
+
+    @functools.cached_property
+    def runner(self) -> Runner:
+        from pytest_sme2.runners.sme2 import wheel_runner
+
+        if self.settings.runner_on is not None and self.settings.runner_off is not None:
+            from pytest_sme2.runners.stock import pair_runner
+
+            return pair_runner(self.settings.runner_on, self.settings.runner_off)
+        if self.settings.device == "android" and self.settings.device_bundle is not None:
+            from pytest_sme2.session.device_bundle import read_bundle
+
+            return read_bundle(self.settings.device_bundle)
+        return wheel_runner(self.target.platform, progress=self.say)
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """Both arms, or the off arm alone where the target has no SME2."""
+        return (Arm.ON, Arm.OFF) if self.target.capabilities().sme2 else (Arm.OFF,)
+
+    @property
+    def timed(self) -> bool:
+        """Whether times of the target mean anything."""
+        return self.target.capabilities().timing
+
+    def require_timing(self) -> None:
+        able = self.target.capabilities()
+        if not able.timing:
+            raise UnvouchedError(f"{self.target.name} cannot vouch for timing: {able.reason}")
+
+    def require_sme2(self) -> None:
+        able = self.target.capabilities()
+        if not able.sme2:
+            raise UnvouchedError(f"{self.target.name} has no SME2: {able.reason}")
+
+    def request(
+        self, artifact: Artifact, arm: Arm, threads: int, **choices: int | bool
+    ) -> RunRequest:
+        """One process; ``choices`` are further fields of the request."""
+        changes: dict[str, Any] = choices
+        request = RunRequest(artifact=artifact, arm=arm, threads=threads)
+        if not self.timed:
+            request = replace(request, timeout_seconds=EMULATED_SECONDS)
+        return replace(request, **changes)
+
+    def redo(self, measure: Callable[[], _Value]) -> _Value:
+        """``measure()``, again from the start where the connection to the device was lost."""
+        from pytest_sme2.targets.phone.retry import Recoverable, redo_when_lost
+
+        if not isinstance(self.target, Recoverable):
+            return measure()
+        patience = self.settings.patience_seconds
+        return redo_when_lost(self.target, measure, patience_seconds=patience, progress=self.say)
+
+    def run(self, request: RunRequest, folder: Path) -> Run:
+        """One process of the runner on the target."""
+        return self.redo(lambda: self.target.run(self.runner, request, folder))
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Measurements on one machine never overlap, whoever started them; a phone is leased."""
+        if self.settings.device == "android":
+            yield
+            return
+        from filelock import FileLock
+
+        lock = FileLock(cache_folder() / "locks" / "measuring.lock")
+        try:
+            Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except OSError as error:
+            raise StorageError(
+                f"{lock.lock_file} cannot be written: {error.strerror or error}. "
+                "Make room there, or name another folder in SME2_CACHE_DIR."
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def cool_down(self) -> None:
+        """Before a block of timed processes: wait for a device that gets hot."""
+        from pytest_sme2.targets.base import Observed
+
+        if isinstance(self.target, Observed):
+            self.redo(self.target.cool_down)
+
+    def show_progress(self, title: str, progress: Progress) -> None:
+        interval = ""
+        if progress.interval is not None:
+            low, high = progress.interval
+            interval = f" [{low:.3f}, {high:.3f}]"
+        self.say(
+            f"{title}: pair {progress.pairs} of at most {progress.most_pairs}, "
+            f"ratio {progress.ratio:.3f}{interval}, {progress.seconds_left:.0f} s left"
+        )
+
+    def close(self) -> None:
+        """Leave the device as it was found."""
+        self.device.close()

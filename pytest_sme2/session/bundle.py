@@ -1,0 +1,324 @@
+"""A runner and programs in one ``.tar.gz``, kept to be measured against later.
+
+Writing one, and opening one: every file is compared with the manifest's hash before anything in it
+is used, each time. The hashes tell damage, not intent: a bundle holds programs that will be run, so
+open only those whose source you trust. What is done with it is in against.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import filelock
+
+from pytest_sme2.errors import BundleError, ExportError, StorageError, UsageError
+from pytest_sme2.export.artifacts import artifact_stem, load_artifact
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import Arm, Artifact
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.files import file_sha256
+
+# The history of the manifest. A change of its meaning raises the number.
+#   1  runner, artifacts, and sha256 and size of every file
+SCHEMA = 1
+
+SUFFIXES = (".tar.gz", ".tgz")
+MANIFEST = "manifest.json"
+_RUNNER = "runner"
+_ARTIFACTS = "artifacts"
+_LARGEST_MANIFEST = 16 * 2**20
+_LARGEST_HEADER = 2**16
+_PIECE = 2**20
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+# What reading a manifest of the wrong form can raise.
+_WRONG = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle: everything in it was compared with its hash."""
+
+    path: Path
+    sha256: str
+    """Of the manifest, and so of everything."""
+    runner: Runner
+    artifacts: Mapping[tuple[str, str], Artifact]
+    """By model and variant."""
+
+
+# --- Writing --------------------------------------------------------------------------------------
+
+
+def check_name(out: Path) -> None:
+    """Refuse what is no name for a bundle, before anything is made for it."""
+    if not out.name.endswith(SUFFIXES):
+        raise UsageError(f"{out}: a bundle is an archive. Give a name that ends in {SUFFIXES[0]}.")
+
+
+def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Path:
+    """Put the runner and the artifacts into one file; the same content gives the same bytes."""
+    check_name(out)
+    if not isinstance(runner, Sme2Runner):
+        raise UsageError(
+            "A given pair of runners cannot be bundled: what they need beside them is not known. "
+            "Keep their folder, or bundle a runner built from the wheel."
+        )
+    files = _contents(runner, artifacts)
+    document = {
+        "schema": SCHEMA,
+        "runner": {
+            "kind": runner.kind,
+            "platform": runner.platform,
+            "executorch": runner.executorch,
+        },
+        "artifacts": [
+            {"model": artifact.model, "variant": artifact.variant, "folder": _folder(artifact)}
+            for artifact in artifacts
+        ],
+        "files": {
+            name: {
+                "bytes": path.stat().st_size,
+                "executable": os.access(path, os.X_OK),
+                "sha256": file_sha256(path),
+            }
+            for name, path in files.items()
+        },
+    }
+    manifest = json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _write_archive(out, manifest, files)
+    except OSError as error:
+        raise BundleError(
+            f"{out}: cannot be written: {error.strerror or error}. Make room, or choose another "
+            "folder."
+        ) from error
+    return out
+
+
+def _contents(runner: Runner, artifacts: Sequence[Artifact]) -> dict[str, Path]:
+    """Every file of the bundle by its name in there, sorted."""
+    files = {f"{_RUNNER}/{path.name}": path for arm in Arm for path in runner.files(arm)}
+    for artifact in artifacts:
+        folder = _folder(artifact)
+        if any(name.startswith(f"{folder}/") for name in files):
+            raise UsageError(f"{artifact.model}-{artifact.variant} was given twice.")
+        for path in artifact.folder.iterdir():
+            if path.is_file():
+                files[f"{folder}/{path.name}"] = path
+    return dict(sorted(files.items()))
+
+
+def _folder(artifact: Artifact) -> str:
+    return f"{_ARTIFACTS}/{artifact_stem(artifact.model, parse_variant(artifact.variant))}"
+
+
+def _write_archive(out: Path, manifest: bytes, files: Mapping[str, Path]) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent)
+    temporary = Path(name)
+    try:
+        # Neither names nor times of this machine go into it, so that equal content is equal bytes.
+        with (
+            os.fdopen(descriptor, "wb") as raw,
+            gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as compressed,
+            tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            _add(archive, MANIFEST, io.BytesIO(manifest), len(manifest), executable=False)
+            for member, path in files.items():
+                with path.open("rb") as file:
+                    executable = os.access(path, os.X_OK)
+                    _add(archive, member, file, path.stat().st_size, executable=executable)
+        temporary.chmod(0o644)
+        temporary.replace(out)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _add(
+    archive: tarfile.TarFile, name: str, file: IO[bytes], size: int, *, executable: bool
+) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o755 if executable else 0o644
+    archive.addfile(member, file)
+
+
+# --- Opening --------------------------------------------------------------------------------------
+
+
+def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
+    """Unpack a bundle into the cache, compare every file with its hash, and say what is in it.
+
+    A bundle that was unpacked before is compared again, so that nothing runs that was changed.
+
+    Raises:
+        BundleError: it is no bundle, is damaged, or holds what no bundle holds.
+    """
+    root = (cache or cache_folder()) / "bundles"
+    try:
+        with path.open("rb") as file, _archive(file) as members:
+            manifest = _first(members)
+            document = _read_manifest(manifest)
+            digest = hashlib.sha256(manifest).hexdigest()
+            folder = root / digest[:32]
+            root.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(root / f"{folder.name}.lock"):
+                if not _is_intact(folder, document["files"]):
+                    _unpack(members, document["files"], folder)
+        return Bundle(path, digest, _runner(folder, document), _artifacts(folder, document))
+    except (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, *_WRONG) as error:
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+            raise StorageError(
+                f"{path}: cannot be unpacked into {root}: {error.strerror}. Make room there, or "
+                "name another folder in SME2_CACHE_DIR."
+            ) from error
+        raise BundleError(
+            f"{path}: is not a bundle, or is damaged: {error}. Make it again with: sme2 bundle"
+        ) from error
+
+
+Members = Iterator[tuple[tarfile.TarInfo, IO[bytes]]]
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose own headers are small.
+
+    They are read whole into memory, and a few kilobytes can unpack to gigabytes of them.
+    """
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Any:
+        if self.type not in tarfile.REGULAR_TYPES and self.size > _LARGEST_HEADER:
+            raise ValueError(f"a header in it is {self.size} bytes long")
+        # The documented place for a subclass to step in; typeshed does not list it.
+        return super()._proc_member(archive)  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def _archive(file: IO[bytes]) -> Iterator[Members]:
+    """The members one after another, as a stream: what was not looked at is never unpacked."""
+    with tarfile.open(fileobj=file, mode="r|gz", tarinfo=_Member) as archive:
+
+        def members() -> Members:
+            for member in archive:
+                content = archive.extractfile(member) if member.isreg() else None
+                if content is None:
+                    raise ValueError(f"{member.name!r} in it is not a plain file")
+                yield member, content
+
+        yield members()
+
+
+def _first(members: Members) -> bytes:
+    member, content = next(members, (None, None))
+    if member is None or content is None or member.name != MANIFEST:
+        raise ValueError(f"it does not begin with {MANIFEST}")
+    if member.size > _LARGEST_MANIFEST:
+        raise ValueError(f"its {MANIFEST} is too large")
+    return content.read()
+
+
+def _read_manifest(text: bytes) -> dict[str, Any]:
+    """The manifest, with every name in it harmless."""
+    document: dict[str, Any] = json.loads(text)
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
+    for name, facts in document["files"].items():
+        parts = PurePosixPath(name).parts
+        harmless = "\\" not in name and "\0" not in name and name == "/".join(parts)
+        if not harmless or ".." in parts or parts[0] not in (_RUNNER, _ARTIFACTS):
+            raise ValueError(f"{name!r} is not a place in a bundle")
+        if not isinstance(facts["bytes"], int) or not isinstance(facts["sha256"], str):
+            raise ValueError(f"the entry of {name!r} is wrong")
+    for entry in document["artifacts"]:
+        parts = PurePosixPath(entry["folder"]).parts
+        if len(parts) != 2 or parts[0] != _ARTIFACTS or parts[1] in ("..", "."):
+            raise ValueError(f"{entry['folder']!r} is not a place in a bundle")
+    return document
+
+
+def _is_intact(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a folder holds these files, unchanged, and no others."""
+    if not folder.is_dir():
+        return False
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    return found == {*files} and all(
+        not (folder / name).is_symlink() and file_sha256(folder / name) == facts["sha256"]
+        for name, facts in files.items()
+    )
+
+
+def _unpack(members: Members, files: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+    """Write the listed files to a new folder, and put it in place once all of them are right."""
+    prefix = f".unpack-{folder.name}-"
+    # What a killed process has left; the lock says that nobody is at it.
+    for left_over in folder.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as temporary:
+        staged = Path(temporary) / "bundle"
+        staged.mkdir()
+        left = dict(files)
+        for member, content in members:
+            facts = left.pop(member.name, None)
+            if facts is None:
+                raise ValueError(f"{member.name!r} is not in its manifest, or there twice")
+            _copy(content, staged / member.name, member, facts)
+        if left:
+            raise ValueError(f"{min(left)!r} is missing")
+        if folder.is_symlink() or folder.is_file():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
+        staged.rename(folder)
+
+
+def _copy(
+    content: IO[bytes], path: Path, member: tarfile.TarInfo, facts: Mapping[str, Any]
+) -> None:
+    if member.size != facts["bytes"]:
+        raise ValueError(f"{member.name!r} is not as long as its manifest says")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with path.open("xb") as file:
+        while piece := content.read(_PIECE):
+            digest.update(piece)
+            file.write(piece)
+    if digest.hexdigest() != facts["sha256"]:
+        raise ValueError(f"{member.name!r} is not what was put in (its hash differs)")
+    path.chmod(0o755 if facts.get("executable") is True else 0o644)
+
+
+def _runner(folder: Path, document: Mapping[str, Any]) -> Sme2Runner:
+    facts = document["runner"]
+    return Sme2Runner(
+        kind=str(facts["kind"]),
+        platform=str(facts["platform"]),
+        executorch=str(facts["executorch"]),
+        folder=folder / _RUNNER,
+    )
+
+
+def _artifacts(folder: Path, document: Mapping[str, Any]) -> dict[tuple[str, str], Artifact]:
+    found = {}
+    for entry in document["artifacts"]:
+        artifact = load_artifact(folder / entry["folder"])
+        if (artifact.model, artifact.variant) != (entry["model"], entry["variant"]):
+            raise ValueError(f"{entry['folder']!r} holds another program than its manifest says")
+        found[(artifact.model, artifact.variant)] = artifact
+    return found

@@ -1,0 +1,220 @@
+"""Runs, profiles and timings of one model and variant put together into one Measured.
+
+Nothing is judged here, and nothing is run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.results import (
+    RUNTIME,
+    Agreement,
+    Arm,
+    Category,
+    Estimate,
+    Fingerprint,
+    KernelCensus,
+    Measured,
+    Measurement,
+    Pair,
+    Profile,
+    Run,
+    Spread,
+)
+from pytest_sme2.timing.pairs import interference
+from pytest_sme2.verdict import numerics
+
+
+def new_session() -> tuple[str, str]:
+    """A name for this run that no other has, and the time it began."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}", f"{now:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def shares_of(profile: Profile) -> dict[Category, Spread]:
+    """The part of end-to-end time that a category takes, and how far single runs stray from it."""
+    import numpy as np
+
+    totals = np.asarray(profile.end_to_end_ns, dtype=float)
+    shares = {}
+    for category, time in profile.category_ns.items():
+        series = [
+            entry.samples_ns for entry in profile.operators if entry.operator.category is category
+        ]
+        value = profile.share(time)
+        if not series:
+            shares[category] = Spread(value, value, value)
+            continue
+        by_run = np.asarray(series, dtype=float).sum(axis=0) / np.maximum(totals, 1)
+        low, high = (float(bound) for bound in np.percentile(by_run, (5, 95)))
+        shares[category] = Spread(value, min(low, value), max(high, value))
+    return shares
+
+
+def speedup_of(measurement: Measurement) -> Estimate:
+    """How many times faster SME2 makes it, from pairs of off (reference) and on (candidate)."""
+    look = measurement.looks[-1]
+    low, high = measurement.speedup_interval or (0.0, float("inf"))
+    return Estimate(measurement.speedup, low, high, 1 - 2 * look.alpha, look.pairs)
+
+
+def assemble(
+    pair: Pair,
+    fingerprint: Fingerprint,
+    *,
+    session: str,
+    recorded: str,
+    profiles: Mapping[Arm, Profile],
+    runtime: str,
+    measurement: Measurement | None = None,
+    yardstick_ns: float | None = None,
+    runtime_sha256: str = "",
+) -> Measured:
+    """Everything one pair showed.
+
+    Args:
+        pair: its runs, evidence and censuses.
+        fingerprint: of the target they ran on.
+        session: a name for the whole run, as ``new_session`` gives it.
+        recorded: when the run began.
+        profiles: of the traced runs.
+        runtime: the version of ExecuTorch that ran the program (``Runner.executorch``).
+        measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
+        yardstick_ns: what a program that never changes took meanwhile.
+        runtime_sha256: of the runner (``Runner.sha256``).
+    """
+    runs = _runs(pair)
+    everything = [run for arm in runs.values() for run in arm]
+    _refuse_mixture(pair, everything)
+    emulated = any(run.emulated for run in everything)
+    artifact = pair.artifact
+    timed = {} if emulated else _times(pair, profiles, measurement)
+    if not emulated:
+        timed["yardstick_ns"] = yardstick_ns
+    return Measured(
+        model=artifact.model,
+        variant=artifact.variant,
+        fingerprint=fingerprint,
+        emulated=emulated,
+        runner=everything[0].runner,
+        session=session,
+        recorded=recorded,
+        threads=everything[0].request.threads,
+        profiles=dict(profiles),
+        structures={arm: structure_of(profile) for arm, profile in profiles.items()},
+        kernels=_kernels(pair),
+        pte_bytes=artifact.pte.stat().st_size if artifact.pte.exists() else None,
+        pte_sha256=artifact.sha256,
+        agreements=_agreements(pair, runs),
+        nan_arms=tuple(
+            arm
+            for arm, of_arm in runs.items()
+            if any(output.has_nan for run in of_arm for output in run.outputs)
+        ),
+        evidence=pair.evidence,
+        versions={**artifact.versions, RUNTIME: runtime},
+        runtime=runtime_sha256,
+        weights=artifact.weights,
+        **timed,
+    )
+
+
+def _runs(pair: Pair) -> dict[Arm, list[Run]]:
+    traced = {Arm.ON: pair.traced_on, Arm.OFF: pair.traced_off}
+    runs = {Arm.ON: list(pair.on), Arm.OFF: list(pair.off)}
+    for arm, run in traced.items():
+        if run is not None:
+            runs[arm].append(run)
+    return {arm: of_arm for arm, of_arm in runs.items() if of_arm}
+
+
+def _refuse_mixture(pair: Pair, runs: Sequence[Run]) -> None:
+    """Values of different targets, runners or programs must not be taken for one thing."""
+    who = f"{pair.artifact.model}-{pair.artifact.variant}"
+    if not runs:
+        raise TargetError(f"{who}: nothing was run, so nothing was measured.")
+    for what, values in (
+        ("targets", {run.target for run in runs}),
+        ("runners", {run.runner for run in runs}),
+        ("real and emulated runs", {str(run.emulated) for run in runs}),
+        ("programs", {run.request.artifact.sha256 for run in runs}),
+        ("thread counts", {str(run.request.threads) for run in runs}),
+    ):
+        if len(values) > 1:
+            raise TargetError(
+                f"{who}: different {what} were mixed ({', '.join(sorted(values))}). "
+                "Measure one at a time."
+            )
+
+
+def _times(
+    pair: Pair, profiles: Mapping[Arm, Profile], measurement: Measurement | None
+) -> dict[str, Any]:
+    """What is only known where times count. Traced runs are slower and give shares alone."""
+    untraced = {Arm.ON: pair.on, Arm.OFF: pair.off}
+    if measurement is not None:
+        medians = {
+            Arm.ON: tuple(entry.candidate_ns for entry in measurement.pairs),
+            Arm.OFF: tuple(entry.reference_ns for entry in measurement.pairs),
+        }
+    else:
+        medians = {
+            arm: tuple(float(statistics.median(run.wall_ns)) for run in runs)
+            for arm, runs in untraced.items()
+            if runs
+        }
+    loads = {
+        arm: tuple(float(run.load_ns) for run in runs if run.load_ns)
+        for arm, runs in untraced.items()
+    }
+    peaks = {
+        arm: [run.peak_rss_bytes for run in runs if run.peak_rss_bytes is not None]
+        for arm, runs in untraced.items()
+    }
+    return {
+        "medians_ns": medians,
+        "speedup": None if measurement is None else speedup_of(measurement),
+        "interference": _usual_interference([*pair.on, *pair.off]),
+        "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
+        "loads_ns": {arm: values for arm, values in loads.items() if values},
+        "peak_bytes": {
+            arm: int(statistics.median(values)) for arm, values in peaks.items() if values
+        },
+    }
+
+
+def _usual_interference(runs: Sequence[Run]) -> float | None:
+    levels = [level for level in map(interference, runs) if level is not None]
+    return statistics.median(levels) if levels else None
+
+
+def _kernels(pair: Pair) -> dict[Arm, KernelCensus]:
+    censuses = {Arm.ON: pair.census_on, Arm.OFF: pair.census_off}
+    return {arm: census for arm, census in censuses.items() if census is not None}
+
+
+def _agreements(pair: Pair, runs: Mapping[Arm, Sequence[Run]]) -> tuple[Agreement, ...]:
+    """The last run of each arm whose outputs were kept, against each other and the reference."""
+    kept = {
+        arm: next((run for run in reversed(of_arm) if _is_kept(run)), None)
+        for arm, of_arm in runs.items()
+    }
+    on, off = kept.get(Arm.ON), kept.get(Arm.OFF)
+    found: list[Agreement] = []
+    if on is not None and off is not None:
+        found += numerics.compare_arms(on.outputs, off.outputs)
+    for run in (on, off):
+        if run is not None:
+            found += numerics.compare_reference(pair.artifact, run.outputs, run.request.arm)
+    return tuple(found)
+
+
+def _is_kept(run: Run) -> bool:
+    return bool(run.outputs) and all(output.file is not None for output in run.outputs)

@@ -1,0 +1,103 @@
+"""Times one case on its target: pairs where SME2 can be switched, single processes elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_sme2.results import Arm, Measurement, Run, RunRequest
+from pytest_sme2.targets.base import Job
+from pytest_sme2.timing.arms import alone, in_turns
+from pytest_sme2.timing.pairs import (
+    PILOT_RUNS,
+    PILOT_WARMUP,
+    Plan,
+    RunArm,
+    choose_sampling,
+    measure_pairs,
+    tracing_overhead,
+)
+from pytest_sme2.timing.yardstick import Yardstick
+
+if TYPE_CHECKING:
+    from pytest_sme2.session.bench import Bench
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The untraced processes of one case."""
+
+    processes: Mapping[Arm, Sequence[Run]]
+    measurement: Measurement | None
+    """The pairs; None where only one arm could be measured."""
+    yardstick_ns: float | None = None
+    """What a program that never changes took meanwhile."""
+
+
+def measure_case(
+    bench: Bench,
+    title: str,
+    root: Path,
+    requests: Mapping[Arm, RunRequest],
+    traced: Mapping[Arm, Run],
+) -> Timing:
+    """Measure until the answer is clear or the budget is spent; files go below ``root``."""
+    processes: dict[Arm, list[Run]] = {arm: [] for arm in requests}
+
+    def make_job(label: str) -> Job:
+        arm = Arm(label)
+        folder = root / f"timing_sme2_{arm}" / f"process_{len(processes[arm]):03}"
+        return Job(bench.runner, requests[arm], folder)
+
+    yardstick = Yardstick(bench.target, bench.runner, root / "yardstick")
+
+    def keep(label: str, run: Run) -> None:
+        processes[Arm(label)].append(run)
+        yardstick.take()
+
+    run_arm = alone(bench.target, make_job, keep)
+    plan = Plan(threshold=None, budget_seconds=bench.settings.budget_seconds)
+    if len(requests) == 1:
+        arm = next(iter(requests))
+        alone_runs = measure_alone(run_arm, arm, plan)
+        return Timing({arm: alone_runs}, None, yardstick.median_ns)
+    measurement = measure_pairs(
+        run_arm,
+        str(Arm.OFF),
+        str(Arm.ON),
+        plan,
+        progress=lambda progress: bench.show_progress(title, progress),
+        redo=bench.redo,
+        in_turns=in_turns(bench.target, make_job, bench.runner.takes_turns, keep),
+    )
+    # The first process of each arm is the pilot: it also warms the file cache.
+    counted = {arm: runs[1:] for arm, runs in processes.items()}
+    medians = {
+        Arm.OFF: [pair.reference_ns for pair in measurement.pairs],
+        Arm.ON: [pair.candidate_ns for pair in measurement.pairs],
+    }
+    overhead = {str(arm): tracing_overhead(medians[arm], [traced[arm]]) for arm in medians}
+    measurement = replace(measurement, tracing_overhead=overhead)
+    return Timing(counted, measurement, yardstick.median_ns)
+
+
+def measure_alone(run_arm: RunArm, arm: Arm, plan: Plan) -> list[Run]:
+    """Fresh processes of one arm: as many as a first look takes, fewer if the budget ends."""
+    begun = time.monotonic()
+    pilot = run_arm(str(arm), warmup=PILOT_WARMUP, runs=PILOT_RUNS)
+    spent = time.monotonic() - begun
+    single = min(pilot.wall_ns) / 1e9
+    overhead = max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS))
+    # Half of it would be the other arm's.
+    left = 2 * (plan.budget_seconds - spent)
+    sampling = choose_sampling(single, overhead, left, plan)
+    counted: list[Run] = []
+    while len(counted) < plan.looks[0]:
+        counted.append(run_arm(str(arm), warmup=sampling.warmup, runs=sampling.runs))
+        used = time.monotonic() - begun
+        if used + (used - spent) / len(counted) > plan.budget_seconds:
+            break
+    return counted

@@ -1,0 +1,205 @@
+"""The device a run works on: chosen when first needed, exchanged when it dies or another is asked.
+
+What is measured on it is the business of ``session.py``; how a phone is leased, of ``targets``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pytest_sme2.errors import (
+    ConnectionLostError,
+    DeviceGoneError,
+    NoDeviceLeftError,
+    TargetError,
+    UnvouchedError,
+)
+from pytest_sme2.results import Fingerprint
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.targets.base import Target
+from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.targets.phone.retry import Leased
+from pytest_sme2.targets.settings import parse_device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_sme2.results import Fingerprint
+    from pytest_sme2.session.settings import Settings
+    from pytest_sme2.targets.base import Target
+
+# What of a fingerprint may name the chip.
+_CHIP = ("soc", "cpu", "model")
+
+
+class HeldDevice:
+    """One device at a time, for the whole of a worker's run."""
+
+    def __init__(self, settings: Settings, run: Callable[[], str], say: Callable[[str], None]):
+        """``run`` names the run, so that its workers share their phones."""
+        self.settings = settings
+        self.soc: str | None = None
+        """What the running test asks for; None: any device will do."""
+        self._run = run
+        self._say = say
+        self._target: Target | None = None
+        self._prepared = False
+        self._gone: list[Leased] = []
+
+    @property
+    def chosen(self) -> Target:
+        """The target as it was chosen; nothing is changed on it yet."""
+        if self._target is None:
+            self._target = self._choose()
+        return self._target
+
+    @property
+    def prepared(self) -> Target:
+        """The target, ready to run. One of several phones that cannot be reached is passed over."""
+        while not self._prepared:
+            target = self.chosen
+            try:
+                target.prepare()
+            except ConnectionLostError as error:
+                self._retire(error)
+            else:
+                self._prepared = True
+        return self.chosen
+
+    def ask_for(self, soc: str | None) -> bool:
+        """From now on a device whose chip's name holds ``soc``; whether that is a change."""
+        if soc == self.soc:
+            return False
+        self.soc = soc
+        if soc is not None and self._target is not None and not _has_chip(self._target, soc):
+            # Given back first: two workers that wait for each other's phone would wait for ever.
+            try:
+                self._target.restore()
+            except ConnectionLostError as error:
+                self._retire(error)
+            self._target, self._prepared = None, False
+        return True
+
+    def replace(self, error: DeviceGoneError) -> None:
+        """Another device of the same kind in place of one that died, or the error."""
+        like = self.chosen.fingerprint()
+        self._retire(error)
+        self._say(f"{error} Its work goes to another device of its kind.")
+        try:
+            self._target = self._choose(like)
+        except TargetError as none:
+            raise TargetError(f"{error} No other of its kind could take over. {none}") from error
+
+    def close(self) -> None:
+        """Leave every device as it was found, also those that were given up, if they are back."""
+        held, self._target, self._prepared = self._target, None, False
+        gone, self._gone = self._gone, []
+        try:
+            if held is not None:
+                held.restore()
+        finally:
+            for target in gone:
+                target.patience_seconds = 1.0
+                with contextlib.suppress(TargetError):
+                    target.restore()
+
+    def _choose(self, like: Fingerprint | None = None) -> Target:
+        from pytest_sme2.session.device import choose_target
+
+        try:
+            target = choose_target(
+                self.settings, run=self._run(), soc=self.soc, like=like, progress=self._say
+            )
+        except NoDeviceLeftError as error:
+            if self.soc is None or like is not None or error.retired:
+                raise
+            raise UnvouchedError(f"no device has a chip named like {self.soc!r}. {error}") from None
+        if self.soc is not None and not _has_chip(target, self.soc):
+            target.restore()
+            raise UnvouchedError(
+                f"it asks for a chip named like {self.soc!r}, and {target.name} is another"
+            )
+        return target
+
+    def _retire(self, error: TargetError) -> None:
+        target = self._target
+        if not isinstance(target, Leased) or target.lease is None:
+            raise error
+        target.lease.retire(str(error))
+        self._gone.append(target)
+        self._target, self._prepared = None, False
+
+
+def _has_chip(target: Target, soc: str) -> bool:
+    facts = dict(target.fingerprint().facts)
+    return any(soc.lower() in facts.get(name, "").lower() for name in _CHIP)
+
+
+def choose_target(
+    settings: Settings,
+    *,
+    run: str | None = None,
+    soc: str | None = None,
+    like: Fingerprint | None = None,
+    wait_seconds: float = 3600.0,
+    progress: Callable[[str], None] | None = None,
+) -> Target:
+    """The target the settings ask for; ``run`` names a run whose workers share their phones.
+
+    Of several phones, ``soc`` and ``like`` ask for one of a kind (``phones.lease_phone``); where
+    all are in use, one is waited for.
+
+    ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
+    without SME2, whose capabilities then say why.
+    """
+    device = parse_device(settings.device)
+    if device == "android":
+        return _phone(settings, run, soc=soc, like=like, timeout=wait_seconds, progress=progress)
+    if device == "emulated":
+        return EmulatedTarget(find_qemu(settings.qemu))
+    if device == "auto":
+        return _automatic(settings)
+    local = LocalTarget()
+    if local.name != device:
+        raise TargetError(
+            f"The device {device!r} is a machine of its own kind, and this one is "
+            f"{local.name!r}. Choose {local.name}, emulated or auto."
+        )
+    return local
+
+
+def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
+    """A phone that is this process's own from here on, until it is restored."""
+    options: dict[str, Any] = {
+        "progress": wishes.pop("progress"),
+        "patience_seconds": min(15.0, settings.patience_seconds),
+        "power_mode": settings.power_mode,
+        "fixed_performance": settings.fixed_performance,
+        "cpus": settings.cpus,
+    }
+    # What only phones need is imported only for them.
+    if settings.fake_phone:
+        from pytest_sme2.fake_phone.lab import open_fake_phone
+
+        return open_fake_phone(settings.qemu, **options)
+    from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
+
+    server = open_server(settings.adb_server)
+    pool = open_pool(server, settings.serials, run=run)
+    return lease_phone(server, pool, **wishes, **options)
+
+
+def _automatic(settings: Settings) -> Target:
+    local = LocalTarget()
+    if local.capabilities().sme2:
+        return local
+    try:
+        return EmulatedTarget(find_qemu(settings.qemu))
+    except TargetError as error:
+        if settings.qemu is not None:
+            raise
+        return LocalTarget(note=f"Nor can it be emulated: {error}")

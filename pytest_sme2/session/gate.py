@@ -1,0 +1,252 @@
+"""Holds one case against its baseline and limits, and says how each verdict ends a test.
+
+It knows nothing of pytest: it raises what a test runner turns into failed, skipped or warned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pytest_sme2.errors import BaselineError, UnvouchedError
+from pytest_sme2.results import Baseline, Check, Limits, Measured, Outcome, Verdict
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.reference import OpenReference
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.versus import Rival
+from pytest_sme2.verdict import checks as gate
+from pytest_sme2.verdict.growth import Growth, growth_of, growth_since
+
+_BAD = (Outcome.REGRESSED, Outcome.INVALID)
+
+OverrideLimits = Callable[[Case, Limits], Limits]
+
+
+class Gate:
+    """The checks of one case. Each measures what it needs, and no more."""
+
+    def __init__(
+        self,
+        session: Session,
+        case: Case,
+        conclude: Callable[[Sequence[Check]], None],
+        override_limits: OverrideLimits | None = None,
+        custom: Callable[[Gate], list[Check]] | None = None,
+    ) -> None:
+        """``conclude`` ends the test as the checks' verdicts say; ``custom`` adds the user's."""
+        self.session = session
+        self.case = case
+        self._conclude = conclude
+        self._override_limits = override_limits
+        self._custom = custom
+        self._growth: Growth | None = None
+        self.checks: list[Check] = []
+
+    # --- what is held against what -------------------------------------------------------------
+
+    @property
+    def measured(self) -> Measured:
+        """What was measured so far: timing is in it once a check has asked for it."""
+        return self.session.measured(self.case, timed=False)
+
+    @property
+    def timed(self) -> Measured:
+        """What was measured, timing included; skipped where the target cannot vouch for it."""
+        return self.session.measured(self.case, timed=True)
+
+    @property
+    def limits(self) -> Limits:
+        limits = self.session.limits(self.case)
+        return self._override_limits(self.case, limits) if self._override_limits else limits
+
+    @property
+    def baseline(self) -> Baseline | None:
+        return self.session.baseline(self.case)
+
+    # --- structure: exact, on any machine ------------------------------------------------------
+
+    def check_evidence(self) -> None:
+        """The on run shows SME2 kernels and the off run shows none."""
+        self.session.bench.require_sme2()
+        self._check(lambda: [gate.check_evidence(self.measured)])
+
+    def check_coverage(self) -> None:
+        """The share of matrix operators on SME2 kernels."""
+        self.session.bench.require_sme2()
+        self._check(lambda: [gate.check_coverage(self.measured, self.baseline, self.limits)])
+
+    def check_operators(self) -> None:
+        """The operators of the program, name by name, on each arm."""
+        self._check(
+            lambda: [
+                gate.check_operators(self.measured, self.baseline, arm)
+                for arm in self.session.bench.arms
+            ]
+        )
+
+    def check_delegation(self) -> None:
+        """How many operators XNNPACK took, and how many fell back to portable kernels."""
+        self._check(
+            lambda: [
+                gate.check_delegation(self.measured, self.baseline, arm)
+                for arm in self.session.bench.arms
+            ]
+        )
+
+    def check_kernels(self) -> None:
+        """The kernels that ran, where the target can name them."""
+        known = self.measured.kernels
+        if not known:
+            raise UnvouchedError(
+                f"{self.session.bench.target.name} does not tell which kernels ran"
+            )
+        self._check(
+            lambda: [gate.check_kernels(self.measured, self.baseline, arm) for arm in known]
+        )
+
+    def check_size(self) -> None:
+        """The size of the program's file."""
+        self._check(lambda: [gate.check_size(self.measured, self.baseline, self.limits)])
+
+    # --- numerics ------------------------------------------------------------------------------
+
+    def check_outputs(self, against: str = "reference") -> None:
+        """The outputs against the eager model (``reference``) or SME2 on against ``off``."""
+        if against == "off":
+            self.session.bench.require_sme2()
+        self._check(lambda: [gate.check_outputs(self.measured, self.limits, against)])
+
+    # --- time and memory: only where the target can vouch for them -----------------------------
+
+    def check_latency(self) -> None:
+        """The process medians of each arm against the stored sessions.
+
+        A stored latency is a trigger: where it looks worse, and what was measured then is at
+        hand, interleaved pairs decide.
+        """
+        measured = self.timed
+
+        def checks() -> list[Check]:
+            stored = [
+                gate.check_latency(measured, self.baseline, self.limits, arm)
+                for arm in self.session.bench.arms
+            ]
+            doubtful = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
+            if not any(check.verdict in doubtful for check in stored):
+                return stored
+            reference = self.session.baseline_reference(self.case)
+            if reference is None:
+                return stored
+            return self._held_against(self._rival(reference))
+
+        self._check(checks)
+
+    def check_speedup(self) -> None:
+        """How many times faster SME2 makes it."""
+        self.session.bench.require_sme2()
+        measured = self.timed
+        self._check(lambda: [gate.check_speedup(measured, self.baseline, self.limits)])
+
+    def check_shares(self) -> None:
+        """Each category's part of end-to-end time."""
+        self.session.bench.require_timing()
+        measured = self.measured
+        self._check(
+            lambda: [
+                gate.check_share(measured, self.baseline, self.limits, category)
+                for category in (measured.shares or {}).get(measured.arm, {})
+            ]
+        )
+
+    def check_memory(self) -> None:
+        """The peak resident set of each arm's processes."""
+        measured = self.timed
+        self._check(
+            lambda: [
+                gate.check_memory(measured, self.baseline, self.limits, arm)
+                for arm in self.session.bench.arms
+            ]
+        )
+
+    def check_load(self) -> None:
+        """The time until the program is ready to run."""
+        measured = self.timed
+        self._check(
+            lambda: [
+                gate.check_load(measured, self.baseline, self.limits, arm)
+                for arm in self.session.bench.arms
+            ]
+        )
+
+    # --- against another version, in the same run ----------------------------------------------
+
+    def check_against(self) -> None:
+        """What ``--against`` names: its operators exactly, its latency in interleaved pairs."""
+        rival = self._rival(self.session.reference)
+        self._check(lambda: self._held_against(rival))
+
+    def _rival(self, reference: OpenReference) -> Rival:
+        session, case = self.session, self.case
+        return Rival(
+            session.bench,
+            case.id,
+            session.folder(case) / "against",
+            session.request(case, session.bench.arms[0]),
+            reference,
+            # One alarm of the whole run must stay as rare as one verdict's would be alone.
+            family=max(1, len(session.cases())),
+        )
+
+    def _held_against(self, rival: Rival) -> list[Check]:
+        """All of it on one device, so that only the versions differ."""
+        return self.session.steadily(lambda: self._hold_against(rival))
+
+    def _hold_against(self, rival: Rival) -> list[Check]:
+        operators, comparison = self.session.bench.redo(rival.check_operators)
+        checks = [operators]
+        if self.session.bench.timed:
+            self.session.bench.cool_down()
+            measurement = rival.measure(self.limits.max_regression)
+            checks.append(gate.check_against(measurement, self.limits))
+            self._growth = growth_of(comparison)
+        return checks
+
+    def check_custom(self) -> None:
+        """The checks that the hook ``pytest_sme2_checks`` adds."""
+        custom = self._custom
+        if custom is not None:
+            self._check(lambda: custom(self))
+
+    def check(self, *checks: Check) -> None:
+        """Checks of your own, to be concluded and reported like the built-in ones."""
+        self._check(lambda: list(checks))
+
+    def _check(self, make: Callable[[], list[Check]]) -> None:
+        try:
+            checks = make()
+        except BaselineError as error:
+            checks = [gate.baseline_problem(error)]
+        self.checks += checks
+        self._conclude(checks)
+
+    # --- what to say about it ------------------------------------------------------------------
+
+    def verdict(self, checks: Sequence[Check]) -> Verdict:
+        return gate.verdict(self.measured, checks)
+
+    def growth(self) -> Growth | None:
+        """Where the time since the baseline went, where both were timed."""
+        if self._growth is not None:
+            return self._growth
+        baseline = self.baseline
+        return None if baseline is None else growth_since(baseline, self.measured)
+
+    def keep(self) -> Path:
+        """Write what was measured to the run directory."""
+        return self.session.keep(self.case, self.measured, self.checks)
+
+
+def failing(checks: Sequence[Check], *, strict: bool) -> list[Check]:
+    """Those that fail a test."""
+    weak = (Outcome.INCONCLUSIVE, Outcome.NO_BASELINE) if strict else ()
+    return [check for check in checks if check.verdict in (*_BAD, *weak)]

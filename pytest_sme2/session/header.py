@@ -1,0 +1,38 @@
+"""What is in effect, for the top of a run: the device, what it can do, the version."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.settings import Settings
+
+
+def header_lines(bench: Bench) -> list[str]:
+    settings = bench.settings
+    if settings.device == "android":
+        return [f"sme2: device android ({_phone_words(settings)})"]
+    try:
+        target = bench.chosen
+        able = target.capabilities()
+    except Sme2Error as error:
+        return [f"sme2: --device={settings.device} cannot be used: {error}"]
+    abilities = [
+        "SME2" if able.sme2 else "no SME2",
+        "timing" if able.timing else "structure only, no timing",
+    ]
+    try:
+        version = f"ExecuTorch {importlib.metadata.version('executorch')}"
+    except importlib.metadata.PackageNotFoundError:
+        version = "ExecuTorch not installed"
+    chosen = "auto: " if settings.device == "auto" else ""
+    return [f"sme2: device {chosen}{target.name} ({', '.join(abilities)}), {version}"]
+
+
+def _phone_words(settings: Settings) -> str:
+    """Which phones, without reaching for one: a worker leases it when it measures."""
+    if settings.fake_phone:
+        return "a fake phone in a sandbox on this machine, emulated: no timing"
+    serials = ", ".join(settings.serials) or "the attached one"
+    return f"{serials}; power mode {settings.power_mode}"

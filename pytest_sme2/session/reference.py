@@ -1,0 +1,180 @@
+"""What ``--against`` names: a bundle, a folder of programs, or a version of ExecuTorch.
+
+Parsing is pure; opening downloads, builds or unpacks. The measuring itself is in measure.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.export.artifacts import artifact_stem, find_artifact
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import Artifact, Baseline, Fingerprint
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.sdk import Progress
+from pytest_sme2.runners.sme2 import find_runner, wheel_runner
+from pytest_sme2.session.bundle import SUFFIXES, open_bundle
+from pytest_sme2.system.files import safe_name
+
+CHOICES = (
+    "Give a bundle made with sme2 bundle (.tar.gz), a folder of .pte files, or a version of "
+    "ExecuTorch as in executorch==1.5.0."
+)
+BASELINE_BUNDLE = "bundle.tar.gz"
+
+_VERSION = re.compile(r"executorch==(?P<version>[0-9][0-9A-Za-z.+-]*)")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What to measure against, as the user named it."""
+
+    kind: str
+    """``executorch``, ``bundle``, ``programs``, or ``baseline`` for what a baseline measured."""
+    name: str
+    """For reports: ``executorch 1.5.0``, or the file's or folder's name."""
+    version: str | None = None
+    path: Path | None = None
+
+
+def parse_against(text: str) -> Reference:
+    """``executorch==1.5.0``, a bundle, or a folder of ``.pte`` files."""
+    match = _VERSION.fullmatch(text.strip())
+    if match is not None:
+        return Reference("executorch", f"executorch {match['version']}", version=match["version"])
+    path = Path(text).expanduser()
+    if text.strip() and path.is_file() and path.name.endswith(SUFFIXES):
+        return Reference("bundle", path.name, path=path.resolve())
+    if text.strip() and path.is_dir():
+        return Reference("programs", path.resolve().name, path=path.resolve())
+    problem = "is neither of these" if path.exists() and text.strip() else "does not exist"
+    if text.strip().startswith("executorch"):
+        problem = "is not a version"
+    raise UsageError(f"--against: {text!r} {problem}. {CHOICES}")
+
+
+def bundle_beside(root: Path, fingerprint: Fingerprint) -> Path | None:
+    """The bundle that was stored with a target's baselines, if there is one.
+
+    With it, a stored latency that looks worse can be decided by interleaved pairs.
+    """
+    path = root / safe_name(fingerprint.key) / BASELINE_BUNDLE
+    return path if path.is_file() else None
+
+
+def kept_reference(
+    baseline: Baseline, threads: int, runner: Runner, *, cache: Path | None = None
+) -> OpenReference | None:
+    """What the baseline's last session measured, where the cache still has its program and runner.
+
+    ``runner`` is today's; it may well be the same one.
+    """
+    sessions = baseline.current(threads)
+    if not sessions or not sessions[-1].program or not sessions[-1].runtime:
+        return None
+    last = sessions[-1]
+    variant = parse_variant(baseline.variant)
+    artifact = find_artifact(baseline.model, variant, last.program, cache=cache)
+    kept: Runner | None = runner
+    if last.runtime != runner.sha256:
+        kept = find_runner(runner.platform, last.runtime, cache=cache)
+    if artifact is None or kept is None:
+        return None
+    reference = Reference("baseline", "the baseline's program")
+    return OpenReference(reference, kept, {(baseline.model, baseline.variant): artifact})
+
+
+@dataclass(frozen=True)
+class OpenReference:
+    """A reference that is ready to be measured against."""
+
+    reference: Reference
+    runner: Runner | None
+    """None: the runner of the other side, on other programs."""
+    artifacts: Mapping[tuple[str, str], Artifact] | None = None
+    """By model and variant; None: the programs of the other side, on another runner."""
+    programs: Mapping[str, Path] = field(default_factory=dict)
+    """By file name without ``.pte``, where the reference is a folder of them."""
+
+    def side(self, artifact: Artifact, runner: Runner) -> tuple[Artifact, Runner]:
+        """The program and the runner to hold against ``artifact`` on ``runner``.
+
+        Raises:
+            UsageError: the reference has nothing that fits.
+        """
+        return self._artifact(artifact), self._runner(runner)
+
+    def _runner(self, runner: Runner) -> Runner:
+        if self.runner is None:
+            return runner
+        if self.runner.platform != runner.platform:
+            raise UsageError(
+                f"{self.reference.name} is for {self.runner.platform}, but this target is "
+                f"{runner.platform}. Measure against something made for it."
+            )
+        return self.runner
+
+    def _artifact(self, artifact: Artifact) -> Artifact:
+        if self.artifacts is not None:
+            found = self.artifacts.get((artifact.model, artifact.variant))
+            if found is None:
+                known = (f"{model}-{variant}" for model, variant in sorted(self.artifacts))
+                raise self._lacks(artifact, known)
+            return found
+        if self.reference.kind == "programs":
+            stem = artifact_stem(artifact.model, parse_variant(artifact.variant))
+            path = self.programs.get(stem)
+            if path is None:
+                raise self._lacks(artifact, (f"{name}.pte" for name in sorted(self.programs)))
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            # The inputs stay ours: both sides are to compute the same thing.
+            return replace(artifact, folder=path.parent, pte=path, sha256=digest, etrecord=None)
+        return artifact
+
+    def _lacks(self, artifact: Artifact, known: Iterable[str]) -> UsageError:
+        names = ", ".join(known)
+        return UsageError(
+            f"{self.reference.name} has no program for {artifact.model}-{artifact.variant}. "
+            f"It has: {names or 'none'}."
+        )
+
+
+def open_reference(
+    reference: Reference,
+    platform: str,
+    *,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> OpenReference:
+    """Make a reference ready: download and build, unpack and check, or look into the folder."""
+    if reference.kind == "executorch":
+        runner = wheel_runner(
+            platform, executorch=reference.version, cache=cache, progress=progress
+        )
+        return OpenReference(reference, runner)
+    if reference.path is None:
+        raise ValueError(f"A reference of kind {reference.kind!r} needs a path.")
+    if reference.kind == "bundle":
+        bundle = open_bundle(reference.path, cache=cache)
+        return OpenReference(reference, bundle.runner, bundle.artifacts)
+    return OpenReference(reference, None, programs=_programs(reference.path))
+
+
+def _programs(folder: Path) -> dict[str, Path]:
+    """The programs in a folder and in the folders in it, as ``sme2 export --out`` leaves them."""
+    found: dict[str, Path] = {}
+    for path in sorted((*folder.glob("*.pte"), *folder.glob("*/*.pte"))):
+        if path.stem in found:
+            raise UsageError(
+                f"{folder}: two programs are called {path.name}: {found[path.stem]} and {path}. "
+                "Remove one."
+            )
+        found[path.stem] = path
+    if not found:
+        raise UsageError(f"{folder}: holds no .pte file. {CHOICES}")
+    return found

@@ -1,0 +1,93 @@
+"""The run directory: what was measured about each case, written by one process, read by any.
+
+The ETDumps are the source of truth, so profiles are not stored: they are read from the dumps
+again. Everything else about a case stands in its ``metrics.json``, how it was made in its
+``manifest.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.results import Arm, Check, Measured, Measurement
+from pytest_sme2.system.files import _converter, decode, write_json
+
+if TYPE_CHECKING:
+    from pytest_sme2.profile.categories import Rule
+
+METRICS = "metrics.json"
+MANIFEST = "manifest.json"
+SCHEMA = 2
+
+
+@dataclass(frozen=True)
+class CaseRecord:
+    """One case as it stands in the run directory."""
+
+    schema: int
+    id: str
+    measured: Measured
+    measurement: Measurement | None
+    checks: tuple[Check, ...]
+    etdumps: Mapping[Arm, str]
+    """By arm, the traced run's ETDump, relative to the record's folder."""
+    state: Mapping[str, str] = field(default_factory=dict)
+    """The device's state as far as it is no part of its fingerprint: battery, screen, heat …"""
+    remembered: tuple[Arm, ...] = ()
+    """The arms whose emulated run was made before and taken from the cache."""
+
+
+def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:
+    """Where one arm's files lie."""
+    return case_folder / f"{target}_sme2_{arm}"
+
+
+def write_record(folder: Path, record: CaseRecord) -> None:
+    slim = replace(record, measured=replace(record.measured, profiles={}))
+    write_json(folder / METRICS, _converter().unstructure(slim))
+
+
+def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
+    """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
+    from pytest_sme2.profile.build import build_profile
+    from pytest_sme2.profile.shapes import kept_shapes
+    from pytest_sme2.trace.etdump import read_etdump
+
+    path = folder / METRICS
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{folder} is not a case of a run directory: it has no {METRICS}."
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise Sme2Error(f"{path} cannot be read: {error}. Run the case again.") from error
+    if isinstance(document, dict) and document.get("schema") not in (SCHEMA, None):
+        raise Sme2Error(
+            f"{path} is of schema {document['schema']!r}, this version reads {SCHEMA}. "
+            "Use the version that wrote it, or run the case again."
+        )
+    record: CaseRecord = decode(document, CaseRecord, path)
+    profiles = {}
+    for arm, name in record.etdumps.items():
+        try:
+            columns = read_etdump(folder / name)
+        except Sme2Error as error:
+            raise type(error)(f"{path} names an ETDump that cannot be used: {error}") from error
+        profiles[arm] = build_profile(
+            columns,
+            rules=rules,
+            census=record.measured.kernels.get(arm),
+            shapes=kept_shapes(folder / name),
+        )
+    return replace(record, measured=replace(record.measured, profiles=profiles))
+
+
+def find_records(root: Path) -> Iterator[Path]:
+    """The folders of all cases below a run directory, sorted; ``root`` may be one itself."""
+    yield from sorted(path.parent for path in root.rglob(METRICS))

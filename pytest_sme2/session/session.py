@@ -1,0 +1,483 @@
+"""One run's state: what was chosen, and each stage's result for each case, made on demand."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pytest_sme2.errors import (
+    BuildError,
+    DeviceGoneError,
+    ExportError,
+    ModelError,
+    RunError,
+    Sme2Error,
+    TargetError,
+    UnvouchedError,
+)
+from pytest_sme2.export.registry import ModelEntry, Registry, discover
+from pytest_sme2.export.variant import Variant
+from pytest_sme2.results import (
+    Arm,
+    Artifact,
+    Baseline,
+    Check,
+    Comparison,
+    Evidence,
+    KernelCensus,
+    Limits,
+    Measured,
+    Measurement,
+    Pair,
+    Profile,
+    Run,
+    RunRequest,
+)
+from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.cases import Case, select_cases
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import safe_name
+from pytest_sme2.system.platforms import LINUX_X86_64
+
+if TYPE_CHECKING:
+    from pytest_sme2.session.case_timing import Timing
+    from pytest_sme2.session.reference import OpenReference
+    from pytest_sme2.session.run_lock import Occupation
+
+Say = Callable[[str], None]
+_Value = TypeVar("_Value")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+# An emulated run is exact at the first try, and slow; a real one needs company to be typical.
+EMULATED_TRACE = {"warmup": 0, "runs": 1}
+DEVICE_TRACE = {"warmup": 3, "runs": 10}
+
+
+def _silent(line: str) -> None:
+    """Nobody is watching."""
+
+
+def _on_one_device(method: _Method) -> _Method:
+    """Of a stage: all of it is measured on one device, from the start again where that died."""
+
+    @functools.wraps(method)
+    def stage(self: Session, *arguments: Any, **choices: Any) -> Any:
+        return self.steadily(lambda: method(self, *arguments, **choices))
+
+    return cast(_Method, stage)
+
+
+# What would only fail again, after as long, for the next test that asks.
+_LASTING = (ModelError, ExportError, BuildError, RunError)
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """In place of what could not be made."""
+
+    error: Sme2Error
+
+
+class Session:
+    """Holds what one run shares between its tests."""
+
+    def __init__(self, settings: Settings, say: Say = _silent, identity: str | None = None) -> None:
+        self.settings = settings
+        self.say = say
+        self._identity = identity
+        self.bench = Bench(settings, lambda: self.origin[0], say)
+        self._made: dict[tuple[object, ...], object] = {}
+        self._steady = False
+
+    def _once(self, make: Callable[[], _Value], *key: object) -> _Value:
+        """``make()``, the first time it is asked for under this key; its failure as well."""
+        if key not in self._made:
+            try:
+                self._made[key] = make()
+            except _LASTING as error:
+                self._made[key] = _Failed(error)
+        made = self._made[key]
+        if isinstance(made, _Failed):
+            raise made.error
+        return made  # type: ignore[return-value]
+
+    @functools.cached_property
+    def origin(self) -> tuple[str, str]:
+        """This run's own name, shared by all its workers, and when it began."""
+        from pytest_sme2.session.case_result import new_session
+
+        name, begun = new_session()
+        return self._identity or name, begun
+
+    # --- what to run ---------------------------------------------------------------------------
+
+    @functools.cached_property
+    def registry(self) -> Registry:
+        return discover(self.settings.model_folders)
+
+    def cases(
+        self, models: Iterable[str] | None = None, variants: Iterable[str] | None = None
+    ) -> list[Case]:
+        """The selected cases; ``models`` and ``variants`` narrow them, as a test's marker does."""
+        return select_cases(
+            self.registry, self.settings, emulated=self.emulated, models=models, variants=variants
+        )
+
+    def variant(self, entry: ModelEntry, asked: Variant) -> Variant:
+        """The one variant that ``asked`` means on the device; as it stands where there is none."""
+        return (*entry.resolve(asked, emulated=self.emulated), asked)[0]
+
+    @functools.cached_property
+    def emulated(self) -> bool:
+        """Whether the device is an emulator. Asked while tests are collected, so it is cheap."""
+        if self.settings.device != "auto":
+            return self.settings.device == "emulated" or self.settings.fake_phone
+        from pytest_sme2.session.device import choose_target
+        from pytest_sme2.targets.emulated import EmulatedTarget
+
+        try:
+            return isinstance(choose_target(self.settings), EmulatedTarget)
+        except Sme2Error:
+            # What is wrong with the device is for the first test that needs it to say.
+            return True
+
+    # --- where it runs -------------------------------------------------------------------------
+
+    def ask_for(self, soc: str | None) -> None:
+        """From now on the target is one whose chip's name holds ``soc``; None: any."""
+        if self.bench.device.ask_for(soc):
+            self._forget_measured()
+
+    def steadily(self, measure: Callable[[], _Value]) -> _Value:
+        """``measure()``, again from its start on another phone of its kind where one died.
+
+        So everything that is held against each other was measured on one device.
+        """
+        if self._steady:
+            return measure()
+        self._steady = True
+        try:
+            while True:
+                try:
+                    return measure()
+                except DeviceGoneError as error:
+                    self._forget_measured()
+                    self.bench.device.replace(error)
+        finally:
+            self._steady = False
+
+    def _forget_measured(self) -> None:
+        self._made = {key: made for key, made in self._made.items() if key[0] == "artifact"}
+        self.__dict__.pop("baseline_bundle", None)
+
+    @functools.cached_property
+    def reference(self) -> OpenReference:
+        """What ``--against`` names, ready to be run."""
+        from pytest_sme2.session.reference import open_reference
+
+        if self.settings.against is None:
+            raise UnvouchedError("nothing to measure against: give --against REF")
+        return open_reference(self.settings.against, self.bench.target.platform, progress=self.say)
+
+    @functools.cached_property
+    def baseline_bundle(self) -> OpenReference | None:
+        """The bundle that was stored beside the baselines of this target, where there is one."""
+        from pytest_sme2.session.reference import bundle_beside, open_reference, parse_against
+
+        path = bundle_beside(self.baseline_folder, self.bench.target.fingerprint())
+        if path is None:
+            return None
+        return open_reference(
+            parse_against(str(path)), self.bench.target.platform, progress=self.say
+        )
+
+    def baseline_reference(self, case: Case) -> OpenReference | None:
+        """What was measured for the case's baseline, where it is at hand: in the bundle that was
+        stored beside it, else in the cache.
+        """
+        if self.baseline_bundle is not None:
+            return self.baseline_bundle
+        from pytest_sme2.session.reference import kept_reference
+
+        baseline = self.baseline(case)
+        return (
+            None if baseline is None else kept_reference(baseline, case.threads, self.bench.runner)
+        )
+
+    @functools.cached_property
+    def out(self) -> Path:
+        """The run directory."""
+        return (self.settings.out or Path("sme2-out")).resolve()
+
+    @functools.cached_property
+    def occupation(self) -> Occupation:
+        """The run directory is this run's; an error where another run is at it."""
+        from pytest_sme2.session.run_lock import Occupation
+
+        return Occupation(self.out, self.origin[0])
+
+    def folder(self, case: Case) -> Path:
+        """The case's part of the run directory, which is this run's from now on."""
+        _ = self.occupation
+        asked = self.bench.device.soc
+        name = (
+            self.bench.target.name
+            if asked is None
+            else f"{self.bench.target.name}-{safe_name(asked)}"
+        )
+        return self.out / safe_name(case.id) / "runs" / name
+
+    # --- the stages ----------------------------------------------------------------------------
+
+    def artifact(self, case: Case) -> Artifact:
+        if case.problem is not None or case.entry is None or case.variant is None:
+            raise ModelError(case.problem or f"{case.model} is not a model")
+        entry, variant = case.entry, case.variant
+
+        def make() -> Artifact:
+            from pytest_sme2.export.artifacts import export_model
+
+            return export_model(entry, variant, weights=self.settings.weights, progress=self.say)
+
+        return self._once(make, "artifact", case.model, variant)
+
+    def request(self, case: Case, arm: Arm, **choices: int | bool) -> RunRequest:
+        return self.bench.request(self.artifact(case), arm, case.threads, **choices)
+
+    @_on_one_device
+    def traced(self, case: Case, arm: Arm) -> Run:
+        """One process with the event tracer on; its outputs are kept."""
+        return self._traced(case, arm)[0]
+
+    @_on_one_device
+    def census(self, case: Case, arm: Arm) -> KernelCensus | None:
+        """The kernels that ran, where the target can tell."""
+        return self._traced(case, arm)[1]
+
+    def _traced(self, case: Case, arm: Arm) -> tuple[Run, KernelCensus | None, bool]:
+        """The traced run, and whether it was made before; an emulator tells of the kernels in the
+        same go, since it is slow.
+        """
+
+        def make() -> tuple[Run, KernelCensus | None, bool]:
+            from pytest_sme2.profile.shapes import keep_shapes
+            from pytest_sme2.session.run_directory import experiment_folder
+            from pytest_sme2.targets.emulated import EmulatedTarget
+            from pytest_sme2.targets.remembered import remembered_run
+
+            amount = DEVICE_TRACE if self.bench.timed else EMULATED_TRACE
+            request = self.request(case, arm, traced=True, keep_outputs=True, **amount)
+            self.say(f"{case.id}: traced run with SME2 {arm} on {self.bench.target.name}")
+            folder = experiment_folder(self.folder(case), self.bench.target.name, arm)
+            if isinstance(self.bench.target, EmulatedTarget):
+                run, census, before = remembered_run(
+                    self.bench.target, self.bench.runner, request, folder, fresh=self.settings.fresh
+                )
+            else:
+                run, census, before = self.bench.run(request, folder), None, False
+            if run.etdump is not None:
+                keep_shapes(run.etdump, request.artifact.pte, self.say)
+            return run, census, before
+
+        return self._once(make, "traced", case, arm)
+
+    @_on_one_device
+    def profile(self, case: Case, arm: Arm) -> Profile:
+        def make() -> Profile:
+            from pytest_sme2.profile.build import build_profile
+            from pytest_sme2.profile.shapes import kept_shapes
+            from pytest_sme2.trace.etdump import read_etdump
+
+            run = self.traced(case, arm)
+            if run.etdump is None:
+                raise TargetError(f"{case.id}: the traced run left no ETDump. See {run.log}.")
+            return build_profile(
+                read_etdump(run.etdump),
+                rules=self.settings.rules,
+                census=self.census(case, arm),
+                shapes=kept_shapes(run.etdump),
+            )
+
+        return self._once(make, "profile", case, arm)
+
+    @_on_one_device
+    def evidence(self, case: Case) -> Evidence | None:
+        """Whether the pair shows SME2 on and off; None where only the off arm can run."""
+        if Arm.ON not in self.bench.arms:
+            return None
+        from pytest_sme2.profile.evidence import check_pair
+
+        return check_pair(on=self.profile(case, Arm.ON), off=self.profile(case, Arm.OFF))
+
+    @_on_one_device
+    def comparison(self, case: Case) -> Comparison:
+        """Off against on."""
+        self.bench.require_sme2()
+        from pytest_sme2.profile.compare import compare
+
+        return compare(self.profile(case, Arm.OFF), self.profile(case, Arm.ON))
+
+    @_on_one_device
+    def pair(self, case: Case) -> Pair:
+        """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
+
+        def make() -> Pair:
+            untraced: dict[Arm, tuple[Run, ...]] = dict.fromkeys(Arm, ())
+            amount = DEVICE_TRACE if self.bench.timed else EMULATED_TRACE
+            for arm in self.bench.arms:
+                folder = self.folder(case) / f"untraced_sme2_{arm}"
+                request = self.request(case, arm, keep_outputs=True, **amount)
+                untraced[arm] = (self.bench.run(request, folder),)
+            return Pair(
+                artifact=self.artifact(case),
+                target=self.bench.target.name,
+                on=untraced[Arm.ON],
+                off=untraced[Arm.OFF],
+                traced_on=self.traced(case, Arm.ON) if Arm.ON in self.bench.arms else None,
+                traced_off=self.traced(case, Arm.OFF),
+                evidence=self.evidence(case),
+            )
+
+        return self._once(make, "pair", case)
+
+    @_on_one_device
+    def timing(self, case: Case) -> Timing:
+        """Untraced processes in pairs, alone on the machine; only where times mean something."""
+        self.bench.require_timing()
+
+        def make() -> Timing:
+            from pytest_sme2.session.case_timing import measure_case
+
+            # Exporting and building come first: they must not eat the time budget.
+            for arm in self.bench.arms:
+                self.traced(case, arm)
+            self.bench.cool_down()
+            with self.bench.exclusively():
+                return measure_case(
+                    self.bench,
+                    case.id,
+                    self.folder(case),
+                    {arm: self.request(case, arm) for arm in self.bench.arms},
+                    {arm: self.traced(case, arm) for arm in self.bench.arms},
+                )
+
+        return self._once(make, "timing", case)
+
+    @_on_one_device
+    def measured(self, case: Case, *, timed: bool) -> Measured:
+        """Everything about the case; without ``timed`` its structure and outputs alone.
+
+        What was timed already is included in any case.
+        """
+        if timed:
+            self.timing(case)
+        timing = self._made.get(("timing", case))
+
+        def make() -> Measured:
+            from pytest_sme2.session.case_result import assemble
+            from pytest_sme2.session.case_timing import Timing
+
+            processes = timing.processes if isinstance(timing, Timing) else {}
+            pair = Pair(
+                artifact=self.artifact(case),
+                target=self.bench.target.name,
+                on=tuple(processes.get(Arm.ON, ())),
+                off=tuple(processes.get(Arm.OFF, ())),
+                traced_on=self.traced(case, Arm.ON) if Arm.ON in self.bench.arms else None,
+                traced_off=self.traced(case, Arm.OFF),
+                evidence=self.evidence(case),
+                census_on=self.census(case, Arm.ON) if Arm.ON in self.bench.arms else None,
+                census_off=self.census(case, Arm.OFF),
+            )
+            return assemble(
+                pair,
+                self.bench.target.fingerprint(),
+                session=self.origin[0],
+                recorded=self.origin[1],
+                runtime=self.bench.runner.executorch,
+                profiles={arm: self.profile(case, arm) for arm in self.bench.arms},
+                measurement=self.measurement(case),
+                yardstick_ns=timing.yardstick_ns if isinstance(timing, Timing) else None,
+                runtime_sha256=self.bench.runner.sha256,
+            )
+
+        return self._once(make, "measured", case, timing is not None)
+
+    def measurement(self, case: Case) -> Measurement | None:
+        """The pairs behind the timing, where the case was timed in pairs."""
+        from pytest_sme2.session.case_timing import Timing
+
+        timing = self._made.get(("timing", case))
+        return timing.measurement if isinstance(timing, Timing) else None
+
+    # --- what it is held against ---------------------------------------------------------------
+
+    @property
+    def baseline_folder(self) -> Path:
+        return (self.settings.baseline_dir or Path("baselines")).resolve()
+
+    def baseline(self, case: Case) -> Baseline | None:
+        """The stored baseline; with ``--update-baselines`` nothing is held against the old one."""
+        if self.settings.update_baselines:
+            return None
+
+        def make() -> Baseline | None:
+            from pytest_sme2.verdict import baselines
+
+            # The emulator's operators are those of any Arm CPU, and of no other.
+            arm_cpu = self.bench.target.platform != LINUX_X86_64
+            load = baselines.load_structure if arm_cpu else baselines.load
+            return load(
+                self.baseline_folder, case.model, str(case.variant), self.bench.target.fingerprint()
+            )
+
+        return self._once(make, "baseline", case.model, case.variant)
+
+    def limits(self, case: Case) -> Limits:
+        from pytest_sme2.verdict import limits
+
+        files = [self.baseline_folder / "limits.toml"]
+        if case.entry is not None and case.entry.folder is not None:
+            files.append(case.entry.folder / "limits.toml")
+        return limits.resolve(str(case.variant), files=files, command_line=self.settings.limits)
+
+    def state(self, case: Case) -> Mapping[str, str]:
+        """What else of the device's state a reader of the case may want to know."""
+        from pytest_sme2.targets.base import Observed
+
+        def make() -> Mapping[str, str]:
+            return self.bench.target.state() if isinstance(self.bench.target, Observed) else {}
+
+        return self._once(make, "state", case)
+
+    # --- what is left behind -------------------------------------------------------------------
+
+    def keep(self, case: Case, measured: Measured, checks: Iterable[Check]) -> Path:
+        """Write the case's part of the run directory; returns its folder."""
+        from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
+
+        folder = self.folder(case)
+        dumps = {arm: self.traced(case, arm).etdump for arm in self.bench.arms}
+        write_record(
+            folder,
+            CaseRecord(
+                schema=SCHEMA,
+                id=case.id,
+                measured=measured,
+                measurement=self.measurement(case),
+                checks=tuple(checks),
+                state=self.state(case),
+                remembered=tuple(arm for arm in self.bench.arms if self._traced(case, arm)[2]),
+                etdumps={arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump},
+            ),
+        )
+        return folder
+
+    def close(self) -> None:
+        """Leave the device as it was found."""
+        if "occupation" in self.__dict__:
+            self.occupation.leave()
+        self.bench.close()

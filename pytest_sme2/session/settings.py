@@ -1,0 +1,126 @@
+"""What the user chose, checked. Pure: strings in; values, or errors that list the choices, out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.export.variant import Variant
+from pytest_sme2.system.choices import split_list
+
+if TYPE_CHECKING:
+    from pytest_sme2.profile.categories import Rule
+    from pytest_sme2.session.reference import Reference
+
+
+# The largest difference from the eager model's output that a precision may cause, as a share of
+# that output's largest magnitude. fp16 is compared with the eager model in fp16, the others with
+# the one in fp32.
+TOLERANCES = {"fp32": 1e-4, "fp16": 5e-2, "int8": 2e-1, "int8_dynamic": 5e-2, "int4": 2e-1}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run's choices, from the command line over the ini file over the defaults."""
+
+    device: str = "auto"
+    models: tuple[str, ...] = ()
+    """The models asked for; empty means all."""
+    variants: tuple[Variant, ...] = ()
+    """The variants asked for; empty means each model's own."""
+    model_folders: tuple[Path, ...] = ()
+    threads: tuple[int, ...] = (1,)
+    out: Path | None = None
+    report: Path | None = None
+    """The HTML report to write at the end; None means none."""
+    strict: bool = False
+    update_baselines: bool = False
+    fresh: bool = False
+    """Whether to run on the emulator what the same one ran before."""
+    weights: Path | None = None
+    baseline_dir: Path | None = None
+    """Where baselines are kept; None means ``baselines``."""
+    budget_seconds: float = 30.0
+    """For timing one model and variant."""
+    limits: Mapping[str, object] = field(default_factory=dict)
+    """Limits given on the command line, by the names of limits.SCALARS."""
+    github_benchmark_json: Path | None = None
+    bencher_json: Path | None = None
+    runner_on: Path | None = None
+    runner_off: Path | None = None
+    """A pair of runners built elsewhere, in place of the one built from the wheel."""
+    against: Reference | None = None
+    """What to measure against in the same run."""
+    rules: tuple[Rule, ...] = ()
+    """The user's own operator categories."""
+    qemu: Path | None = None
+    """The emulator to use; None means the one on PATH or in the cache."""
+    serials: tuple[str, ...] = ()
+    """The phones to use; empty means ANDROID_SERIAL, else the only one attached."""
+    adb_server: str | None = None
+    """HOST:PORT of the adb server; None means this machine's usual one."""
+    power_mode: str = "keep"
+    fixed_performance: bool = False
+    patience_seconds: float = 60.0
+    """How long a phone may take to be there again after its connection was lost."""
+    cpus: str | tuple[int, ...] = ()
+    """The phone's cores to run on: ``big``, ``little`` or their numbers; empty: the system's."""
+    device_bundle: Path | None = None
+    """The self-contained runner for phones; None means it is made on the fly."""
+    fake_phone: bool = False
+    """Whether ``android`` means a fake phone in a sandbox on this machine."""
+
+    def as_options(self) -> list[str]:
+        """The choices that change a verdict, as they were typed."""
+        options = [] if self.threads == (1,) else [f"--threads={','.join(map(str, self.threads))}"]
+        for name, value in self.limits.items():
+            options.append(f"--{name.replace('_', '-')}={value}")
+        if self.baseline_dir is not None:
+            options.append(f"--baseline-dir={self.baseline_dir}")
+        if self.strict:
+            options.append("--sme2-strict")
+        return options
+
+
+def parse_threads(value: str) -> tuple[int, ...]:
+    """``1`` or ``1,2,4``."""
+    counts = []
+    for word in split_list(value):
+        if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= 1024:
+            raise UsageError(
+                f"{word!r} is not a thread count. Give whole numbers from 1 to 1024, as in 1,2,4."
+            )
+        counts.append(int(word))
+    if not counts:
+        raise UsageError("No thread count was given. Give whole numbers, as in 1,2,4.")
+    return tuple(dict.fromkeys(counts))
+
+
+def parse_budget(value: str) -> float:
+    return _parse_seconds(value, "a time budget")
+
+
+def parse_patience(value: str) -> float:
+    """As a budget is written."""
+    return _parse_seconds(value, "a time to wait")
+
+
+def _parse_seconds(value: str, what: str) -> float:
+    """``60``, ``60s`` or ``2m``, in seconds."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min)?", value.strip())
+    seconds = float(match[1]) * (60 if match[2] in ("m", "min") else 1) if match else 0.0
+    if not 1 <= seconds <= 86400:
+        raise UsageError(f"{value!r} is not {what}. Give seconds or minutes, as in 60s or 2m.")
+    return seconds
+
+
+def parse_report(value: str) -> Path:
+    """A file that ends in .html, so that a browser opens it."""
+    path = Path(value)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{value!r} is not an HTML file. Give a name that ends in .html.")
+    return path

@@ -1,0 +1,134 @@
+"""Measures one case against a reference in one run: interleaved pairs, or operators where the
+target cannot vouch for time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.compare import compare
+from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.results import (
+    Artifact,
+    Check,
+    Comparison,
+    Measurement,
+    Outcome,
+    Profile,
+    RunRequest,
+)
+from pytest_sme2.targets.base import Job
+from pytest_sme2.timing.arms import alone, in_turns
+from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.verdict.checks import operator_differences
+
+if TYPE_CHECKING:
+    from pytest_sme2.runners.base import Runner
+    from pytest_sme2.session.bench import Bench
+    from pytest_sme2.session.reference import OpenReference
+
+CANDIDATE = "this version"
+
+
+class Rival:
+    """One case and the reference it is compared with, on the same target."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        title: str,
+        folder: Path,
+        request: RunRequest,
+        reference: OpenReference,
+        family: int = 1,
+    ) -> None:
+        """``request`` is the case's own; ``family`` is how many verdicts the run will give."""
+        self.bench = bench
+        self.title = title
+        self.folder = folder
+        self.request = request
+        self.reference = reference
+        self.family = family
+        artifact, runner = request.artifact, bench.runner
+        self.sides: dict[str, tuple[Artifact, Runner]] = {
+            self.name: self.reference.side(artifact, runner),
+            CANDIDATE: (artifact, runner),
+        }
+
+    @property
+    def name(self) -> str:
+        return self.reference.reference.name
+
+    def _job(self, side: str, folder: Path, **choices: int | bool) -> Job:
+        artifact, runner = self.sides[side]
+        changes: dict[str, Any] = choices
+        return Job(runner, replace(self.request, artifact=artifact, **changes), folder)
+
+    def _file_name(self, side: str) -> str:
+        return "candidate" if side == CANDIDATE else "reference"
+
+    def profile(self, side: str) -> Profile:
+        """Where the time of one side goes, from a traced process."""
+        runs = 10 if self.bench.timed else 1
+        folder = self.folder / f"{self._file_name(side)}_traced"
+        job = self._job(side, folder, traced=True, warmup=0, runs=runs)
+        run = self.bench.target.run(job.runner, job.request, job.folder)
+        if run.etdump is None:
+            raise ValueError("a traced run leaves an ETDump")
+        return build_profile(read_etdump(run.etdump), rules=self.bench.settings.rules)
+
+    def check_operators(self) -> tuple[Check, Comparison]:
+        """Exact, on any target: operators that came, went, or left the delegate."""
+        sides = self.profile(self.name), self.profile(CANDIDATE)
+        old, new = (structure_of(profile) for profile in sides)
+        differences = operator_differences(old, new)
+        details = tuple(f"{entry.name}: {growth:+d}" for entry, growth in differences)
+        verdict = Outcome.REGRESSED if new.sme2 < old.sme2 else Outcome.PASS
+        message = (
+            f"The same {new.total} operators as {self.name}."
+            if not differences
+            else f"{len(differences)} operators differ from {self.name}."
+        )
+        comparison = compare(*sides, (self.name, CANDIDATE))
+        check = Check(
+            f"operators against {self.name}",
+            verdict,
+            message,
+            old=old.total,
+            new=new.total,
+            unit="count",
+            details=details,
+        )
+        return check, comparison
+
+    def measure(self, threshold: float) -> Measurement:
+        """Interleaved pairs until the answer is clear or the budget is spent."""
+        counts = {self.name: 0, CANDIDATE: 0}
+
+        def make_job(side: str) -> Job:
+            folder = self.folder / self._file_name(side) / f"process_{counts[side]:03}"
+            counts[side] += 1
+            return self._job(side, folder)
+
+        target = self.bench.target
+        able = all(runner.takes_turns for _, runner in self.sides.values())
+        plan = Plan(
+            threshold=threshold,
+            # One alarm of the whole run must stay as rare as one verdict's would be alone.
+            family=self.family,
+            budget_seconds=self.bench.settings.budget_seconds,
+        )
+        with self.bench.exclusively():
+            return measure_pairs(
+                alone(target, make_job),
+                self.name,
+                CANDIDATE,
+                plan,
+                progress=lambda progress: self.bench.show_progress(self.title, progress),
+                redo=self.bench.redo,
+                in_turns=in_turns(target, make_job, able),
+            )

@@ -1,0 +1,25 @@
+"""Words from a command line or a file: one of several choices, or a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pytest_sme2.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+
+def one_of(value: str, choices: Iterable[str], what: str) -> str:
+    """``value`` if it is one of ``choices``, else an error that lists them."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise UsageError(f"{value!r} is not {what}. Choose one of: {', '.join(choices)}.")
+    return value
+
+
+def split_list(value: str) -> tuple[str, ...]:
+    """The words of a comma-separated list; empty ones are dropped, order and first use kept."""
+    words = (word.strip() for word in value.split(","))
+    return tuple(dict.fromkeys(word for word in words if word))

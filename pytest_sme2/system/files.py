@@ -1,0 +1,115 @@
+"""The hash that names and checks files everywhere in this package."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_sme2.errors import Sme2Error, StorageError
+
+if TYPE_CHECKING:
+    pass
+
+_PIECE = 1 << 20
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, read in pieces so that a large one costs no memory."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+_LONGEST_SAFE_NAME = 120
+
+
+def safe_name(name: str) -> str:
+    """``name`` as a part of a file name: injective, and harmless to shells, URLs and globs.
+
+    Letters, digits, ``_``, ``-`` and inner dots stay; any other byte becomes ``=XX``. A long name
+    is cut and ends in ``==`` and its hash, which no short one can.
+    """
+    escaped = "".join(
+        chr(byte)
+        if re.match(rb"[A-Za-z0-9_]", bytes([byte])) or (position and byte in b".-")
+        else f"={byte:02X}"
+        for position, byte in enumerate(name.encode("utf-8", "surrogatepass"))
+    )
+    if len(escaped) <= _LONGEST_SAFE_NAME:
+        return escaped
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{escaped[: _LONGEST_SAFE_NAME - 34]}=={digest[:32]}"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file whole: a reader sees the old one or the new one, never half of it."""
+    try:
+        _replace(path, text)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> StorageError:
+    """What to say about a file of the run directory, or a report, that cannot be written."""
+    return StorageError(
+        f"{path}: cannot be written: {error.strerror or error}. Make room in {path.parent}, or "
+        "choose another folder: --sme2-out, --sme2-report (pytest), --out, --html (sme2)."
+    )
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    temporary = Path(name)
+    try:
+        # A name may hold what is no valid text; a report must not fail on it.
+        with os.fdopen(
+            handle, "w", encoding="utf-8", errors="backslashreplace", newline=""
+        ) as stream:
+            stream.write(text)
+        # mkstemp makes files that only their owner may read.
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, value: object) -> None:
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def _converter() -> Any:
+    from cattrs.preconf.json import make_converter
+
+    return make_converter()
+
+
+def encode(value: object) -> Any:
+    """A value of results.py as JSON's own types."""
+    return _converter().unstructure(value)
+
+
+def decode(document: Any, kind: Any, where: Path | str) -> Any:
+    """A value of results.py from JSON's own types, or an error that names the field."""
+    import cattrs
+
+    try:
+        return _converter().structure(document, kind)
+    except Exception as error:  # cattrs gathers whatever the fields raised into a group
+        reasons = cattrs.transform_error(error)
+        raise Sme2Error(
+            f"{where} is damaged: {'; '.join(reasons[:3])}. Run the case again."
+        ) from error

@@ -1,0 +1,120 @@
+"""Finding CMake, Ninja and a compiler, and building ``sme2_runner`` with them.
+
+Where the SDK comes from and where the result is kept is not decided here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from pytest_sme2.errors import BuildError
+from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.system.processes import (
+    ANSWER_SECONDS,
+    run_process,
+)
+
+CROSS_COMPILER = "aarch64-linux-gnu-g++"
+# Older ones write $ORIGIN wrongly into the binary's search path.
+LEAST_CMAKE = Version("3.28")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler and what it builds for."""
+
+    cxx: str
+    version: str
+    """The first line of its ``--version``."""
+    cross: bool
+
+
+def find_cmake() -> str:
+    """A CMake that is new enough: the Python package's, else the one on PATH."""
+    candidates = _from_package("cmake", "CMAKE_BIN_DIR", "cmake"), shutil.which("cmake")
+    seen = []
+    for candidate in candidates:
+        if candidate is None:
+            continue
+        version = _cmake_version(candidate)
+        if version is not None and version >= LEAST_CMAKE:
+            return candidate
+        seen.append(f"{candidate} is {version or 'unknown'}")
+    raise BuildError(
+        f"Building the runner needs CMake {LEAST_CMAKE} or newer; "
+        f"{'; '.join(seen) or 'none was found'}. "
+        f"Install it with: pip install 'cmake>={LEAST_CMAKE}'"
+    )
+
+
+def find_ninja() -> str:
+    found = _from_package("ninja", "BIN_DIR", "ninja") or shutil.which("ninja")
+    if found is None:
+        raise BuildError(
+            "Building the runner needs Ninja, which was not found. "
+            "Install it with: pip install ninja"
+        )
+    return found
+
+
+def _from_package(package: str, attribute: str, program: str) -> str | None:
+    try:
+        module = importlib.import_module(package)
+    except ImportError:
+        return None
+    # A folder of that name in the working directory imports too, but knows no such folder.
+    path = Path(getattr(module, attribute, None) or "") / program
+    return str(path) if path.is_absolute() and path.is_file() else None
+
+
+def _cmake_version(program: str) -> Version | None:
+    match = re.search(r"cmake version (\d+(?:\.\d+)+)", _first_answer([program, "--version"]))
+    return Version(match[1]) if match else None
+
+
+def _first_answer(arguments: Sequence[str]) -> str:
+    try:
+        finished = run_process(arguments, timeout_seconds=ANSWER_SECONDS)
+    except OSError:
+        return ""
+    return finished.stdout if finished.returncode == 0 else ""
+
+
+def find_compiler(platform: str) -> Compiler:
+    """The compiler that builds for ``platform`` here, or an error that says what to install."""
+    host = host_platform()
+    if platform == host:
+        cxx, remedy = _native_compiler(host)
+        cross = False
+    elif platform == LINUX_AARCH64 and host.startswith("linux-"):
+        cxx = shutil.which(CROSS_COMPILER)
+        remedy = "apt-get install g++-aarch64-linux-gnu"
+        cross = True
+    else:
+        raise BuildError(
+            f"A runner for {platform} cannot be built from a wheel on this machine ({host})."
+        )
+    version = _first_answer([cxx, "--version"]).partition("\n")[0] if cxx else ""
+    if not cxx or not version:
+        raise BuildError(
+            f"Building the runner for {platform} needs a C++17 compiler, and none that works "
+            f"was found. Install one, for example with: {remedy}"
+        )
+    return Compiler(cxx=cxx, version=version, cross=cross)
+
+
+def _native_compiler(host: str) -> tuple[str | None, str]:
+    remedy = "xcode-select --install" if host == MACOS_ARM64 else "apt-get install g++"
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found, remedy
+    return None, remedy

@@ -1,0 +1,129 @@
+"""Which phone is meant: serials, ANDROID_SERIAL, or the only one there is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError, UsageError
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.settings import is_network_serial
+
+# What to do about a state that is not "device"; the phone's own words where it has any.
+_ADVICE = {
+    "unauthorized": (
+        "Unlock the phone and accept 'Allow USB debugging' (tick 'Always allow'); if nothing is "
+        "asked, revoke USB debugging authorizations in the developer options and plug it in again."
+    ),
+    "authorizing": "Wait a moment, and unlock the phone in case it asks.",
+    "offline": (
+        "Unplug the phone and plug it in again, or switch USB debugging off and on; over Wi-Fi, "
+        "check that it is on the same network and awake."
+    ),
+    "connecting": "Wait a moment; if it stays so, check the phone's address and network.",
+    "no permissions": (
+        "This machine does not let adb use the USB device. On Linux install the package "
+        "android-sdk-platform-tools-common (udev rules) and plug the phone in again."
+    ),
+    "recovery": "Start Android on the phone: adb reboot.",
+    "bootloader": "Start Android on the phone: fastboot reboot.",
+    "sideload": "Start Android on the phone: adb reboot.",
+}
+
+
+@dataclass(frozen=True)
+class Attached:
+    """One line of the listing."""
+
+    serial: str
+    state: str
+    model: str = ""
+    android: str = ""
+
+    def __str__(self) -> str:
+        if self.state != "device":
+            return f"{self.serial} ({self.state})"
+        return f"{self.serial} ({self.model or 'unknown model'}, Android {self.android or '?'})"
+
+
+def list_attached(server: AdbServer) -> tuple[Attached, ...]:
+    """Every device the server knows, with model and Android version where it answers."""
+    found = []
+    for serial, state in sorted(server.devices().items()):
+        model = android = ""
+        if state == "device":
+            command = "getprop ro.product.model; getprop ro.build.version.release"
+            try:
+                answer = AdbDevice(server, serial).shell(command, timeout=10).text.splitlines()
+                model, android = (*answer, "", "")[:2]
+            except (ConnectionLostError, DeviceTimeoutError):
+                state = "offline"
+        found.append(Attached(serial, state, model, android))
+    return tuple(found)
+
+
+def choose_serials(
+    server: AdbServer,
+    serials: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] = os.environ,
+    check: bool = True,
+) -> tuple[str, ...]:
+    """The devices that are meant, each checked to be usable unless that is left for later."""
+    wanted = tuple(serials) or tuple(filter(None, [environment.get("ANDROID_SERIAL")]))
+    if wanted:
+        for serial in wanted if check else ():
+            make_ready(server, serial)
+        return wanted
+    attached = list_attached(server)
+    if not attached:
+        raise TargetError(
+            f"No device is attached to the adb server at {server}. Plug a phone in with USB "
+            "debugging on, or name one on the network with --serial HOST:PORT."
+        )
+    if len(attached) > 1:
+        raise UsageError(
+            "Several devices are attached: "
+            + "; ".join(map(str, attached))
+            + ". Choose with --serial (it may be given several times) or ANDROID_SERIAL."
+        )
+    if check:
+        make_ready(server, attached[0].serial)
+    return (attached[0].serial,)
+
+
+def make_ready(server: AdbServer, serial: str, *, seconds: float = 15.0) -> None:
+    """Connect where the serial is an address, and make sure that the device can be used."""
+    deadline = time.monotonic() + seconds
+    said = ""
+    state = server.devices().get(serial)
+    while state != "device":
+        if is_network_serial(serial) and state in (None, "offline"):
+            if state == "offline":
+                server.disconnect(serial)
+            said = server.connect(serial)
+        state = server.devices().get(serial)
+        if state == "device":
+            return
+        passing = state in ("authorizing", "connecting", "offline") or is_network_serial(serial)
+        if state == "unauthorized" or not passing or time.monotonic() > deadline:
+            raise _unusable(server, serial, state, said)
+        time.sleep(0.2)
+
+
+def _unusable(server: AdbServer, serial: str, state: str | None, said: str) -> TargetError:
+    if state is None:
+        if is_network_serial(serial):
+            return ConnectionLostError(
+                f"Could not connect to {serial}: {said.strip() or 'no answer'}. Check the address "
+                "and that wireless debugging is on."
+            )
+        names = "; ".join(map(str, list_attached(server))) or "none"
+        return ConnectionLostError(
+            f"No device has the serial {serial!r}. Attached: {names}. Check the cable and --serial."
+        )
+    key = "no permissions" if state.startswith("no permissions") else state
+    advice = _ADVICE.get(key, "Restart the phone and plug it in again.")
+    return TargetError(f"The device {serial} is {state}. {advice}")

@@ -1,0 +1,276 @@
+"""A phone's power settings, temperature and cores: changed with a note, and put back always.
+
+Before anything is changed, a note on the phone says how it was. The note goes when the settings
+are back; a note that is found is an earlier run's that broke off, and is carried out first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.targets.phone.adb import AdbDevice, quote
+
+# Beside the folder that gets cleaned, so that no cleaning can lose it.
+NOTE = "/data/local/tmp/pytest-sme2-restore.json"
+
+_SET = ("settings", "put", "global")
+# Under its full name, as a shell may have something else by the name of svc.
+_STAY_ON = ("/system/bin/svc", "power", "stayon", "true")
+POWER_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "boost": (
+        (*_SET, "low_power", "0"),
+        (*_SET, "stay_on_while_plugged_in", "15"),
+        _STAY_ON,
+        (*_SET, "window_animation_scale", "0"),
+        (*_SET, "transition_animation_scale", "0"),
+        (*_SET, "animator_duration_scale", "0"),
+    ),
+    "app": (
+        (*_SET, "stay_on_while_plugged_in", "1"),
+        (*_SET, "window_animation_scale", "1"),
+        (*_SET, "transition_animation_scale", "1"),
+        (*_SET, "animator_duration_scale", "1"),
+        (*_SET, "low_power", "0"),
+    ),
+    "keep": (),
+}
+# svc writes stay_on_while_plugged_in, so these are all there is to put back.
+SETTINGS = (
+    "low_power",
+    "stay_on_while_plugged_in",
+    "window_animation_scale",
+    "transition_animation_scale",
+    "animator_duration_scale",
+)
+_FIXED = ("cmd", "power", "set-fixed-performance-mode-enabled")
+_CPU_ZONE = re.compile(r"cpu|soc|cluster|big|little|mid|skin", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Heat:
+    """How warm the phone says it is."""
+
+    status: int | None
+    """Android's thermal status: 0 none, 1 light, 2 moderate, 3 severe and up; None unknown."""
+    celsius: float | None
+    """The hottest zone of CPU, SoC or skin; None where none can be read."""
+
+    @property
+    def throttled(self) -> bool:
+        return bool(self.status)
+
+    def cool(self, limit: float) -> bool:
+        return not self.throttled and (self.celsius is None or self.celsius <= limit)
+
+    def __str__(self) -> str:
+        status = "unknown" if self.status is None else str(self.status)
+        degrees = "" if self.celsius is None else f", {self.celsius:.1f} °C"
+        return f"thermal status {status}{degrees}"
+
+
+def parse_thermal_statuses(text: str) -> tuple[int, ...]:
+    """From what one or several ``dumpsys thermalservice`` said."""
+    return tuple(int(word) for word in re.findall(r"^Thermal Status: (\d+)", text, re.MULTILINE))
+
+
+def parse_zones(lines: Sequence[str]) -> float | None:
+    """The hottest of the zones that matter, from lines of ``type temperature``."""
+    found = []
+    for line in lines:
+        kind, _, value = line.strip().rpartition(" ")
+        if not _CPU_ZONE.search(kind) or not re.fullmatch(r"-?\d+", value):
+            continue
+        # Most kernels give thousandths; some give degrees.
+        celsius = int(value) / 1000 if abs(int(value)) >= 1000 else float(value)
+        if 0 < celsius < 150:
+            found.append(celsius)
+    return max(found, default=None)
+
+
+def pick_cores(choice: str | Sequence[int], frequencies: dict[int, int]) -> tuple[int, ...]:
+    """The cores that ``--cpus`` means on a phone with these maximum frequencies."""
+    if not isinstance(choice, str):
+        absent = sorted(set(choice) - set(frequencies)) if frequencies else []
+        if absent:
+            raise UsageError(
+                f"The phone has no core {', '.join(map(str, absent))}. "
+                f"It has {', '.join(map(str, sorted(frequencies)))}."
+            )
+        return tuple(choice)
+    if not frequencies:
+        raise TargetError(
+            "The phone does not say how fast its cores are, so big and little are unknown. "
+            "Name cores instead, as in --cpus 4-7."
+        )
+    wanted = max(frequencies.values()) if choice == "big" else min(frequencies.values())
+    return tuple(sorted(core for core, value in frequencies.items() if value == wanted))
+
+
+class PhonePower:
+    """The settings, heat and cores of one phone."""
+
+    def __init__(self, device: AdbDevice, *, progress: Callable[[str], None] | None = None) -> None:
+        self.device = device
+        self.progress = progress
+        self.fixed_performance = False
+        """Whether fixed-performance mode was switched on by us."""
+
+    def apply(self, mode: str, *, fixed_performance: bool = False) -> None:
+        """Switch to a mode. The note is written, and is whole, before the first change."""
+        self.restore()
+        if mode == "keep" and not fixed_performance:
+            return
+        before = self._read_settings() if mode != "keep" else {}
+        self._write_note({"settings": before, "fixed_performance": fixed_performance})
+        for command in POWER_COMMANDS[mode]:
+            self.device.check(list(command))
+        if fixed_performance:
+            # A phone without the mode says so and stays as it is; the manifest has which.
+            self.fixed_performance = self.device.shell([*_FIXED, "true"]).code == 0
+        self._check_applied(mode)
+
+    def restore(self) -> bool:
+        """Put back what a note says, and remove the note. False where there was none."""
+        text = self.device.shell(["cat", NOTE])
+        if text.code != 0:
+            return False
+        try:
+            note = json.loads(text.text)
+            before: dict[str, str | None] = dict(note["settings"])
+            fixed = bool(note["fixed_performance"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TargetError(
+                f"The note {NOTE} on {self.device.serial} cannot be read, so its settings cannot "
+                "be put back. Look at it, set them by hand, and remove it."
+            ) from error
+        for name, value in before.items():
+            self.device.check(_put_back(name, value))
+        if fixed:
+            # Android has no way to ask for this one; off is what phones start with.
+            self.device.shell([*_FIXED, "false"])
+            self.fixed_performance = False
+        found = {name: value for name, value in self._read_settings().items() if name in before}
+        if found != before:
+            wrong = sorted(name for name in before if found.get(name) != before[name])
+            raise TargetError(
+                f"{self.device.serial} did not take back its settings {', '.join(wrong)}. "
+                f"How they were is in {NOTE} on the phone."
+            )
+        self.device.check(["rm", "-f", NOTE])
+        return True
+
+    def _read_settings(self) -> dict[str, str | None]:
+        command = "; ".join(quote(["settings", "get", "global", name]) for name in SETTINGS)
+        values = self.device.check(command).splitlines()
+        if len(values) != len(SETTINGS):
+            raise TargetError(
+                f"{self.device.serial} does not tell its settings. Is USB debugging allowed to "
+                "change them? (Some phones have 'USB debugging (Security settings)'.)"
+            )
+        return {
+            name: None if value == "null" else value
+            for name, value in zip(SETTINGS, values, strict=True)
+        }
+
+    def _write_note(self, note: dict[str, Any]) -> None:
+        self.device.push(json.dumps({"version": 1, **note}).encode(), f"{NOTE}.new")
+        self.device.check(["mv", f"{NOTE}.new", NOTE])
+
+    def _check_applied(self, mode: str) -> None:
+        wanted = {command[3]: command[4] for command in POWER_COMMANDS[mode] if command[:3] == _SET}
+        if _STAY_ON in POWER_COMMANDS[mode]:
+            # svc writes this one last, and which bits it sets differs between Android versions.
+            del wanted["stay_on_while_plugged_in"]
+        found = self._read_settings() if wanted else {}
+        wrong = [name for name, value in wanted.items() if not _same(found.get(name), value)]
+        if wrong:
+            raise TargetError(
+                f"{self.device.serial} did not take the settings {', '.join(wrong)} of power mode "
+                f"{mode}. Use --power-mode keep, or allow USB debugging to change settings."
+            )
+
+    def heat(self) -> Heat:
+        done = self.device.shell(
+            "dumpsys thermalservice; echo ==zones; for zone in /sys/class/thermal/thermal_zone*; "
+            'do echo "$(cat $zone/type) $(cat $zone/temp)"; done 2>/dev/null'
+        )
+        service, _, zones = done.text.partition("==zones\n")
+        status = max(parse_thermal_statuses(service), default=None)
+        return Heat(status, parse_zones(zones.splitlines()))
+
+    def wait_until_cool(
+        self, *, celsius: float = 45.0, seconds: float = 300.0, interval: float = 2.0
+    ) -> Heat:
+        """Wait for the phone to cool down; an error says so when it does not."""
+        deadline = time.monotonic() + seconds
+        while not (heat := self.heat()).cool(celsius):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TargetError(
+                    f"{self.device.serial} is still too warm to measure after {seconds:g} s "
+                    f"({heat}). Let it cool down out of its case, or allow more heat."
+                )
+            if self.progress is not None:
+                self.progress(f"{self.device.serial}: waiting to cool down ({heat}), {left:.0f} s")
+            time.sleep(min(interval, left))
+        return heat
+
+    def frequencies(self) -> dict[int, int]:
+        """Core to its maximum frequency in kHz, as far as the phone tells."""
+        done = self.device.shell(
+            "for core in /sys/devices/system/cpu/cpu[0-9]*; do "
+            'echo "${core##*/cpu} $(cat $core/cpufreq/cpuinfo_max_freq)"; done 2>/dev/null'
+        )
+        pairs = (line.split() for line in done.text.splitlines())
+        return {
+            int(words[0]): int(words[1])
+            for words in pairs
+            if len(words) == 2 and words[0].isdigit() and words[1].isdigit()
+        }
+
+    def observe(self) -> dict[str, str]:
+        """Battery, charging, screen, governors and heat, for the run's manifest."""
+        done = self.device.shell(
+            "dumpsys battery; echo ==; dumpsys power | grep -m1 mWakefulness=; echo ==; "
+            "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor 2>/dev/null"
+        )
+        battery, power, governors = (*done.text.split("==\n"), "", "", "")[:3]
+        fields = dict(re.findall(r"^\s*([\w ]+): (\S+)\s*$", battery, re.MULTILINE))
+        plugs = [
+            name for name in ("AC", "USB", "Wireless") if fields.get(f"{name} powered") == "true"
+        ]
+        facts = {
+            "battery_percent": fields.get("level", ""),
+            "charging": ", ".join(plugs) or "no",
+            "screen": power.strip().removeprefix("mWakefulness="),
+            "governor": ", ".join(dict.fromkeys(governors.split())),
+            "heat": str(self.heat()),
+            "fixed_performance": "on" if self.fixed_performance else "off",
+        }
+        temperature = fields.get("temperature", "")
+        if temperature.isdigit():
+            facts["battery_celsius"] = f"{int(temperature) / 10:.1f}"
+        with contextlib.suppress(TargetError):
+            settings = self._read_settings()
+            facts.update({name: value or "unset" for name, value in settings.items()})
+        return facts
+
+
+def _put_back(name: str, value: str | None) -> list[str]:
+    if value is None:
+        return ["settings", "delete", "global", name]
+    return [*_SET, name, value]
+
+
+def _same(found: str | None, wanted: str) -> bool:
+    try:
+        return found is not None and float(found) == float(wanted)
+    except ValueError:
+        return False

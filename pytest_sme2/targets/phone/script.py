@@ -1,0 +1,183 @@
+"""One process on a phone: the shell script that runs it, and what comes back. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.results import RunRequest
+from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.system.processes import Finished
+from pytest_sme2.targets.base import describe_failure
+from pytest_sme2.targets.phone.adb import ShellResult, quote
+from pytest_sme2.targets.phone.power import parse_thermal_statuses
+from pytest_sme2.targets.phone.storage import RUN_MARK
+
+_RESULT_MARK = "==pytest-sme2-result=="
+_TRACED_MARK = "==pytest-sme2-etdump=="
+_LONGEST_LOG = 1 << 20
+# How often the thermal status is looked at during a run; a look costs the phone some 20 ms.
+_WATCH_SECONDS = 5
+_THERMAL_STATUS = "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
+# The phone's own limit comes after ours: it is there for a cable that was pulled.
+_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class PhoneRun:
+    """A process that is to be started on a phone."""
+
+    name: str
+    """By which its processes are known there."""
+    place: str
+    """The folder for what it writes."""
+    home: str
+    """The runner's folder, which it starts in."""
+    command: tuple[str, ...]
+    files: ProcessFiles
+    longest_seconds: float
+    """The phone's own time limit for it."""
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether something must be fetched from ``place`` after the run."""
+        return self.files.etdump is not None or self.files.outputs is not None
+
+    @property
+    def log(self) -> str:
+        return f"{self.place}/log"
+
+    @property
+    def heat(self) -> str:
+        """The file for what was seen of the thermal status meanwhile."""
+        return f"{self.place}/heat"
+
+    def header(self) -> bytes:
+        """What a log starts with: the command, in one line whatever is in it."""
+        return f"$ {' '.join(map(repr, self.command))}\n".encode(errors="surrogateescape")
+
+    def script(self, *, xnnpack_log: bool = False) -> str:
+        """All of a run in one command, as every command costs a round trip."""
+        lines = [f"mkdir -p {self.place} && cd {self.home} || exit 1"]
+        if xnnpack_log:
+            lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
+        lines += [
+            *self._watch(),
+            f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null",
+            'echo "code $?"',
+            # A short run ends before the watcher made its file: no word of that among the log's.
+            f"{{ kill $watcher; wait $watcher; cat {self.heat}; }} 2>/dev/null",
+            _THERMAL_STATUS,
+        ]
+        if xnnpack_log:
+            lines.append(f'logcat -d -v raw -T "$start" -s XNNPACK >> {self.log} 2>&1')
+        if self.files.etdump is not None:
+            lines.append(f"[ -f {quote([self.files.etdump])} ] && echo {_TRACED_MARK}")
+        lines += [
+            f"echo {_RESULT_MARK}",
+            f"cat {self.files.result} 2>/dev/null",
+            f"{self.tail()} >&2",
+        ]
+        if not self.keeps_files:
+            lines.append(f"rm -rf {self.place}")
+        return "\n".join([*lines, "exit 0"])
+
+    def _watch(self) -> list[str]:
+        """Look at the thermal status now and then while the process runs.
+
+        The watcher ends with the run, and by itself should the shell that started it be gone. It
+        is a shell of its own, as only what a program is started with can be seen as its mark; its
+        sleep is in the background, as only a ``wait`` can be interrupted.
+        """
+        looks = math.ceil(self.longest_seconds / _WATCH_SECONDS)
+        watcher = (
+            "trap 'kill -9 $! && wait $!; exit' TERM; looks=0; "
+            f"while [ $looks -lt {looks} ]; do looks=$((looks + 1)); "
+            f"sleep {_WATCH_SECONDS} & wait $!; {_THERMAL_STATUS}; done"
+        )
+        started = f"{RUN_MARK}={self.name} {quote(['sh', '-c', watcher])}"
+        return [f"{started} > {self.heat} 2>/dev/null < /dev/null &", "watcher=$!"]
+
+    def tail(self) -> str:
+        """The command that shows the log."""
+        return f"tail -c {_LONGEST_LOG} {self.log}"
+
+    def __post_init__(self) -> None:
+        # All of them are made by us; what would need quotes in the script did not come from here.
+        for word in (self.name, self.place, self.home, self.files.result):
+            if quote([word]) != word:
+                raise ValueError(f"{word!r} is no place that a run on a phone has.")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run's script gave back."""
+
+    code: int
+    throttled: bool
+    """Whether the phone slowed itself down at any time of the run."""
+    has_etdump: bool
+    document: bytes
+    """The runner's own result; empty where it wrote none."""
+    log: bytes
+
+
+def phone_command(
+    command: Sequence[str], *, cores: Sequence[int] = (), timeout_seconds: float
+) -> tuple[str, ...]:
+    """A command with its cores and its last time limit on the phone."""
+    if cores:
+        # Hexadecimal without a prefix is what every Android's taskset takes.
+        command = ["taskset", f"{sum(1 << core for core in cores):x}", *command]
+    return ("timeout", "-s", "KILL", str(phone_limit(timeout_seconds)), *command)
+
+
+def phone_limit(timeout_seconds: float) -> int:
+    """The phone's own time limit, in whole seconds."""
+    return math.ceil(timeout_seconds) + _GRACE_SECONDS
+
+
+def parse_answer(serial: str, done: ShellResult) -> Answer:
+    head, _, document = done.stdout.partition(f"{_RESULT_MARK}\n".encode())
+    code = re.search(rb"^code (\d+)$", head, re.MULTILINE)
+    if code is None:
+        said = done.error_text[-300:] or "no message"
+        raise TargetError(
+            f"{serial} could not start the run: {said}. Is its storage full? "
+            f"Try: sme2 clean --device android --serial {serial}"
+        )
+    return Answer(
+        code=int(code[1]),
+        throttled=any(parse_thermal_statuses(head.decode("utf-8", "replace"))),
+        has_etdump=_TRACED_MARK.encode() in head,
+        document=document,
+        log=done.stderr,
+    )
+
+
+def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
+    """One sentence about a process that did not end well, the phone's own ways included."""
+    missing = re.search(
+        r'loading shared libraries: (\S+?):|library "([^"]+)" (?:not found|needed)', said
+    )
+    if missing:
+        return (
+            f"it needs the library {missing[1] or missing[2]}, which the phone does not have. "
+            "Put it beside the runner, or use the self-contained bundle."
+        )
+    if code == 126 or re.search(r"not executable|[Ee]xec format|syntax error", said):
+        return f"it is not a program for this phone ({_last_line(said)})."
+    if code == 127:
+        return f"it or its loader was not found on the phone ({_last_line(said)})."
+    # A shell tells of a signal by adding 128; Python by making it negative.
+    returncode = 128 - code if code > 128 else code
+    finished = Finished((), returncode, stdout="", stderr=said, timed_out=False)
+    return describe_failure(finished, runner, request) or "it failed."
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"

@@ -1,0 +1,383 @@
+"""A phone over adb as a target: prepared, measured on, and left as it was found.
+
+The wire is in ``adb.py``, the phone's folder in ``phone_storage.py``, its settings and heat in
+``phone_power.py``. A lost connection comes out as ConnectionLostError: whoever measures a pair
+calls ``recover`` and measures the pair again from the start (``retry.py``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import shlex
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, RunError, TargetError
+from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.runners.abi import AARCH64, machine_name, unmet_needs
+from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.system.elf import is_elf, read_needs
+from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
+from pytest_sme2.targets.base import ETDUMP_NAME, LOG_NAME, OUTPUTS_NAME, RESULT_NAME, check_request
+from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.choice import make_ready
+from pytest_sme2.targets.phone.leases import Lease
+from pytest_sme2.targets.phone.power import PhonePower, pick_cores
+from pytest_sme2.targets.phone.script import (
+    Answer,
+    PhoneRun,
+    explain,
+    parse_answer,
+    phone_command,
+    phone_limit,
+)
+from pytest_sme2.targets.phone.storage import RUNS, PhoneStorage
+
+FAKE_PROPERTY = "ro.pytest_sme2.fake"
+"""By which a fake phone says what it is, whichever way it was reached."""
+LAUNCHER_PROPERTY = "ro.pytest_sme2.launcher"
+"""A fake phone's emulator: what goes before a runner's command on it."""
+
+_ATTEMPTS = 3
+_PROPERTIES = (
+    "ro.product.manufacturer",
+    "ro.product.model",
+    "ro.build.version.release",
+    "ro.build.fingerprint",
+    "ro.product.cpu.abilist",
+    "ro.soc.manufacturer",
+    "ro.soc.model",
+    "ro.board.platform",
+    "ro.boot.qemu",
+    FAKE_PROPERTY,
+    LAUNCHER_PROPERTY,
+)
+
+
+class AndroidTarget:
+    """One phone, for as long as it is measured on."""
+
+    name = "android"
+    platform = LINUX_AARCH64
+    """What the default runner is built for: the self-contained bundle, which needs no NDK."""
+
+    def __init__(
+        self,
+        device: AdbDevice,
+        *,
+        power_mode: str = "keep",
+        fixed_performance: bool = False,
+        cpus: str | Sequence[int] = (),
+        emulated: bool | None = None,
+        xnnpack_log: bool = False,
+        cool_celsius: float = 45.0,
+        cool_seconds: float = 300.0,
+        patience_seconds: float = 15.0,
+        lease: Lease | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        """``emulated`` says that times are never latency; left out, the phone itself tells.
+
+        ``patience_seconds`` is how long a phone may take to be there again after its connection
+        was lost. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
+        """
+        self.device = device
+        self.power_mode = power_mode
+        self.wants_fixed_performance = fixed_performance
+        self.cpus = cpus
+        self._emulated = emulated
+        self.xnnpack_log = xnnpack_log
+        self.cool_celsius = cool_celsius
+        self.cool_seconds = cool_seconds
+        self.patience_seconds = patience_seconds
+        self.lease = lease
+        self.progress = progress
+        self.storage = PhoneStorage(device, progress=progress)
+        self.power = PhonePower(device, progress=progress)
+        self.properties: dict[str, str] = {}
+        self.features: tuple[str, ...] = ()
+        self.cores: tuple[int, ...] = ()
+        self._hot = False
+        self._checked: set[Path] = set()
+
+    @property
+    def serial(self) -> str:
+        return self.device.serial
+
+    @property
+    def soc(self) -> str:
+        """The SoC's name as the phone gives it."""
+        known = self._known()
+        named = f"{known.get('ro.soc.manufacturer', '')} {known.get('ro.soc.model', '')}".strip()
+        return named or known.get("ro.board.platform", "") or "an unknown SoC"
+
+    @property
+    def emulated(self) -> bool:
+        """Whether it is no phone: a fake one, or Android's own emulator."""
+        if self._emulated is not None:
+            return self._emulated
+        known = self._known()
+        return bool(known.get(FAKE_PROPERTY)) or known.get("ro.boot.qemu") == "1"
+
+    def prepare(self) -> None:
+        """Connect, clear up after a run that broke off, and set the phone up for measuring."""
+        self._insist(self._prepare)
+
+    def _prepare(self) -> None:
+        self.device.server.ensure_running()
+        make_ready(self.device.server, self.serial, seconds=self.patience_seconds)
+        self._read_facts()
+        if self.power.restore() and self.progress is not None:
+            self.progress(f"{self.serial}: put back settings that a broken-off run had changed")
+        self.storage.tidy()
+        # From here on the settings differ: however this process ends, they are put back.
+        atexit.register(self._restore_quietly)
+        try:
+            self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
+            if self.cpus:
+                self.cores = pick_cores(self.cpus, self.power.frequencies())
+            self.cool_down()
+        except BaseException:
+            self._restore_quietly()
+            raise
+
+    def recover(self) -> None:
+        """After a lost connection: find the phone again and set it up again."""
+        self.storage.forget()
+        self._prepare()
+
+    def _insist(self, action: Callable[[], None]) -> None:
+        """Do what may be done again from its start, through a few lost connections."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return action()
+            except ConnectionLostError:
+                # An adb server needs a moment to notice that a device is gone.
+                time.sleep(0.2)
+        return action()
+
+    def _read_facts(self) -> None:
+        if "shell_v2" not in self.device.features():
+            raise TargetError(f"{self.serial} is too old: Android 7 or later is needed.")
+        command = "; ".join(quote(["getprop", name]) for name in _PROPERTIES)
+        done = self.device.shell(f"{command}; echo ==; grep -m1 '^Features' /proc/cpuinfo")
+        values, _, cpu = done.text.partition("==\n")
+        lines = [*values.splitlines(), *[""] * len(_PROPERTIES)]
+        self.properties = dict(zip(_PROPERTIES, lines, strict=False))
+        self.features = tuple(cpu.partition(":")[2].split())
+        abis = self.properties.get("ro.product.cpu.abilist", "")
+        if "arm64-v8a" not in abis.split(","):
+            raise TargetError(
+                f"{self.serial} runs {abis or 'an unknown ABI'}, not arm64-v8a. "
+                "A 64-bit Arm phone is needed."
+            )
+
+    def _known(self) -> dict[str, str]:
+        if not self.properties:
+            self._read_facts()
+        return self.properties
+
+    def capabilities(self) -> Capabilities:
+        self._known()
+        reasons = []
+        if self.emulated:
+            reasons.append("a fake or emulated phone's times say nothing about a phone.")
+        sme2 = "sme2" in self.features
+        if not sme2:
+            reasons.append(f"its SoC ({self.soc}) has no SME2.")
+        return Capabilities(timing=not self.emulated, sme2=sme2, reason=" ".join(reasons))
+
+    def fingerprint(self) -> Fingerprint:
+        """What the phone is and how it is set up; the latter is known once it is prepared."""
+        known = self._known()
+        facts = {
+            "model": f"{known['ro.product.manufacturer']} {known['ro.product.model']}",
+            "soc": self.soc,
+            "build": known["ro.build.fingerprint"],
+            "android": known["ro.build.version.release"],
+            "power_mode": self.power_mode,
+            "fixed_performance": "on" if self.power.fixed_performance else "off",
+            "cpus": ",".join(map(str, self.cores)) or "any",
+        }
+        return Fingerprint(self.name, tuple(sorted(facts.items())))
+
+    def state(self) -> dict[str, str]:
+        """What is not in the fingerprint: which phone it is, and the state it is in."""
+        return {
+            "serial": self.serial,
+            "cpu_features": " ".join(self.features),
+            **self.power.observe(),
+        }
+
+    def cool_down(self) -> None:
+        """Wait until the phone says that it is cool."""
+        self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
+
+    def put(self, files: Sequence[Path]) -> None:
+        """Push files ahead of time; those that are there already are not pushed again."""
+        for path in files:
+            self.storage.put({path.name: path})
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        """One process of the runner on the phone; everything it left ends up in ``folder``."""
+        self._check_runner(runner, request)
+        if self._hot:
+            self.cool_down()
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / LOG_NAME
+        # What an earlier run left must not pass for this one's.
+        for stale in (folder / RESULT_NAME, folder / ETDUMP_NAME, log):
+            stale.unlink(missing_ok=True)
+        process = self._plan(runner, request)
+        script = process.script(xnnpack_log=self.xnnpack_log)
+        try:
+            done = self.device.shell(script, timeout=request.timeout_seconds)
+        except DeviceTimeoutError as error:
+            said = self._end(process)
+            log.write_bytes(process.header() + said + b"[time limit]\n")
+            raise RunError(
+                f"{self._failed(request)}: it did not finish within {request.timeout_seconds:g} s "
+                "and was ended; allow it more time if the model is that slow. "
+                f"Its log is {log}"
+            ) from error
+        except ConnectionLostError:
+            raise
+        except BaseException:
+            # Ctrl-C among others: nothing of ours goes on heating the phone.
+            self._end(process)
+            raise
+        return self._collect(runner, request, folder, process, parse_answer(self.serial, done))
+
+    def _plan(self, runner: Runner, request: RunRequest) -> PhoneRun:
+        name = uuid.uuid4().hex
+        place = f"{RUNS}/{name}"
+        files = self._put(runner, request, place)
+        home = self.storage.put({path.name: path for path in runner.files(request.arm)})
+        command = phone_command(
+            [
+                *shlex.split(self._known().get(LAUNCHER_PROPERTY, "")),
+                *runner.command(request, files),
+            ],
+            cores=request.cpus or self.cores,
+            timeout_seconds=request.timeout_seconds,
+        )
+        limit = phone_limit(request.timeout_seconds)
+        return PhoneRun(name, place, home, command, files, longest_seconds=limit)
+
+    def _put(self, runner: Runner, request: RunRequest, place: str) -> ProcessFiles:
+        artifact = request.artifact
+        model = self.storage.put({artifact.pte.name: artifact.pte})
+        inputs = [(self.storage.put({file.name: file}), file) for file in artifact.input_files]
+        return ProcessFiles(
+            model=f"{model}/{artifact.pte.name}",
+            inputs=tuple(f"{there}/{file.name}" for there, file in inputs),
+            result=f"{place}/{RESULT_NAME}",
+            etdump=f"{place}/{ETDUMP_NAME}" if runner.traces(request) else None,
+            outputs=f"{place}/{OUTPUTS_NAME}" if request.keep_outputs else None,
+        )
+
+    def _end(self, process: PhoneRun) -> bytes:
+        """End a run on the phone; what it had said comes back."""
+        # Where the connection is gone as well, the next connect ends it.
+        said = b""
+        with contextlib.suppress(TargetError):
+            self.storage.kill_run(process.name)
+            said = self.device.shell(process.tail()).stdout
+            self._remove(process)
+        return said
+
+    def _remove(self, process: PhoneRun) -> None:
+        self.device.shell(["rm", "-rf", process.place])
+
+    def _collect(
+        self, runner: Runner, request: RunRequest, folder: Path, process: PhoneRun, answer: Answer
+    ) -> Run:
+        log, result = folder / LOG_NAME, folder / RESULT_NAME
+        log.write_bytes(process.header() + answer.log + f"[exit {answer.code}]\n".encode())
+        throttled = self._hot = answer.throttled
+        if answer.code != 0:
+            self._remove(process)
+            problem = explain(runner, request, answer.code, answer.log.decode(errors="replace"))
+            raise RunError(f"{self._failed(request)}: {problem} Its log is {log}")
+        if answer.document:
+            result.write_bytes(answer.document)
+        etdump = outputs = None
+        if process.files.etdump is not None and answer.has_etdump:
+            etdump = folder / ETDUMP_NAME
+            self.device.pull(process.files.etdump, etdump)
+        if process.files.outputs is not None:
+            outputs = folder / OUTPUTS_NAME
+            self._pull_outputs(process.files.outputs, outputs)
+        if process.keeps_files:
+            self._remove(process)
+        run = runner.read_result(
+            request,
+            target=self.name,
+            emulated=self.emulated,
+            result=result,
+            etdump=etdump,
+            outputs=outputs,
+            log=log,
+        )
+        return dataclasses.replace(run, throttled=throttled)
+
+    def _pull_outputs(self, remote: str, local: Path) -> None:
+        local.mkdir(exist_ok=True)
+        # The runner names them itself: output_0.bin and so on.
+        for name in self.device.check(["ls", "-1", remote]).splitlines():
+            self.device.pull(f"{remote}/{name}", local / Path(name).name)
+
+    def _failed(self, request: RunRequest) -> str:
+        artifact = request.artifact
+        return (
+            f"{artifact.model} ({artifact.variant}) failed on {self.serial} with SME2 {request.arm}"
+        )
+
+    def _check_runner(self, runner: Runner, request: RunRequest) -> None:
+        """Find out on this side what the phone would say less clearly."""
+        if runner.platform not in (LINUX_AARCH64, ANDROID_ARM64):
+            raise TargetError(
+                f"The runner is for {runner.platform}, the phone needs {ANDROID_ARM64} or the "
+                f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 device-bundle OUT"
+            )
+        check_request(self.name, runner.platform, self.capabilities(), runner, request)
+        if runner.folder in self._checked:
+            return
+        files = {path.name: path for path in runner.files(request.arm)}
+        for path in filter(is_elf, files.values()):
+            machine = read_needs(path).machine
+            if machine != AARCH64:
+                raise TargetError(
+                    f"{path.name} of the runner is for {machine_name(machine)}, "
+                    f"the phone {self.serial} is arm64-v8a. Build it for arm64."
+                )
+        for name, absent in unmet_needs(files).items():
+            raise TargetError(
+                f"{name} of the runner needs {', '.join(absent)}, which no phone has and the "
+                "bundle does not bring. Make it again with: sme2 device-bundle OUT"
+            )
+        self._checked.add(runner.folder)
+
+    def restore(self) -> None:
+        """Put the phone back as it was found, and let go of it."""
+        try:
+            self._insist(self._restore)
+        finally:
+            if self.lease is not None:
+                self.lease.release()
+
+    def _restore(self) -> None:
+        self.device.server.ensure_running()
+        make_ready(self.device.server, self.serial, seconds=self.patience_seconds)
+        self.power.restore()
+        self.storage.tidy()
+        atexit.unregister(self._restore_quietly)
+
+    def _restore_quietly(self) -> None:
+        # Nobody can be told of an error here, and the note is still on the phone.
+        with contextlib.suppress(TargetError):
+            self.power.restore()

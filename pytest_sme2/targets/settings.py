@@ -1,0 +1,92 @@
+"""What can be chosen about a device. Pure: text in, values or errors with the choices out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.system.choices import one_of, split_list
+
+if TYPE_CHECKING:
+    pass
+
+
+DEVICES = ("auto", "mac", "linux", "emulated", "android")
+
+
+POWER_MODES = ("boost", "app", "keep")
+
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+
+def parse_device(value: str) -> str:
+    return one_of(value, DEVICES, "a device")
+
+
+def parse_power_mode(value: str) -> str:
+    return one_of(value, POWER_MODES, "a power mode")
+
+
+def parse_serials(values: Iterable[str]) -> tuple[str, ...]:
+    """Serials as given, one or several times, each maybe a comma-separated list."""
+    return tuple(dict.fromkeys(word for value in values for word in split_list(value)))
+
+
+def parse_adb_server(value: str) -> tuple[str, int]:
+    """``HOST:PORT``; an IPv6 host stands in brackets, and ``tcp:`` may come first."""
+    match = _ADDRESS.fullmatch(value.strip().removeprefix("tcp:"))
+    if match is None or not 1 <= int(match["port"]) <= 65535:
+        raise UsageError(
+            f"{value!r} is not the address of an adb server. Give HOST:PORT, as in lab-host:5037."
+        )
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def checked_adb_server(value: str) -> str:
+    """The address as it was given, once it is known to be one."""
+    parse_adb_server(value)
+    return value
+
+
+def adb_server_from(environment: Mapping[str, str]) -> tuple[str, int]:
+    """The adb server that adb's own environment variables name, else this machine's usual one."""
+    whole = environment.get("ADB_SERVER_SOCKET")
+    if whole:
+        return parse_adb_server(whole)
+    host = environment.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
+    return parse_adb_server(f"{host}:{environment.get('ANDROID_ADB_SERVER_PORT', '5037')}")
+
+
+def is_network_serial(serial: str) -> bool:
+    """Whether a serial is ``host:port``, so that the adb server can be told to connect to it."""
+    match = _ADDRESS.fullmatch(serial)
+    return match is not None and 1 <= int(match["port"]) <= 65535
+
+
+def parse_cpus(value: str) -> str | tuple[int, ...]:
+    """``big``, ``little``, a list as in ``4-7`` or ``0,2``, or a mask as in ``0xf0``."""
+    word = value.strip().lower()
+    if word in ("big", "little"):
+        return word
+    if re.fullmatch(r"0x[0-9a-f]{1,64}", word) and int(word, 16):
+        mask = int(word, 16)
+        return tuple(core for core in range(mask.bit_length()) if mask >> core & 1)
+    cores: set[int] = set()
+    for part in split_list(word):
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise _bad_cpus(value)
+        cores.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not cores:
+        raise _bad_cpus(value)
+    return tuple(sorted(cores))
+
+
+def _bad_cpus(value: str) -> UsageError:
+    return UsageError(
+        f"{value!r} does not name cores. Choose one of: big, little, a list as in 4-7 or 0,2, "
+        "a mask as in 0xf0."
+    )

@@ -1,0 +1,227 @@
+"""ETDump bytes to columns, with NumPy alone: neither torch nor ExecuTorch is needed.
+
+The schema is ExecuTorch's ``devtools/etdump/etdump_schema_flatcc.fbs``. Every inference is a
+RunData of its own and strings are stored again at every use, so all tables of one kind are
+gathered across all runs at once. What the numbers mean is said at ``results.Columns``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_sme2.errors import EtdumpError
+from pytest_sme2.results import Columns
+from pytest_sme2.trace.flatbuffer import Buffer, Positions, Tables
+from pytest_sme2.trace.nesting import ROLES, Events, nest
+
+IDENTIFIER = b"ED00"
+
+# The slots of the schema's tables, in the order in which it declares their fields.
+_ETDUMP_RUN_DATA = 1
+_RUN_NAME, _RUN_BUNDLED_INPUT, _, _RUN_EVENTS = range(4)
+_EVENT_PROFILE, _EVENT_ALLOCATION = range(2)
+_ALLOCATION_ALLOCATOR, _ALLOCATION_SIZE = range(2)
+_NAME, _CHAIN, _INSTRUCTION, _DELEGATE_ID, _DELEGATE_NAME, _, _START, _END = range(8)
+
+# What even an empty run (its reference and its table) and an empty event (its reference, its
+# table, the table of its kind) take up. A file that claims more of them than that allows has
+# them lie on top of each other, which no writer does.
+_RUN_BYTES = 8
+_EVENT_BYTES = 16
+
+# Where a clock has 32 bits, an event can end at a smaller number than it began. Inspector adds
+# this much, one less than the clock's period, and we agree with it.
+_WRAP = np.uint64(2**32 - 1)
+
+
+def read_etdump(source: Path | bytes) -> Columns:
+    """The profiling and allocation events of an ETDump, in file order.
+
+    Raises EtdumpError, saying what is wrong and where, for anything that is not a whole ETDump.
+    """
+    buffer, root = _open(source)
+    runs = _runs(buffer, root)
+    block_names = _block_names(buffer, runs)
+    block, event_at = _events(buffer, runs)
+    events = Tables(buffer, event_at, "an event")
+    profile_at = events.reference(_EVENT_PROFILE)
+    allocation_at = events.reference(_EVENT_ALLOCATION)
+    del events, event_at
+
+    # Debug events, and kinds that a later schema may add, are neither and are left out.
+    allocated = allocation_at != 0
+    allocations = Tables(buffer, allocation_at[allocated], "an allocation event")
+    profiled = profile_at != 0
+    profile = Tables(buffer, profile_at[profiled], "a profiling event")
+    allocation_block, block = block[allocated], block[profiled]
+    del allocated, allocation_at, profiled, profile_at
+
+    start, end, wrapped = _times(buffer, profile)
+    chain = profile.int32(_CHAIN, 0)
+    instruction = profile.int32(_INSTRUCTION, -1)
+    delegate_id = profile.int32(_DELEGATE_ID, -1)
+    names, name, delegate_name = _names(buffer, profile, delegate_id)
+    del profile
+
+    delegated = (delegate_id != -1) | (delegate_name != -1)
+    role = np.zeros(name.size, dtype=np.int8)
+    for text in ROLES.keys() & names.keys():
+        role[(name == names[text]) & ~delegated] = ROLES[text]
+    executes = (name == names.get("Method::execute", -1)) & ~delegated
+    texts = tuple(names)
+    del names
+    run, count = _inferences(block, executes, len(block_names))
+    depth, parent = nest(
+        Events(block, chain, instruction, role, delegated, *_unwrapped(block, start, end, wrapped))
+    )
+    return Columns(
+        names=texts,
+        name=name,
+        block=block,
+        run=run,
+        start=start,
+        end=end,
+        instruction=instruction,
+        chain=chain,
+        delegate_id=delegate_id,
+        delegate_name=delegate_name,
+        depth=depth,
+        parent=parent,
+        block_names=block_names,
+        runs=count,
+        allocation_block=allocation_block,
+        allocation_allocator=allocations.int32(_ALLOCATION_ALLOCATOR, 0),
+        allocation_bytes=allocations.uint64(_ALLOCATION_SIZE),
+        bundled_input=runs.int32(_RUN_BUNDLED_INPUT, -1),
+    )
+
+
+def _open(source: Path | bytes) -> tuple[Buffer, int]:
+    """The buffer, and where its root offset stands: after the size, where there is one.
+
+    The runtime puts the size first; ``flatc`` and other writers may leave it out.
+    """
+    data, label = _load(source)
+    if data.size == 0:
+        raise EtdumpError(
+            f"{label}: the file is empty. Was the run traced, and did the runner end in peace?"
+        )
+    head = data[:12].tobytes()
+    if head[8:12] == IDENTIFIER:
+        size = int.from_bytes(head[:4], "little") + 4
+        buffer = Buffer(data[:size], label)
+        if size > data.size:
+            raise buffer.error(f"{size} bytes were announced and {data.size} are there")
+        return buffer, 4
+    if head[4:8] == IDENTIFIER:
+        return Buffer(data, label), 0
+    raise EtdumpError(
+        f"{label}: not an ETDump: the identifier {IDENTIFIER.decode()} is missing, the file "
+        f"begins with {head!r}. Give a file that the runner wrote with --etdump."
+    )
+
+
+def _load(source: Path | bytes) -> tuple[NDArray[np.uint8], str]:
+    if isinstance(source, bytes):
+        return np.frombuffer(source, dtype=np.uint8), "ETDump"
+    try:
+        if not source.is_file():
+            reason = "not a file" if source.exists() else "no such file"
+            raise EtdumpError(f"{source}: {reason}. Give the path of an .etdump file.")
+        return np.fromfile(source, dtype=np.uint8), str(source)
+    except OSError as error:
+        raise EtdumpError(f"{source}: cannot be read: {error.strerror}.") from error
+
+
+def _runs(buffer: Buffer, root: int) -> Tables:
+    at = np.array([root], dtype=np.int64)
+    buffer.require(at, 8, 4, "the header")
+    etdump = Tables(buffer, at + buffer.word(at), "the root table")
+    first, length = buffer.vector(etdump.reference(_ETDUMP_RUN_DATA), "the list of runs")
+    _refuse_overlap(buffer, length, _RUN_BYTES, "runs")
+    return Tables(buffer, buffer.elements(first, length), "a run")
+
+
+def _block_names(buffer: Buffer, runs: Tables) -> tuple[str, ...]:
+    names = {"": 0}
+    codes = buffer.strings(runs.reference(_RUN_NAME), "a run's name", names, absent=0)
+    texts = tuple(names)
+    return tuple(map(texts.__getitem__, codes.tolist()))
+
+
+def _events(buffer: Buffer, runs: Tables) -> tuple[NDArray[np.int32], Positions]:
+    """The block and the position of every event."""
+    first, length = buffer.vector(runs.reference(_RUN_EVENTS), "a run's list of events")
+    _refuse_overlap(buffer, length, _EVENT_BYTES, "events")
+    block = np.repeat(np.arange(length.size, dtype=np.int32), length)
+    return block, buffer.elements(first, length)
+
+
+def _refuse_overlap(buffer: Buffer, length: Positions, size: int, what: str) -> None:
+    total = int(length.sum())
+    if total * size > buffer.size:
+        raise buffer.error(f"{total} {what} are claimed, more than {buffer.size} bytes can hold")
+
+
+def _times(
+    buffer: Buffer, profile: Tables
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.bool_]]:
+    """Start and end, the end never before the start; and where a 32-bit clock began anew."""
+    start, end = profile.uint64(_START), profile.uint64(_END)
+    wrapped = start > end
+    buffer.refuse(wrapped & (start > _WRAP), profile.at, "an event ends before it starts")
+    end[wrapped] += _WRAP
+    return start, end, wrapped
+
+
+def _unwrapped(
+    block: NDArray[np.int32],
+    start: NDArray[np.uint64],
+    end: NDArray[np.uint64],
+    wrapped: NDArray[np.bool_],
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Start and end as they would be, had the clock not begun anew inside of an event."""
+    if not wrapped.any():
+        return start, end
+    earliest = np.zeros(int(block[-1]) + 1, dtype=np.uint64)
+    earliest[block[wrapped]] = _WRAP
+    np.minimum.at(earliest, block[wrapped], start[wrapped])
+    shift = np.where(start < earliest[block], _WRAP, np.uint64(0))
+    return start + shift, end + shift
+
+
+def _names(
+    buffer: Buffer, profile: Tables, delegate_id: NDArray[np.int32]
+) -> tuple[dict[str, int], NDArray[np.int32], NDArray[np.int32]]:
+    """All names, each event's, and each event's delegate's; a delegated event goes by the latter.
+
+    As Inspector does, the delegate's integer comes before its string, and an empty string is none.
+    """
+    names: dict[str, int] = {}
+    delegate_name = buffer.strings(
+        profile.reference(_DELEGATE_NAME), "a delegate's name", names, absent=-1
+    )
+    if "" in names:
+        delegate_name[delegate_name == names[""]] = -1
+    name = buffer.strings(profile.reference(_NAME), "an event's name", names, absent=-1)
+    name = np.where(delegate_name != -1, delegate_name, name)
+    if (numbered := delegate_id != -1).any():
+        numbers, inverse = np.unique(delegate_id[numbered], return_inverse=True)
+        codes = (names.setdefault(str(number), len(names)) for number in numbers)
+        name[numbered] = np.fromiter(codes, np.int32, numbers.size)[inverse]
+    if (unnamed := name == -1).any():
+        name[unnamed] = names.setdefault("", len(names))
+    return names, name, delegate_name
+
+
+def _inferences(
+    block: NDArray[np.int32], executes: NDArray[np.bool_], blocks: int
+) -> tuple[NDArray[np.int32], int]:
+    """The inference that each event belongs to, and how many there are."""
+    holds = np.zeros(blocks, dtype=bool)
+    holds[block[executes]] = True
+    number = np.where(holds, np.cumsum(holds) - 1, -1).astype(np.int32)
+    return number[block], int(holds.sum())

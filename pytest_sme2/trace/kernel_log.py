@@ -1,0 +1,315 @@
+"""Which kernels ran: read from the emulator's log or from XNNPACK's. Starts no process.
+
+The emulator logs every block of code it translates, which it does when the block is first about
+to run. With the places the libraries were mapped to and their symbols, the blocks become kernel
+names. XNNPACK's own log names the kernels it made ready (candidates) and the operators that ran;
+the two are kept apart, because a candidate need not have run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_sme2.results import Arm, Kernel, KernelCensus, KernelFamily
+from pytest_sme2.system.elf import ElfFile, Function, read_elf
+
+# --- What a name says -----------------------------------------------------------------------------
+
+_MICROKERNEL = re.compile(r"kai_(?:run|kernel)_\w+|xnn_\w*_ukernel\w*")
+# Small functions beside a kernel that only tell its tile size.
+_TILE_QUESTION = re.compile(r"_get_(?:mr|nr|kr|sr)$")
+_FAMILIES = (
+    (KernelFamily.SME2, re.compile(r"(?:_|^)(?:neon)?sme2(?:_|$)")),
+    (KernelFamily.SME, re.compile(r"(?:_|^)(?:neon)?sme(?:_|$)")),
+    (KernelFamily.NEON, re.compile(r"(?:_|^)neon")),
+)
+
+
+def is_microkernel(name: str) -> bool:
+    """Whether a symbol is a kernel of XNNPACK or KleidiAI, not one of their other functions."""
+    return bool(_MICROKERNEL.fullmatch(name)) and not _TILE_QUESTION.search(name)
+
+
+def family_of(name: str) -> KernelFamily:
+    """The instructions a kernel is made of, as its name says."""
+    for family, pattern in _FAMILIES:
+        if pattern.search(name):
+            return family
+    return KernelFamily.OTHER
+
+
+# --- From the emulator's log ----------------------------------------------------------------------
+
+_LONGEST_LINE = 16384
+_OPENED = re.compile(rb'([^/"]+)",O_[^)]*\) = (\d{1,9})\s*$')
+_NUMBER = rb"(0x[0-9a-f]{1,16}|\d{1,19})"
+_MAPPED = re.compile(
+    rb"mmap2?\([^,]*," + _NUMBER + rb",([^,]*),[^,]*,(\d{1,9})," + _NUMBER + rb"\) = " + _NUMBER
+)
+_INSTRUCTION = re.compile(rb"0x([0-9a-f]{1,16}):(?:  [0-9a-f]{8}  (\S+) *(.*))?")
+_VECTOR_OPERAND = re.compile(rb"\bv\d+\.\d*[bhsd]\b")
+_SCALABLE_OPERAND = re.compile(rb"\bz\d+\.[bhsdq]\b")
+_SME_INSTRUCTION = re.compile(rb"\bza(?:\d|\b|t)|^(?:smstart|smstop)")
+# Ordinary code moves and widens with vector registers too; these alone make no kernel.
+_ORDINARY = frozenset(
+    b"mov movi mvni orr eor dup umov fmov cmeq cmhs bit bif bsl "
+    b"ushll ushll2 sshll sshll2 uxtl uxtl2 sxtl sxtl2 shl addp xtn xtn2".split()
+)
+_LEAST_VECTOR_INSTRUCTIONS = 4
+# Hidden assembly kernels have no bounds at all; blocks this near to each other are one.
+_SAME_KERNEL_BYTES = 1024
+
+
+def census_from_qemu_log(log: Path, libraries: Iterable[Path], arm: Arm) -> KernelCensus:
+    """The kernels whose code was translated, from ``qemu-aarch64 -d in_asm,strace -D log``.
+
+    ``libraries`` are the files kernels may stand in: the runner and the libraries beside it. The
+    log is read as a stream. A line that makes no sense is passed over, so that a log cut short
+    gives the kernels that it does hold.
+    """
+    reader = _LogReader({path.name: path for path in libraries})
+    with log.open("rb") as file:
+        for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
+            reader.take(line)
+    return KernelCensus(
+        arm=arm,
+        source="emulator",
+        kernels=_in_order(reader.kernels()),
+        blocks=reader.blocks,
+    )
+
+
+@dataclass(frozen=True)
+class _Mapping:
+    start: int
+    end: int
+    offset: int
+    elf: ElfFile
+    has_kernels: bool
+
+
+@dataclass
+class _Unnamed:
+    """What was seen of code that no symbol covers."""
+
+    blocks: int = 0
+    vector: int = 0
+    sme: int = 0
+
+    def add(self, other: _Unnamed) -> None:
+        self.blocks += other.blocks
+        self.vector += other.vector
+        self.sme += other.sme
+
+    @property
+    def family(self) -> KernelFamily | None:
+        """None where it does not look like a kernel."""
+        if self.sme:
+            return KernelFamily.SME
+        if self.vector >= _LEAST_VECTOR_INSTRUCTIONS:
+            return KernelFamily.NEON
+        return None
+
+
+@dataclass
+class _LogReader:
+    """The state of one pass over a log; memory grows with the code seen, not with the log."""
+
+    libraries: dict[str, Path]
+    blocks: int = 0
+    _open: dict[int, Path] = field(default_factory=dict)
+    _elves: dict[Path, ElfFile] = field(default_factory=dict)
+    _mappings: list[_Mapping] = field(default_factory=list)
+    _named: Counter[str] = field(default_factory=Counter)
+    _bounded: dict[tuple[str, int], _Unnamed] = field(default_factory=dict)
+    _unbounded: dict[tuple[str, int], _Unnamed] = field(default_factory=dict)
+    _symbol: str | None = None
+    """The symbol the emulator itself printed for the block whose first line is next."""
+    _current: _Unnamed | None = None
+
+    def take(self, line: bytes) -> None:
+        if line.startswith(b"0x"):
+            self._instruction(line)
+        elif line.startswith(b"IN:"):
+            self._symbol = line[3:].strip().decode("ascii", "replace")
+            self._current = None
+        elif b"mmap" in line:
+            self._mapped(line)
+        elif b'",O_' in line:
+            self._opened(line)
+
+    def kernels(self) -> Iterator[Kernel]:
+        for name, count in self._named.items():
+            yield Kernel(name, family_of(name), count)
+        places = dict(self._bounded)
+        for place, seen in _clustered(self._unbounded):
+            places.setdefault(place, _Unnamed()).add(seen)
+        for (library, address), seen in places.items():
+            if seen.family is not None:
+                yield Kernel(f"{library}+{address:#x}", seen.family, seen.blocks, named=False)
+
+    def _opened(self, line: bytes) -> None:
+        match = _OPENED.search(line)
+        if match:
+            name = os.fsdecode(match[1])
+            descriptor = int(match[2])
+            if name in self.libraries:
+                self._open[descriptor] = self.libraries[name]
+            else:
+                self._open.pop(descriptor, None)
+
+    def _mapped(self, line: bytes) -> None:
+        match = _MAPPED.search(line)
+        if not match or b"PROT_EXEC" not in match[2]:
+            return
+        path = self._open.get(int(match[3]))
+        if path is None:
+            return
+        if path not in self._elves:
+            self._elves[path] = read_elf(path)
+        elf = self._elves[path]
+        start = _number(match[5])
+        # The newest first: what is mapped over something else hides it.
+        self._mappings.insert(
+            0,
+            _Mapping(
+                start=start,
+                end=start + _number(match[1]),
+                offset=_number(match[4]),
+                elf=elf,
+                has_kernels=any(is_microkernel(symbol.name) for symbol in elf.symbols),
+            ),
+        )
+
+    def _instruction(self, line: bytes) -> None:
+        if self._symbol is None and self._current is None:
+            return
+        match = _INSTRUCTION.match(line)
+        if match is None:
+            return
+        if self._symbol is not None:
+            self.blocks += 1
+            self._current = self._block(int(match[1], 16), self._symbol)
+            self._symbol = None
+        if self._current is not None and match[2]:
+            self._look_at(self._current, match[2], match[3])
+
+    def _block(self, address: int, symbol: str) -> _Unnamed | None:
+        """Count a block; what is returned wants to see the block's instructions."""
+        for mapping in self._mappings:
+            if mapping.start <= address < mapping.end:
+                break
+        else:
+            # The emulator knows the symbols of the program it was started with, nothing else.
+            self._count(symbol)
+            return None
+        own = mapping.elf.address_of(address - mapping.start + mapping.offset)
+        if own is None:
+            return None
+        function: Function | None = mapping.elf.function_at(own)
+        if function is not None and function.name:
+            self._count(function.name)
+            return None
+        if not mapping.has_kernels:
+            return None
+        places, start = (
+            (self._bounded, function.address) if function is not None else (self._unbounded, own)
+        )
+        seen = places.setdefault((mapping.elf.path.name, start), _Unnamed())
+        seen.blocks += 1
+        return seen
+
+    def _count(self, symbol: str) -> None:
+        if is_microkernel(symbol):
+            # KleidiAI's kai_kernel_x is the body that kai_run_x calls: one kernel.
+            self._named[re.sub("^kai_kernel_", "kai_run_", symbol)] += 1
+
+    @staticmethod
+    def _look_at(seen: _Unnamed, mnemonic: bytes, operands: bytes) -> None:
+        if _SME_INSTRUCTION.search(operands) or _SME_INSTRUCTION.search(mnemonic):
+            seen.sme += 1
+        elif mnemonic not in _ORDINARY and (
+            _VECTOR_OPERAND.search(operands) or _SCALABLE_OPERAND.search(operands)
+        ):
+            seen.vector += 1
+
+
+def _number(word: bytes) -> int:
+    return int(word, 16 if word.startswith(b"0x") else 10)
+
+
+def _clustered(
+    places: dict[tuple[str, int], _Unnamed],
+) -> Iterator[tuple[tuple[str, int], _Unnamed]]:
+    """Blocks without bounds, each under the address of the first block near to it."""
+    first: tuple[str, int] | None = None
+    last: tuple[str, int] | None = None
+    for place in sorted(places):
+        near = last is not None and place[0] == last[0] and place[1] - last[1] <= _SAME_KERNEL_BYTES
+        if first is None or not near:
+            first = place
+        last = place
+        yield first, places[place]
+
+
+# --- From XNNPACK's log ---------------------------------------------------------------------------
+
+_CANDIDATE = re.compile(r"\(XNNPACK\): Using \S+(?: \S+){0,4} microkernel '([\w.]{1,200})'")
+_RAN = re.compile(r"\(XNNPACK\): running operator \d+:\d+ \((.{1,200})\)\s*$")
+_PACKED_FOR_SME = re.compile(r"\b(PF32|PF16|PQS8)\b")
+
+
+def census_from_xnnpack_log(text: str | Iterable[str], arm: Arm) -> KernelCensus:
+    """The operators that ran and the candidate kernels, from an ``xnnlog`` runner's output.
+
+    ``text`` may be an open file: it is read line by line. An operator packed for SME counts as
+    SME2 where XNNPACK had an SME2 kernel ready for its type, as SME otherwise: the operator's
+    name alone does not tell the two apart.
+    """
+    candidates: Counter[str] = Counter()
+    operators: Counter[str] = Counter()
+    for line in text.splitlines() if isinstance(text, str) else text:
+        if "(XNNPACK)" not in line:
+            continue
+        candidate = _CANDIDATE.search(line)
+        ran = None if candidate else _RAN.search(line)
+        if candidate:
+            candidates[candidate[1]] += 1
+        elif ran:
+            operators[ran[1]] += 1
+    return KernelCensus(
+        arm=arm,
+        source="xnnpack-log",
+        kernels=(),
+        operators=_in_order(
+            Kernel(name, _operator_family(name, candidates), count)
+            for name, count in operators.items()
+        ),
+        candidates=_in_order(
+            Kernel(name, family_of(name), count) for name, count in candidates.items()
+        ),
+    )
+
+
+def _operator_family(operator: str, candidates: Iterable[str]) -> KernelFamily:
+    packed = _PACKED_FOR_SME.search(operator)
+    if packed is None:
+        return KernelFamily.OTHER
+    prefix = f"xnn_{packed[1].lower()}_"
+    ready = {family_of(name) for name in candidates if name.startswith(prefix)}
+    return KernelFamily.SME2 if KernelFamily.SME2 in ready else KernelFamily.SME
+
+
+def _in_order(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    rank = {family: index for index, family in enumerate(KernelFamily)}
+    return tuple(
+        sorted(
+            kernels,
+            key=lambda kernel: (rank[kernel.family], not kernel.named, -kernel.count, kernel.name),
+        )
+    )

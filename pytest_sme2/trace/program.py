@@ -1,0 +1,274 @@
+"""What a ``.pte`` says of its matrix operators: the shapes of their tensors, call by call.
+
+ExecuTorch's program lists the calls of a method; the graph of an XNNPACK call lies in a segment of
+the same file. Both are flatbuffers and are read with NumPy: neither torch nor ExecuTorch is needed.
+The schemas are ExecuTorch's ``exir/_serialize/program.fbs`` and ``backends/xnnpack/serialization/
+schema.fbs``. Which operator of a trace is which is decided in ``shapes.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_sme2.errors import ProgramError
+from pytest_sme2.results import MethodShapes, OperatorShapes, Shape
+from pytest_sme2.trace.flatbuffer import Buffer, Positions, Tables
+
+IDENTIFIER = b"ET12"
+HEADER = b"eh00"
+XNNPACK_HEADER = b"XH00"
+# A program, as its own runtime bounds it, has far fewer; a damaged length must not cost memory.
+_MOST_ELEMENTS = 1 << 20
+
+# The slots of the schemas' tables, in the order in which they declare their fields.
+_PROGRAM_PLANS, _PROGRAM_INLINE, _PROGRAM_SEGMENTS = 1, 3, 4
+_PLAN_NAME, _PLAN_VALUES, _PLAN_CHAINS, _PLAN_OPERATORS, _PLAN_DELEGATES = 0, 2, 5, 6, 7
+_CHAIN_INSTRUCTIONS = 2
+_UNION_TYPE, _UNION_VALUE = 0, 1
+_TENSOR = 5
+_TENSOR_SIZES = 2
+_KERNEL_CALL, _DELEGATE_CALL = 1, 2
+_CALL_INDEX, _CALL_ARGUMENTS = 0, 1
+_OPERATOR_NAME, _OPERATOR_OVERLOAD = 0, 1
+_DELEGATE_ID, _DELEGATE_DATA = 0, 1
+_DATA_LOCATION, _DATA_INDEX = 0, 1
+_SEGMENT = 1
+_SEGMENT_OFFSET, _SEGMENT_SIZE = 0, 1
+
+_GRAPH_NODES, _GRAPH_VALUES = 1, 2
+_QUANTIZED_VALUE = 2
+_VALUE_DIMENSIONS, _VALUE_ID = 2, 6
+
+# By the node's place in XNNPACK's union: what it is, and the slots of its inputs and its output.
+XNNPACK_NODES = {
+    2: ("linear", (0, 1), 3),
+    7: ("convolution", (15, 16), 18),
+    13: ("depthwise convolution", (15, 16), 18),
+    36: ("attention", (0, 1, 2), 5),
+    37: ("matrix product", (0, 1), 2),
+    39: ("transposed convolution", (15, 16), 18),
+}
+
+
+class _ProgramBuffer(Buffer):
+    """The bytes of a program, or of a delegate's graph in it."""
+
+    def error(self, problem: str, at: int | None = None) -> ProgramError:
+        where = "" if at is None else f" at offset {at}"
+        return ProgramError(
+            f"{self.source}: {problem}{where}. The program is damaged or of another format: "
+            "export it again."
+        )
+
+    def tables(self, at: Positions, what: str) -> Tables:
+        """The tables that the vectors at ``at`` hold, one vector after another."""
+        first, length = self.vector(at, what)
+        if int(length.sum()) > _MOST_ELEMENTS:
+            raise self.error(f"{what} has more elements than any program")
+        return Tables(self, self.elements(first, length), what)
+
+    def numbers(self, at: Positions, what: str) -> list[tuple[int, ...]]:
+        """The 32-bit numbers of the vector at each position; none where it is 0."""
+        first, length = self.vector(at, what)
+        if int(length.sum()) > _MOST_ELEMENTS:
+            raise self.error(f"{what} has more elements than any program")
+        starts = np.repeat(first - 4 * (np.cumsum(length) - length), length)
+        values = self.int32(starts + 4 * np.arange(starts.size, dtype=np.int64)).tolist()
+        ends = np.cumsum(length).tolist()
+        return [
+            tuple(values[end - count : end])
+            for end, count in zip(ends, length.tolist(), strict=True)
+        ]
+
+    def texts(self, at: Positions, what: str) -> list[str]:
+        names: dict[str, int] = {"": 0}
+        codes = self.strings(at, what, names, absent=0).tolist()
+        texts = tuple(names)
+        return [texts[code] for code in codes]
+
+    def root(self) -> Tables:
+        at = np.zeros(1, dtype=np.int64)
+        self.require(at, 8, 4, "the header")
+        return Tables(self, at + self.word(at), "the root table")
+
+
+def read_program(path: Path) -> tuple[MethodShapes, ...]:
+    """The matrix operators of each method of a program, by instruction.
+
+    Raises ProgramError, saying what is wrong, for anything that is not a whole program.
+    """
+    data = _load(path)
+    buffer, segments_at = _open(data, str(path))
+    program = buffer.root()
+    blobs = _Blobs(data, buffer, program, segments_at)
+    plans = buffer.tables(program.reference(_PROGRAM_PLANS), "the list of methods")
+    names = buffer.texts(plans.reference(_PLAN_NAME), "a method's name")
+    return tuple(_method(buffer, plans.at[row : row + 1], name, blobs)
+                 for row, name in enumerate(names))  # fmt: skip
+
+
+def _load(path: Path) -> NDArray[np.uint8]:
+    try:
+        if not path.is_file():
+            reason = "not a file" if path.exists() else "no such file"
+            raise ProgramError(f"{path}: {reason}. Give the path of a .pte file.")
+        if not path.stat().st_size:
+            raise ProgramError(f"{path}: the file is empty. Export the program again.")
+        # Weights are most of the file, and are not looked at.
+        return np.memmap(path, dtype=np.uint8, mode="r")
+    except OSError as error:
+        raise ProgramError(f"{path}: cannot be read: {error.strerror}.") from error
+
+
+def _open(data: NDArray[np.uint8], source: str) -> tuple[_ProgramBuffer, int]:
+    """The program's own flatbuffer, and where its segments begin (0: it has none)."""
+    head = data[:32].tobytes()
+    if head[4:8] != IDENTIFIER:
+        raise ProgramError(
+            f"{source}: not a program: the identifier {IDENTIFIER.decode()} is missing, the file "
+            f"begins with {head[:12]!r}. Give a .pte file."
+        )
+    if head[8:12] != HEADER or len(head) < 32:
+        return _ProgramBuffer(data, source), 0
+    size, segments_at = (int.from_bytes(head[at : at + 8], "little") for at in (16, 24))
+    if max(size, segments_at) > data.size:
+        raise ProgramError(f"{source}: it ends before its segments begin. Export it again.")
+    return _ProgramBuffer(data[: size or data.size], source), segments_at
+
+
+class _Blobs:
+    """The delegates' own data, wherever the program keeps it."""
+
+    def __init__(
+        self, data: NDArray[np.uint8], buffer: _ProgramBuffer, program: Tables, segments_at: int
+    ) -> None:
+        self.source = buffer.source
+        self._data = data
+        segments = buffer.tables(program.reference(_PROGRAM_SEGMENTS), "the list of segments")
+        offsets = segments.uint64(_SEGMENT_OFFSET).tolist()
+        sizes = segments.uint64(_SEGMENT_SIZE).tolist()
+        self._segments = [
+            (segments_at + offset, size) for offset, size in zip(offsets, sizes, strict=True)
+        ]
+        inline = buffer.tables(program.reference(_PROGRAM_INLINE), "the list of delegates' data")
+        at = inline.reference(0)
+        buffer.require(at, 4, 4, "a delegate's data")
+        lengths = np.where(at == 0, 0, buffer.word(at))
+        self._inline = list(zip((at + 4).tolist(), lengths.tolist(), strict=True))
+
+    def __call__(self, in_segment: bool, index: int) -> bytes:
+        places = self._segments if in_segment else self._inline
+        start, size = places[index] if 0 <= index < len(places) else (0, 0)
+        if not size or start + size > self._data.size:
+            raise ProgramError(
+                f"{self.source}: a delegate's data lies outside of the file. Export it again."
+            )
+        # The graph is at the front, its weights behind it: the header says where.
+        head = self._data[start : start + 18].tobytes()
+        if head[4:8] == XNNPACK_HEADER:
+            first, length = (int.from_bytes(head[at : at + 4], "little") for at in (10, 14))
+            return self._data[start + first : start + min(first + length, size)].tobytes()
+        return self._data[start : start + size].tobytes()
+
+
+def _method(buffer: _ProgramBuffer, at: Positions, name: str, blobs: _Blobs) -> MethodShapes:
+    plan = Tables(buffer, at, "a method")
+    chains = buffer.tables(plan.reference(_PLAN_CHAINS), "a method's list of chains")
+    # More than one chain was never written; its instructions would be numbered anew.
+    instructions = buffer.tables(chains.reference(_CHAIN_INSTRUCTIONS)[:1], "the instructions")
+    kinds = instructions.uint8(_UNION_TYPE)
+    calls_at = instructions.reference(_UNION_VALUE)
+    calls: dict[int, tuple[OperatorShapes, ...]] = {}
+
+    delegate_rows = np.flatnonzero(kinds == _DELEGATE_CALL)
+    delegates = _delegates(buffer, plan)
+    called = Tables(buffer, calls_at[delegate_rows], "a delegate call").int32(_CALL_INDEX, 0)
+    graphs: dict[int, tuple[OperatorShapes, ...]] = {}
+    for row, index in zip(delegate_rows.tolist(), called.tolist(), strict=True):
+        if not 0 <= index < len(delegates):
+            raise buffer.error("a call names a delegate that is not there")
+        if index not in graphs:
+            backend, in_segment, place = delegates[index]
+            graphs[index] = (
+                _xnnpack_operators(blobs(in_segment, place), buffer.source)
+                if backend == "XnnpackBackend"
+                else ()
+            )
+        calls[row] = graphs[index]
+
+    kernel_rows = np.flatnonzero(kinds == _KERNEL_CALL)
+    kernels = Tables(buffer, calls_at[kernel_rows], "a kernel call")
+    for row, operator in zip(
+        kernel_rows.tolist(), _kernels(buffer, plan, kernels), strict=True
+    ):  # fmt: skip
+        calls[row] = (operator,)
+    return MethodShapes(name, dict(sorted(calls.items())))
+
+
+def _delegates(buffer: _ProgramBuffer, plan: Tables) -> list[tuple[str, bool, int]]:
+    """Each delegate's backend, and where its data is."""
+    delegates = buffer.tables(plan.reference(_PLAN_DELEGATES), "a method's delegates")
+    backends = buffer.texts(delegates.reference(_DELEGATE_ID), "a delegate's name")
+    places = Tables(buffer, delegates.reference(_DELEGATE_DATA), "a delegate's place")
+    segments = places.uint8(_DATA_LOCATION) == _SEGMENT
+    return list(
+        zip(backends, segments.tolist(), places.int32(_DATA_INDEX, 0).tolist(), strict=True)
+    )
+
+
+def _kernels(buffer: _ProgramBuffer, plan: Tables, calls: Tables) -> Iterator[OperatorShapes]:
+    operators = buffer.tables(plan.reference(_PLAN_OPERATORS), "a method's operators")
+    names = buffer.texts(operators.reference(_OPERATOR_NAME), "an operator's name")
+    overloads = buffer.texts(operators.reference(_OPERATOR_OVERLOAD), "an operator's overload")
+    values = buffer.tables(plan.reference(_PLAN_VALUES), "a method's values")
+    is_tensor = np.flatnonzero(values.uint8(_UNION_TYPE) == _TENSOR)
+    tensors = Tables(buffer, values.reference(_UNION_VALUE)[is_tensor], "a tensor")
+    sizes = buffer.numbers(tensors.reference(_TENSOR_SIZES), "a tensor's sizes")
+    shape_of: dict[int, Shape] = dict(zip(is_tensor.tolist(), sizes, strict=True))
+    arguments = buffer.numbers(calls.reference(_CALL_ARGUMENTS), "a call's arguments")
+    for index, values_used in zip(
+        calls.int32(_CALL_INDEX, 0).tolist(), arguments, strict=True
+    ):  # fmt: skip
+        if not 0 <= index < len(names):
+            raise buffer.error("a call names an operator that is not there")
+        # The output is the last argument, and is named once more as what is returned.
+        used = [value for value in dict.fromkeys(values_used) if value in shape_of]
+        name = f"{names[index]}.{overloads[index]}" if overloads[index] else names[index]
+        shapes = [shape_of[value] for value in used]
+        yield OperatorShapes(name, tuple(shapes[:-1]), shapes[-1] if shapes else ())
+
+
+def _xnnpack_operators(graph: bytes, source: str) -> tuple[OperatorShapes, ...]:
+    """The matrix operators of an XNNPACK graph, in its order."""
+    if graph[4:7] != b"XN0":
+        return ()
+    data = np.frombuffer(graph, dtype=np.uint8)
+    buffer = _ProgramBuffer(data, f"{source}, an XNNPACK graph in it")
+    root = buffer.root()
+    shape_of = _xnnpack_shapes(buffer, root)
+    nodes = buffer.tables(root.reference(_GRAPH_NODES), "the graph's nodes")
+    kinds = nodes.uint8(_UNION_TYPE)
+    node_at = nodes.reference(_UNION_VALUE)
+    found: dict[int, OperatorShapes] = {}
+    for kind, (operation, inputs, output) in XNNPACK_NODES.items():
+        rows = np.flatnonzero(kinds == kind)
+        tables = Tables(buffer, node_at[rows], "a node")
+        columns = [tables.int32(slot, 0).tolist() for slot in (*inputs, output)]
+        for row, values in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
+            *taken, given = (shape_of.get(value, ()) for value in values)
+            found[row] = OperatorShapes(operation, tuple(taken), given)
+    return tuple(found[row] for row in sorted(found))
+
+
+def _xnnpack_shapes(buffer: _ProgramBuffer, root: Tables) -> dict[int, Shape]:
+    values = buffer.tables(root.reference(_GRAPH_VALUES), "the graph's values")
+    at = values.reference(_UNION_VALUE).copy()
+    quantized = np.flatnonzero(values.uint8(_UNION_TYPE) == _QUANTIZED_VALUE)
+    at[quantized] = Tables(buffer, at[quantized], "a quantized value").reference(0)
+    tensors = Tables(buffer, at, "a value")
+    shapes = buffer.numbers(tensors.reference(_VALUE_DIMENSIONS), "a value's dimensions")
+    return dict(zip(tensors.int32(_VALUE_ID, 0).tolist(), shapes, strict=True))

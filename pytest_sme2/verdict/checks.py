@@ -1,0 +1,103 @@
+"""What was measured, the baseline and the limits become verdicts. Pure: no files, no printing.
+
+One small function a check. Structure (operators, delegation, coverage, kernels, size) is exact and
+compared exactly, on any machine. Times are compared only where both were taken on the same target,
+and never where they were emulated. How a verdict is worded for people is up to report/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_sme2.results import Arm, Baseline, Check, Limits, Measured, Verdict
+from pytest_sme2.verdict.judging import combine, judge
+from pytest_sme2.verdict.outputs import check_outputs
+from pytest_sme2.verdict.sizes import check_memory, check_size
+from pytest_sme2.verdict.structure import (
+    baseline_problem,
+    check_coverage,
+    check_delegation,
+    check_evidence,
+    check_kernels,
+    check_operators,
+    operator_differences,
+)
+from pytest_sme2.verdict.times import (
+    check_against,
+    check_latency,
+    check_load,
+    check_share,
+    check_speedup,
+)
+
+__all__ = [
+    "baseline_problem",
+    "check_against",
+    "check_all",
+    "check_coverage",
+    "check_delegation",
+    "check_evidence",
+    "check_kernels",
+    "check_latency",
+    "check_load",
+    "check_memory",
+    "check_operators",
+    "check_outputs",
+    "check_share",
+    "check_size",
+    "check_speedup",
+    "combine",
+    "judge",
+    "operator_differences",
+    "verdict",
+]
+
+
+def check_all(measured: Measured, baseline: Baseline | None, limits: Limits) -> tuple[Check, ...]:
+    """Every check that this target can vouch for. What it cannot is left out, never passed."""
+    checks: list[Check] = []
+    if Arm.ON in measured.structures:
+        checks += [check_evidence(measured), check_coverage(measured, baseline, limits)]
+    for arm in (arm for arm in Arm if arm in measured.structures):
+        checks += [
+            check_operators(measured, baseline, arm),
+            check_delegation(measured, baseline, arm),
+        ]
+        if arm in measured.kernels:
+            checks.append(check_kernels(measured, baseline, arm))
+    if measured.pte_bytes is not None:
+        checks.append(check_size(measured, baseline, limits))
+    checks += [
+        check_outputs(measured, limits, against)
+        for against in ("off", "reference")
+        if measured.nan_arms or any(entry.against == against for entry in measured.agreements)
+    ]
+    return (*checks, *([] if measured.emulated else _timed(measured, baseline, limits)))
+
+
+def _timed(measured: Measured, baseline: Baseline | None, limits: Limits) -> list[Check]:
+    checks: list[Check] = []
+    for arm, medians in (measured.medians_ns or {}).items():
+        if medians:
+            checks.append(check_latency(measured, baseline, limits, arm))
+    if measured.speedup is not None:
+        checks.append(check_speedup(measured, baseline, limits))
+    for arm, loads in (measured.loads_ns or {}).items():
+        if loads:
+            checks.append(check_load(measured, baseline, limits, arm))
+    for arm in measured.peak_bytes or {}:
+        checks.append(check_memory(measured, baseline, limits, arm))
+    for category in (measured.shares or {}).get(measured.arm, {}):
+        checks.append(check_share(measured, baseline, limits, category))
+    return checks
+
+
+def verdict(measured: Measured, checks: Sequence[Check]) -> Verdict:
+    """The checks of one model and variant, and what they come to."""
+    return Verdict(
+        model=measured.model,
+        variant=measured.variant,
+        target=measured.fingerprint.target,
+        outcome=combine(checks),
+        checks=tuple(checks),
+    )

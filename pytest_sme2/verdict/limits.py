@@ -1,0 +1,306 @@
+"""How much worse a thing may get: ``limits.toml`` and the command line become Limits.
+
+What the limits are held against is not decided here (see gate.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant
+from pytest_sme2.results import Bounds, Category, Limits, Tolerance
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE_NAME = "limits.toml"
+
+# Signal over noise does not depend on a model's scale, so one figure serves every model. fp32 and
+# fp16 sum in another order than eager does; int8 and int4 carry the error of the
+# quantisation itself.
+TOLERANCES: Mapping[str, Tolerance] = {
+    "fp32": Tolerance(max_rel=1e-3, min_sqnr_db=80.0),
+    "fp16": Tolerance(max_rel=5e-2, min_sqnr_db=35.0),
+    "int8": Tolerance(min_sqnr_db=10.0),
+    "int8_dynamic": Tolerance(min_sqnr_db=15.0),
+    "int4": Tolerance(min_sqnr_db=10.0),
+}
+"""Against the eager model, by precision."""
+
+# The same program on other kernels: fp32 and int8 were seen to agree to the last digit or nearly.
+ON_OFF_TOLERANCES: Mapping[str, Tolerance] = {
+    "fp32": Tolerance(max_rel=1e-4, min_sqnr_db=90.0),
+    "fp16": Tolerance(max_rel=5e-2, min_sqnr_db=35.0),
+    "int8": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
+    "int8_dynamic": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
+    "int4": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
+}
+"""SME2 on against off, by precision."""
+
+_NUMBER = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
+_LARGEST = 1e18
+"""No limit is as large; what is larger is a slip, or overflows further on."""
+_LONGEST_FILE = 2**20
+_LONGEST_LINE = 1000
+_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def _number(value: object, expected: str) -> tuple[float, str]:
+    """A number and the unit written behind it; ValueError says what was expected."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        # A whole number may be too large for a float, and is no limit then.
+        number, unit = float(value) if abs(value) < _LARGEST else math.inf, ""
+    else:
+        match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError(f"{value!r} is not {expected}")
+        number, unit = float(match["number"]), match["unit"]
+    if not 0 <= number < _LARGEST:
+        raise ValueError(f"{value!r} is not {expected}")
+    return number, unit
+
+
+def parse_fraction(value: object) -> float:
+    """``"3%"`` or ``0.03``. A bare 3 would be 300 %, which nobody means."""
+    expected = 'a fraction; write "3%" or 0.03'
+    number, unit = _number(value, expected)
+    if unit == "%":
+        return number / 100
+    if unit or number > 1:
+        raise ValueError(f"{value!r} is not {expected}")
+    return number
+
+
+def parse_share(value: object) -> float:
+    """A fraction of a whole, at most 1."""
+    share = parse_fraction(value)
+    if share > 1:
+        raise ValueError(f'{value!r} is more than the whole; write at most "100%"')
+    return share
+
+
+def parse_speedup(value: object) -> float:
+    """``1.5`` or ``"1.5x"``."""
+    expected = 'a speedup; write 1.5 or "1.5x"'
+    number, unit = _number(value, expected)
+    if unit not in ("", "x") or number == 0:
+        raise ValueError(f"{value!r} is not {expected}")
+    return number
+
+
+def parse_bytes(value: object) -> int:
+    """``300000000``, ``"300 MB"`` or ``"256 MiB"``."""
+    expected = 'a size; write a number of bytes, or "300 MB", "256 MiB"'
+    number, unit = _number(value, expected)
+    if unit.upper() not in _BYTES or number == 0:
+        raise ValueError(f"{value!r} is not {expected}")
+    return int(number * _BYTES[unit.upper()])
+
+
+def _non_negative(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a number of at least 0")
+    if not 0 <= value < _LARGEST:
+        raise ValueError(f"{value!r} is not a number of at least 0")
+    return float(value)
+
+
+SCALARS: Mapping[str, Callable[[object], float | int]] = {
+    "max_regression": parse_fraction,
+    "min_speedup": parse_speedup,
+    "min_coverage": parse_share,
+    "max_share_growth": parse_share,
+    "max_memory_growth": parse_fraction,
+    "max_memory_bytes": parse_bytes,
+    "max_size_growth": parse_fraction,
+    "max_load_growth": parse_fraction,
+}
+"""Every limit that is one number, and how it is read. The command line reads them the same way."""
+
+_TOLERANCE_KEYS = ("max_abs", "max_rel", "min_sqnr_db")
+_TABLES = ("shares", "tolerance", "on_off_tolerance")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """Where in a file we are, so that an error can say so."""
+
+    path: Path
+    place: tuple[str, ...] = ()
+
+    def inside(self, key: str) -> _Reader:
+        return _Reader(self.path, (*self.place, key))
+
+    def error(self, key: str, problem: str) -> UsageError:
+        return UsageError(f"{self.path}: {'.'.join((*self.place, key))}: {problem}.")
+
+    def table(self, key: str, value: object) -> Mapping[str, object]:
+        if not isinstance(value, dict):
+            raise self.error(key, f"must be a table, as in [{'.'.join((*self.place, key))}]")
+        return value
+
+    def known(self, key: str, choices: Sequence[str], what: str) -> None:
+        if key not in choices:
+            raise self.error(key, f"is not {what}. Choose one of: {', '.join(choices)}")
+
+    def value(self, key: str, value: object, parse: Callable[[object], Any]) -> Any:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise self.error(key, str(error)) from error
+
+
+def _read_shares(reader: _Reader, table: Mapping[str, object]) -> dict[Category, Bounds]:
+    shares = {}
+    for name, value in table.items():
+        reader.known(name, [category.value for category in Category], "a category")
+        bounds = reader.table(name, value)
+        inner = reader.inside(name)
+        found = {}
+        for key, bound in bounds.items():
+            inner.known(key, ("min", "max"), "a bound")
+            found[key] = inner.value(key, bound, parse_share)
+        least, greatest = found.get("min", 0.0), found.get("max", 1.0)
+        if least > greatest:
+            raise inner.error("min", f"{least:g} is more than max, {greatest:g}")
+        shares[Category(name)] = Bounds(least, greatest)
+    return shares
+
+
+def _read_tolerances(
+    reader: _Reader, table: Mapping[str, object], defaults: Mapping[str, Tolerance]
+) -> dict[str, Tolerance]:
+    tolerances = {}
+    for precision, value in table.items():
+        reader.known(precision, PRECISIONS, "a precision")
+        inner = reader.inside(precision)
+        given = {}
+        for key, number in reader.table(precision, value).items():
+            inner.known(key, _TOLERANCE_KEYS, "a tolerance")
+            given[key] = inner.value(key, number, _non_negative)
+        tolerances[precision] = dataclasses.replace(defaults.get(precision, Tolerance()), **given)
+    return tolerances
+
+
+def _apply(limits: Limits, reader: _Reader, table: Mapping[str, object]) -> Limits:
+    """``limits`` with what one table says laid over it."""
+    changes: dict[str, Any] = {}
+    sources = dict(limits.sources)
+    for key, value in table.items():
+        if key in SCALARS:
+            changes[key] = reader.value(key, value, SCALARS[key])
+        elif key == "shares":
+            shares = _read_shares(reader.inside(key), reader.table(key, value))
+            changes[key] = {**limits.shares, **shares}
+        elif key in _TABLES:
+            field = f"{key}s"
+            before: Mapping[str, Tolerance] = getattr(limits, field)
+            given = _read_tolerances(reader.inside(key), reader.table(key, value), before)
+            changes[field] = {**before, **given}
+        else:
+            valid = (*SCALARS, *_TABLES, *(() if reader.place else ("variant",)))
+            reader.known(key, valid, "a limit")
+            continue
+        sources[key] = str(reader.path)
+    return dataclasses.replace(limits, **changes, sources=sources)
+
+
+def _variant_tables(
+    reader: _Reader, tables: Mapping[str, object]
+) -> list[tuple[Variant, Mapping[str, object]]]:
+    """The [variant.…] tables, the more particular ones (fp16@256) after the others (fp16)."""
+    found = []
+    for name, value in tables.items():
+        try:
+            variant = parse_variant(name)
+        except UsageError as error:
+            raise reader.error(name, str(error).rstrip(".")) from error
+        found.append((variant, reader.table(name, value)))
+    return sorted(found, key=lambda entry: entry[0].size is not None)
+
+
+def _read_file(path: Path) -> Mapping[str, object]:
+    try:
+        table: Mapping[str, object] = tomllib.loads(_text(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as TOML: {error}. Correct it.") from error
+    return table
+
+
+def _text(path: Path) -> str:
+    """The file's text; what no person has written is refused before it can cost memory."""
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_LONGEST_FILE + 1)
+    if len(text) > _LONGEST_FILE:
+        raise ValueError("it is larger than any file of limits")
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > _LONGEST_LINE:
+            raise ValueError(f"line {number} is longer than any limit")
+    return text
+
+
+def apply_file(limits: Limits, path: Path, variant: str) -> Limits:
+    """``limits`` with those of ``path`` laid over them; a file that is not there changes nothing.
+
+    The whole file is checked, also the parts about other variants: a typing error must not wait
+    until somebody measures that variant.
+    """
+    reader = _Reader(path)
+    table = _read_file(path)
+    limits = _apply(limits, reader, table)
+    wanted = parse_variant(variant)
+    variants = reader.inside("variant")
+    for of, inner in _variant_tables(variants, reader.table("variant", table.get("variant", {}))):
+        applied = _apply(limits, variants.inside(str(of)), inner)
+        if of in (wanted, dataclasses.replace(wanted, size=None)):
+            limits = applied
+    return limits
+
+
+def resolve(
+    variant: str,
+    *,
+    files: Sequence[Path] = (),
+    command_line: Mapping[str, object] | None = None,
+    defaults: Limits | None = None,
+) -> Limits:
+    """Command line over the model's file over the default one.
+
+    Args:
+        variant: the variant the limits are for, as in ``fp16@256``.
+        files: least important first: the baselines' ``limits.toml``, then the model's own.
+        command_line: limits by the names of ``SCALARS``; a value of None was not given.
+        defaults: where nothing else says anything.
+    """
+    limits = default_limits() if defaults is None else defaults
+    for path in files:
+        limits = apply_file(limits, path, variant)
+    for key, value in (command_line or {}).items():
+        option = "--" + key.replace("_", "-")
+        if key not in SCALARS:
+            raise UsageError(f"{option} is not a limit. Choose one of: {', '.join(SCALARS)}.")
+        if value is not None:
+            try:
+                changes: dict[str, Any] = {key: SCALARS[key](value)}
+            except ValueError as error:
+                raise UsageError(f"{option}: {error}.") from error
+            sources = {**limits.sources, key: option}
+            limits = dataclasses.replace(limits, **changes, sources=sources)
+    return limits
+
+
+def default_limits() -> Limits:
+    """What holds where neither a file nor the command line says anything."""
+    return Limits(tolerances=dict(TOLERANCES), on_off_tolerances=dict(ON_OFF_TOLERANCES))

@@ -1,0 +1,156 @@
+"""Damaged ETDumps, and what reading them must give: a reason, or sound columns."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from pytest_sme2.errors import EtdumpError
+from pytest_sme2.results import Columns
+from pytest_sme2.trace.etdump import read_etdump
+
+DUMPS = Path(__file__).parents[1] / "data" / "etdumps"
+
+SECONDS = 1.0
+MEMORY_FACTOR = 10
+# What NumPy and the interpreter take for even the smallest file.
+MEMORY_FLOOR = 128 * 1024
+
+_WORDS = (0, 1, 2, 4, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
+
+
+def mutate(random: Random, dumps: Sequence[bytes]) -> bytes:
+    """One of the dumps, damaged in one to four ways."""
+    data = bytearray(random.choice(dumps))
+    for _ in range(random.choice((1, 1, 1, 2, 4))):
+        random.choice(_MUTATIONS)(random, data, dumps)
+    if random.random() < 0.5 and len(data) >= 4:
+        # A size that fits lets damage behind it through.
+        data[:4] = (len(data) - 4).to_bytes(4, "little")
+    return bytes(data)
+
+
+def _bits(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
+    for _count in range(random.choice((1, 2, 8))):
+        if data:
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+
+
+def _word(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
+    """A word becomes an extreme, or off by a little, or a distance within the file."""
+    if len(data) < 4:
+        return
+    at = random.randrange(len(data) // 4) * 4
+    old = int.from_bytes(data[at : at + 4], "little")
+    new = random.choice(
+        (
+            random.choice(_WORDS),
+            old + random.choice((-8, -4, -2, -1, 1, 2, 4, 8)),
+            random.randrange(len(data)),
+            -random.randrange(len(data)),
+            random.getrandbits(32),
+        )
+    )
+    data[at : at + 4] = (new & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def _half(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
+    if len(data) >= 2:
+        at = random.randrange(len(data) // 2) * 2
+        data[at : at + 2] = random.choice((0, 2, 4, 5, 8, 36, 0xFFFF)).to_bytes(2, "little")
+
+
+def _redirect(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
+    """A reference points to where another one does: tables lie on top of each other."""
+    words = len(data) // 4
+    if words < 2:
+        return
+    here, there = random.randrange(words) * 4, random.randrange(words) * 4
+    target = there + int.from_bytes(data[there : there + 4], "little")
+    data[here : here + 4] = ((target - here) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def _cut(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
+    del data[random.randrange(len(data) + 1) :]
+
+
+def _drop(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
+    at = random.randrange(len(data) + 1)
+    del data[at : at + random.choice((1, 4, 16, 64))]
+
+
+def _repeat(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
+    at = random.randrange(len(data) + 1)
+    data[at:at] = data[at : at + random.choice((1, 4, 16, 64, 1024))]
+
+
+def _splice(random: Random, data: bytearray, dumps: Sequence[bytes]) -> None:
+    other = random.choice(dumps)
+    at = random.randrange(min(len(data), len(other)) + 1)
+    data[at:] = other[at:]
+
+
+_MUTATIONS = (_bits, _bits, _word, _word, _word, _half, _redirect, _cut, _drop, _repeat, _splice)
+
+
+def read(data: bytes) -> str | None:
+    """Read within the promised bounds: None for a sound parse, else the error's first words.
+
+    AssertionError where a promise is broken; anything but EtdumpError passes through.
+    """
+    # Now and then the interpreter enlarges a table of its own, or the machine is busy elsewhere:
+    # a broken promise is one that stays broken.
+    for _ in range(3):
+        columns, problem, seconds, memory = _measure(data)
+        if seconds <= SECONDS and memory <= MEMORY_FACTOR * len(data) + MEMORY_FLOOR:
+            break
+    else:
+        raise AssertionError(f"took {seconds:.2f} s, {memory} bytes for a file of {len(data)}")
+    if columns is not None:
+        check(columns)
+    return problem
+
+
+def _measure(data: bytes) -> tuple[Columns | None, str | None, float, int]:
+    """The columns or the problem, and the seconds and bytes it took to find out."""
+    columns = problem = None
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    started = time.process_time()
+    try:
+        columns = read_etdump(data)
+    except EtdumpError as error:
+        problem = str(error).partition(": ")[2].partition(" at offset")[0]
+    seconds = time.process_time() - started
+    _, peak = tracemalloc.get_traced_memory()
+    return columns, problem, seconds, peak - before
+
+
+def check(columns: Columns) -> None:
+    """AssertionError unless the columns hold together."""
+    rows = columns.name.size
+    for column in ("block", "run", "start", "end", "instruction", "chain", "depth", "parent"):
+        _expect(getattr(columns, column).size == rows, f"{column} is shorter or longer")
+    if not rows:
+        return
+    _expect(columns.name.min() >= 0 and columns.name.max() < len(columns.names), "name")
+    _expect(columns.delegate_name.max() < len(columns.names), "delegate_name")
+    _expect(bool((np.diff(columns.block) >= 0).all()), "blocks out of order")
+    _expect(columns.block.max() < len(columns.block_names), "block")
+    _expect(columns.run.min() >= -1 and columns.run.max() < max(columns.runs, 1), "run")
+    _expect(bool((columns.start <= columns.end).all()), "an end before its start")
+    inner = columns.parent >= 0
+    outer = columns.parent[inner]
+    _expect(bool((columns.depth[~inner] == 0).all()), "depth of a root")
+    _expect(bool((columns.depth[inner] == columns.depth[outer] + 1).all()), "depth")
+    _expect(bool((columns.block[inner] == columns.block[outer]).all()), "parent's block")
+
+
+def _expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise AssertionError(f"broken: {what}")

@@ -1,0 +1,172 @@
+"""Values for the tests of the gate, baselines and reports: one small program, told in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_sme2.profile.structure import sort_structure
+from pytest_sme2.results import (
+    Agreement,
+    Arm,
+    Baseline,
+    Category,
+    Estimate,
+    Evidence,
+    Executor,
+    Fingerprint,
+    Kernel,
+    KernelCensus,
+    KernelFamily,
+    Measured,
+    OperatorCount,
+    Session,
+    Spread,
+    Structure,
+)
+
+LINUX = Fingerprint("linux", (("cores", "8"), ("cpu", "Neoverse-V3"), ("os", "Linux")))
+EMULATED = Fingerprint("emulated", ())
+
+CONV_ON = "Convolution (NHWC, PF16) IGEMM"
+CONV_OFF = "Convolution (NHWC, F16) IGEMM"
+TRANSPOSE = "Transpose (ND, X16) Transpose"
+PORTABLE = "aten::cumsum.out"
+
+
+def structure(counts: Mapping[str, int]) -> Structure:
+    return sort_structure(operator(name, count) for name, count in counts.items())
+
+
+def operator(name: str, count: int) -> OperatorCount:
+    matrix = name.startswith(("Convolution", "Fully"))
+    return OperatorCount(
+        name=name,
+        category=Category.CONV if matrix else Category.DATA_MOVEMENT,
+        kind="convolution" if matrix else "transpose",
+        executor=Executor.PORTABLE if name.startswith("aten::") else Executor.DELEGATED,
+        matrix=matrix,
+        sme2=", P" in name,
+        count=count,
+    )
+
+
+def census(arm: Arm, *names: str, source: str = "emulator") -> KernelCensus:
+    def family(name: str) -> KernelFamily:
+        return KernelFamily.SME2 if "sme2" in name else KernelFamily.NEON
+
+    return KernelCensus(arm, source, tuple(Kernel(name, family(name), 7) for name in sorted(names)))
+
+
+def agreement(**changes: Any) -> Agreement:
+    facts: dict[str, Any] = {
+        "against": "off",
+        "arm": Arm.ON,
+        "index": 0,
+        "dtype": "float32",
+        "identical": False,
+        "max_abs": 1e-4,
+        "max_rel": 1e-3,
+        "sqnr_db": 60.0,
+        "cosine": 0.99999,
+        "has_nan": False,
+    }
+    return Agreement(**{**facts, **changes})
+
+
+STRUCTURES = {
+    Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 2}),
+    Arm.OFF: structure({CONV_OFF: 4, TRANSPOSE: 2}),
+}
+KERNELS = {
+    Arm.ON: census(Arm.ON, "kai_matmul_sme2_mopa", "xnn_x16_transpose_neon"),
+    Arm.OFF: census(Arm.OFF, "xnn_f16_gemm_neon", "xnn_x16_transpose_neon"),
+}
+EVIDENCE = Evidence(True, "4 of 4 matrix operators on SME2 with SME2 on, none off.", 4, 4, 0)
+
+
+def medians(milliseconds: float, count: int = 10, spread: float = 0.002) -> tuple[float, ...]:
+    """Process medians around a value, evenly spread."""
+    steps = (index / (count - 1) * 2 - 1 if count > 1 else 0.0 for index in range(count))
+    return tuple(round(milliseconds * 1e6 * (1 + spread * step)) * 1.0 for step in steps)
+
+
+def measured(**changes: Any) -> Measured:
+    """A valid run on real hardware: 10 ms with SME2, 20 ms without."""
+    facts: dict[str, Any] = {
+        "model": "toy_cnn",
+        "variant": "fp16",
+        "fingerprint": LINUX,
+        "emulated": False,
+        "runner": "wheel",
+        "session": "20250101T000000Z-0000",
+        "recorded": "2025-01-01T00:00:00Z",
+        "structures": STRUCTURES,
+        "kernels": KERNELS,
+        "medians_ns": {Arm.ON: medians(10), Arm.OFF: medians(20)},
+        "speedup": Estimate(2.0, 1.97, 2.03, 0.99, 10),
+        "shares": {
+            arm: {
+                Category.CONV: Spread(0.6, 0.58, 0.62),
+                Category.DATA_MOVEMENT: Spread(0.3, 0.28, 0.32),
+            }
+            for arm in Arm
+        },
+        "loads_ns": {Arm.ON: medians(5), Arm.OFF: medians(5)},
+        "peak_bytes": {Arm.ON: 50_000_000, Arm.OFF: 48_000_000},
+        "pte_bytes": 100_000,
+        "pte_sha256": "ab" * 32,
+        "agreements": (agreement(), agreement(against="reference", sqnr_db=50.0)),
+        "evidence": EVIDENCE,
+        "versions": {"executorch": "1.5.1", "executorch runtime": "1.5.1"},
+    }
+    return Measured(**{**facts, **changes})
+
+
+def emulated(**changes: Any) -> Measured:
+    """The same program on the emulator: structure and kernels, no times."""
+    facts: dict[str, Any] = {
+        "fingerprint": EMULATED,
+        "emulated": True,
+        "medians_ns": None,
+        "speedup": None,
+        "shares": None,
+        "loads_ns": None,
+        "peak_bytes": None,
+    }
+    return measured(**{**facts, **changes})
+
+
+def session(number: int, milliseconds: float = 10, **changes: Any) -> Session:
+    facts: dict[str, Any] = {
+        "session": f"session-{number}",
+        "recorded": f"2025-01-{number:02}T00:00:00Z",
+        "epoch": 1,
+        "threads": 1,
+        "runner": "wheel",
+        "executorch": "1.5.1",
+        "medians_ns": {Arm.ON: medians(milliseconds), Arm.OFF: medians(2 * milliseconds)},
+        "loads_ns": {Arm.ON: medians(5), Arm.OFF: medians(5)},
+    }
+    return Session(**{**facts, **changes})
+
+
+def baseline(**changes: Any) -> Baseline:
+    """What ``measured()`` agrees with, over three sessions that differ by half a percent."""
+    now = measured()
+    facts: dict[str, Any] = {
+        "model": now.model,
+        "variant": now.variant,
+        "fingerprint": LINUX,
+        "structures": STRUCTURES,
+        "kernels": KERNELS,
+        "sessions": tuple(session(n + 1, ms) for n, ms in enumerate((9.98, 10.0, 10.02))),
+        "speedup": now.speedup,
+        "shares": now.shares,
+        "peak_bytes": now.peak_bytes,
+        "pte_bytes": now.pte_bytes,
+        "pte_sha256": now.pte_sha256,
+        "agreements": now.agreements,
+        "versions": now.versions,
+    }
+    return Baseline(**{**facts, **changes})

@@ -1,0 +1,67 @@
+"""What the tests on fake phones share besides fixtures."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.results import Artifact
+from pytest_sme2.targets.phone.power import NOTE, SETTINGS
+from pytest_sme2.targets.phone.target import AndroidTarget
+
+MakeTarget = Callable[..., AndroidTarget]
+
+
+def start_lab(**options: Any) -> FakeLab:
+    """A lab, or a skip that says why there is none."""
+    try:
+        return FakeLab(**options)
+    except TargetError as error:
+        pytest.skip(f"no fake phone here: {error}")
+
+
+def make_artifact(path: Path, model: str = "toy") -> Artifact:
+    return Artifact(
+        model=model,
+        variant="fp32",
+        folder=path.parent,
+        pte=path,
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        inputs=(),
+        outputs=(),
+    )
+
+
+def settings_of(phone: FakePhone) -> dict[str, str | None]:
+    """The settings we may change, read past adb."""
+    return {name: phone.setting(name) for name in SETTINGS}
+
+
+def leftovers(phone: FakePhone) -> list[str]:
+    """What of a run is still on the phone: a note, run folders, half-pushed files, processes.
+
+    A process that was killed needs the CPU once more to be gone: it is given time for that.
+    """
+    deadline = time.monotonic() + 20
+    while (found := _leftovers(phone)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _leftovers(phone: FakePhone) -> list[str]:
+    files = phone.files()
+    found = [name for name in files if name == Path(NOTE).name]
+    found += [
+        name for name in files if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
+    ]
+    # busybox has a timeout that lingers for a second after its program.
+    running = phone.processes().values()
+    found += [" ".join(words) for words in running if words[0] != "timeout"]
+    return found

@@ -1,0 +1,67 @@
+"""A machine made of known times and seeded noise, for tests of what measures machines."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_sme2.results import Arm, Artifact, Measurement, Run, RunRequest
+from pytest_sme2.timing.pairs import Plan, measure_pairs
+
+ARTIFACT = Artifact("toy", "fp32", Path(), Path("toy.pte"), "0" * 64, (), ())
+
+
+def make_run(wall_ns, cpu_ns=None, threads=1, emulated=False):
+    wall = tuple(int(value) for value in wall_ns)
+    return Run(
+        request=RunRequest(ARTIFACT, Arm.OFF, threads=threads, runs=len(wall)),
+        target="linux",
+        runner="wheel",
+        emulated=emulated,
+        sme2_effective=False,
+        wall_ns=wall,
+        cpu_ns=wall if cpu_ns is None else tuple(int(value) for value in cpu_ns),
+        load_ns=None,
+        peak_rss_load_bytes=None,
+        peak_rss_bytes=None,
+        outputs=(),
+    )
+
+
+@dataclass
+class Machine:
+    """A pretended machine: a clock, two arms with known times, and noise from a seed."""
+
+    slowdown: float = 0.0
+    cv: float = 0.004
+    seed: int = 7
+    base_ns: float = 3e6
+    start_seconds: float = 0.02
+    threads: int = 1
+    stolen: dict[int, float] = field(default_factory=dict)
+    """Process number (pilot included) to the share of wall time something else took."""
+    now: float = 0.0
+    calls: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.random = random.Random(self.seed)
+
+    def clock(self):
+        return self.now
+
+    def __call__(self, arm, *, warmup, runs):
+        number = len(self.calls)
+        self.calls.append((arm, warmup, runs))
+        level = self.base_ns * math.exp(self.random.gauss(0, self.cv))
+        level *= 1 + self.slowdown if arm == "B" else 1
+        cpu = [level * (1 + abs(self.random.gauss(0, 0.005))) for _ in range(runs)]
+        stolen = 1 + self.stolen.get(number, 0.0)
+        wall = [value * stolen for value in cpu]
+        self.now += self.start_seconds + (warmup * level * stolen + sum(wall)) / 1e9
+        return make_run(wall, cpu, self.threads)
+
+    def measure(self, **choices) -> Measurement:
+        progress = choices.pop("progress", None)
+        return measure_pairs(self, "A", "B", Plan(**choices), progress=progress, clock=self.clock)

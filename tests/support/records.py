@@ -1,0 +1,105 @@
+"""Run directories for tests of the reports: real or built dumps, with what was measured beside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.results import Arm, Check, Look, Measured, Measurement, PairSample
+from pytest_sme2.session.case_result import shares_of
+from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
+from pytest_sme2.system.files import safe_name
+from pytest_sme2.trace.etdump import read_etdump
+from tests.support import gate_examples
+from tests.support.profiles import ETDUMPS
+
+
+def stored_dumps(name: str) -> dict[Arm, bytes]:
+    """The pair of a real model: ``toy_fp16``, ``mobile_int8`` …"""
+    return {arm: (ETDUMPS / f"cpp_{name}_{arm}.etdump").read_bytes() for arm in Arm}
+
+
+def write_case(
+    root: Path,
+    model: str,
+    variant: str,
+    dumps: Mapping[Arm, bytes],
+    *,
+    emulated: bool = False,
+    checks: tuple[Check, ...] = (),
+    **changes: Any,
+) -> Path:
+    """One case of a run directory, as a run leaves it before it is concluded; its folder."""
+    case = f"{model}-{variant}"
+    base: Measured = (gate_examples.emulated if emulated else gate_examples.measured)()
+    target = base.fingerprint.target
+    folder = root / safe_name(case) / "runs" / target
+    etdumps = {}
+    for arm, dump in dumps.items():
+        path = folder / f"{target}_sme2_{arm}" / "run.etdump"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(dump)
+        (path.parent / "runner.log").write_text("the runner's own words\n")
+        etdumps[arm] = path.relative_to(folder).as_posix()
+    profiles = {arm: build_profile(read_etdump(dump)) for arm, dump in dumps.items()}
+    facts: dict[str, Any] = {
+        "model": model,
+        "variant": variant,
+        "structures": {arm: structure_of(profile) for arm, profile in profiles.items()},
+        "evidence": check_pair(profiles[Arm.ON], profiles[Arm.OFF]) if len(profiles) == 2 else None,
+        "weights": "random (seed 0)",
+    }
+    if not emulated:
+        facts["shares"] = {arm: shares_of(profile) for arm, profile in profiles.items()}
+    make = gate_examples.emulated if emulated else gate_examples.measured
+    measured = make(**{**facts, **changes})
+    pairs = measurement(measured) if len(measured.medians_ns or {}) == len(Arm) else None
+    write_record(folder, CaseRecord(SCHEMA, case, measured, pairs, checks, etdumps))
+    return folder
+
+
+def measurement(measured: Measured) -> Measurement:
+    """Pairs whose medians are those of the case, found to be quiet."""
+    medians = measured.medians_ns or {}
+    pairs = tuple(
+        PairSample(number, "off", off, on, math.log(on / off), 0.0)
+        for number, (off, on) in enumerate(zip(medians[Arm.OFF], medians[Arm.ON], strict=True))
+    )
+    return Measurement(
+        reference="off",
+        candidate="on",
+        seed=0,
+        warmup=3,
+        runs=10,
+        threads=1,
+        pairs=pairs,
+        dropped=(),
+        decision=None,
+        looks=(Look(10, 0.005, 0.5, (0.493, 0.508), 0.5),),
+        stopped_because="precise",
+        noise_floor=0.0021,
+        detectable=0.0114,
+        drift=(),
+        notes=("Interference was not checked: several threads run.",),
+        seconds=12.5,
+    )
+
+
+def record(folder: Path) -> CaseRecord:
+    return read_record(folder)
+
+
+HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>|`'\"\n../../e;vil"
+
+
+def toy_run(root: Path, *, emulated: bool = False) -> list[Path]:
+    """The toy model in three variants, from stored dumps; fp16 misses SME2 kernels."""
+    return [
+        write_case(root, "toy", variant, stored_dumps(f"toy_{variant}"), emulated=emulated)
+        for variant in ("fp16", "fp32", "int8")
+    ]

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.report.findings import profile_findings
+from pytest_sme2.report.tables import comparison_text, profile_text
+from pytest_sme2.report.text import WIDTH, bullet, clipped, duration, printable
+from pytest_sme2.session.analysis import analyze_file
+from tests.support.etdump_builder import build_etdump
+from tests.support.profiles import ETDUMPS, profile_of, run_of
+
+FP16_ON = ETDUMPS / "cpp_toy_fp16_on.etdump"
+FP16_OFF = ETDUMPS / "cpp_toy_fp16_off.etdump"
+REAL = sorted(ETDUMPS.glob("*.etdump"))
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def widest(text: str) -> int:
+    return max(len(line) for line in text.splitlines())
+
+
+def test_a_file_is_explained_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(FP16_ON)]) == 0
+    text = capsys.readouterr().out
+    assert "fp16: 2 of 3 matrix operators ran on SME2 kernels" in flat(text)
+    assert "'Fully Connected (NC, F16) GEMM' (1 operator, " in flat(text)
+    assert "stayed on NEON: most likely 1x1 convolutions" in flat(text)
+    assert "XNNPACK runs pointwise (1x1) convolutions as Fully Connected" in flat(text)
+    assert "overhead" in text
+    assert text.count("100.0 %") == 1
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+def test_no_line_is_wider_than_a_terminal(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(path)]) == 0
+    assert main(["compare", str(FP16_OFF), str(path), "--names", "a" * 30, "b" * 30]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # The line that names the file is as long as the file's name.
+    assert all(len(line) <= WIDTH for line in lines if str(ETDUMPS) not in line)
+
+
+def test_a_single_file_writes_nothing_unless_told(tmp_path: Path) -> None:
+    target = tmp_path / "toy.etdump"
+    shutil.copy(FP16_ON, target)
+    assert main(["analyze", str(target)]) == 0
+    assert list(tmp_path.iterdir()) == [target]
+    assert main(["analyze", str(target), "--out", str(tmp_path / "out")]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "analysis_summary.json",
+        "toy_all_runs_timeline.csv",
+        "toy_category_summary.csv",
+        "toy_operator_stats.csv",
+        "toy_robust_stats.json",
+        "toy_run0_timeline.csv",
+    ]
+
+
+def make_run_directory(folder: Path) -> None:
+    for arm, path in (("on", FP16_ON), ("off", FP16_OFF)):
+        experiment = folder / f"linux_sme2_{arm}"
+        experiment.mkdir(parents=True)
+        shutil.copy(path, experiment / f"toy_linux_sme2_{arm}_t1.etdump")
+
+
+def test_a_run_directory_gets_its_files_and_its_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run_directory(tmp_path)
+    assert main(["analyze", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "evidence: 2 of 3 matrix operators ran on SME2 kernels with SME2 on" in flat(text)
+    assert "the bottleneck" in flat(text)
+    assert (tmp_path / "analysis_summary.json").is_file()
+    assert (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1_operator_stats.csv").is_file()
+
+
+def test_out_keeps_the_run_directory_as_it_was(tmp_path: Path) -> None:
+    make_run_directory(tmp_path / "runs")
+    before = sorted((tmp_path / "runs").rglob("*"))
+    assert main(["analyze", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    assert sorted((tmp_path / "runs").rglob("*")) == before
+    assert (tmp_path / "out" / "linux_sme2_off").is_dir()
+
+
+def test_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(FP16_ON), "--json"]) == 0
+    experiment = json.loads(capsys.readouterr().out)["experiments"]["cpp_toy_fp16_on"]
+    shares = [part["share"] for part in experiment["categories"].values()]
+    assert sum(shares) + experiment["overhead"]["share"] == pytest.approx(1.0)
+    assert main(["compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
+    comparison = json.loads(capsys.readouterr().out)
+    assert (comparison["before"], comparison["after"]) == ("A", "B")
+    assert len(comparison["operators"]) == 7
+
+
+def test_rules_place_unknown_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.etdump"
+    path.write_bytes(build_etdump([run_of([[("my_op", 5_000)]])]))
+    assert main(["analyze", str(path)]) == 0
+    assert "unknown operators, counted as OTHER: 'my_op'" in flat(capsys.readouterr().out)
+    assert main(["analyze", str(path), "--rule", "my_.* = GEMM linear"]) == 0
+    text = capsys.readouterr().out
+    assert "unknown" not in text
+    assert "GEMM" in text
+    assert "no SME2 kernel of that name is known" in flat(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["analyze", "nowhere.etdump"], 2, "does not exist"),
+        (["analyze", "."], 2, "no *.etdump file"),
+        (["analyze", ".", "--etrecord", "x"], 2, "belongs to one ETDump"),
+        (["analyze", str(FP16_ON), "--rule", "x"], 2, "not a rule"),
+        (["analyze", "broken.etdump"], 3, "broken.etdump"),
+        (["compare", str(ETDUMPS), str(FP16_ON)], 2, "holds several ETDumps"),
+        (["compare", "nowhere", str(FP16_ON)], 2, "does not exist"),
+    ],
+)
+def test_mistakes_are_one_line_and_an_exit_code(
+    words: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "broken.etdump" in words:
+        Path("broken.etdump").write_bytes(b"not an etdump")
+    assert main(words) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+
+
+def test_a_folder_with_one_dump_can_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run_directory(tmp_path)
+    folders = [str(tmp_path / f"linux_sme2_{arm}") for arm in ("off", "on")]
+    assert main(["compare", *folders, "--names", "off", "on"]) == 0
+    assert "'on' is" in capsys.readouterr().out
+
+
+def test_hostile_names_cannot_write_to_the_terminal() -> None:
+    profile = profile_of([("\x1b[31mred\nnew line " + "x" * 100, 5_000)])
+    text = profile_text("a\x1b[2Jb\n" + "y" * 100, profile)
+    assert "\x1b" not in text
+    assert widest(text) <= WIDTH
+    assert "\\x1b[31mred" in text
+
+
+def test_analysis_needs_neither_torch_nor_pandas() -> None:
+    program = (
+        "import sys; from pytest_sme2.cli.main import main; "
+        f"code = main(['analyze', {str(FP16_ON)!r}]); "
+        "heavy = {'torch', 'pandas', 'scipy', 'executorch', 'pytest'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def test_findings_of_a_portable_and_a_depthwise_program() -> None:
+    profile = profile_of(
+        [("Convolution (NHWC, PF32) IGEMM #1", 5_000), ("Convolution (NHWC, F32) DWConv #1", 99)],
+        ("mm.out", 50_000),
+    )
+    text = " ".join(profile_findings(profile))
+    assert "fp32: 1 of 1 matrix operator ran on SME2 kernels" in text
+    assert "portable: 0 of 1 matrix operator ran on SME2 kernels" in text
+    assert "'native_call_mm.out' (1 operator, 84.6 %" in text
+    assert "ran on portable kernels: portable fallback" in text
+    assert "1 depthwise convolution (" in text
+    assert "ran outside of the delegate" in text
+    assert "only 1 run:" in text
+
+
+def test_findings_of_a_program_without_matrix_work() -> None:
+    text = " ".join(profile_findings(profile_of([("Softmax (NC, F32) #1", 50_000)])))
+    assert "there are no matrix operators" in text
+    assert "most time goes to OTHER" in text
+
+
+def test_qp8_is_called_unproven() -> None:
+    profile = profile_of([("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)])
+    text = " ".join(profile_findings(profile))
+    assert "unproven by name" in text
+    assert "stayed on NEON" not in text
+
+
+def test_text_helpers() -> None:
+    assert duration(1_234) == "1.2 us"
+    assert duration(1_234_567) == "1.235 ms"
+    assert duration(12e9) == "12.00 s"
+    assert printable("a\tb\u202e") == "a\\tb\\u202e"
+    assert clipped("abcdefghij", 7) == "ab...ij"
+    assert clipped("abc", 7) == "abc"
+    assert widest(bullet("word " * 40)) <= WIDTH
+
+
+def test_an_empty_comparison_prints() -> None:
+    from pytest_sme2.profile.compare import compare
+
+    empty = profile_of()
+    assert "end to end" in comparison_text(compare(empty, empty))
+    assert "no operators at all" in flat(profile_text("empty", empty))
+
+
+def test_the_name_of_an_analysis_is_the_files() -> None:
+    assert analyze_file(FP16_ON).name == "cpp_toy_fp16_on"
+
+
+@pytest.fixture
+def emulated_run(tmp_path: Path) -> Path:
+    """A run directory of an emulated run."""
+    for arm, dump in (("on", FP16_ON), ("off", FP16_OFF)):
+        folder = tmp_path / f"emulated_sme2_{arm}"
+        folder.mkdir()
+        shutil.copy(dump, folder / "run.etdump")
+    (tmp_path / "metrics.json").write_text('{"measured": {"emulated": true}}', "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["a run directory", "a file in it"])
+def test_nothing_is_said_of_the_time_of_an_emulated_run(
+    emulated_run: Path, whole: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on, off = (emulated_run / f"emulated_sme2_{arm}" / "run.etdump" for arm in ("on", "off"))
+    asked = str(emulated_run if whole else on)
+    assert main(["analyze", asked]) == 0
+    assert main(["compare", str(off), str(on)]) == 0
+    text = capsys.readouterr().out
+    told = flat(text).replace("times of an emulated CPU say nothing about hardware", "")
+    assert told != flat(text)
+    assert "fp16: 2 of 3 matrix operators ran on SME2 kernels" in told
+    for word in ("latency", "time", "median", "faster", "as fast as", "slower", " ms", " us", "%"):
+        assert word not in told, word
+    assert widest(text.replace(str(emulated_run), "")) <= WIDTH
+
+    assert main(["analyze", asked, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["timed"] is False
+    findings = [line for found in summary["experiments"].values() for line in found["findings"]]
+    assert not any("time" in line or "latency" in line for line in findings)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"measured": {"emulated": 1}}'])
+def test_a_record_that_tells_nothing_changes_nothing(emulated_run: Path, text: str) -> None:
+    (emulated_run / "metrics.json").write_text(text, "utf-8")
+    assert analyze_file(emulated_run / "emulated_sme2_on" / "run.etdump").timed

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_sme2.cli.commands.kernels import table
+from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
+
+ARTIFACT = Artifact("toy", "fp16", Path("/a"), Path("/a/toy.pte"), "0" * 64, (), ())
+
+EMULATED = """\
+toy (fp16) on emulated: kernels that ran, counted in blocks of code that the emulator translated
+
+kernel             family      on     off
+kai_run_sme2_mopa  sme2        17       -
+xnn_ukernel__neon  neon         -       9
+lib.so+0x10        neon         8       8
+
+SME2 on: 1 sme2, 1 neon
+SME2 off: 2 neon
+
+A name such as library.so+0x1234 is a place: the library hides that kernel's name,
+and its family was read off its instructions.
+"""
+
+LOGGED = """\
+toy (fp16) on android: operators that ran, counted in lines of XNNPACK's log
+
+operator                         family      on     off
+Fully Connected (NC, PF16) GEMM  sme2         3       -
+Fully Connected (NC, F16) GEMM   other        -       3
+
+Kernels that XNNPACK made ready; they may have run, or not:
+
+candidate                       family      on     off
+xnn_pf16_gemm_ukernel__neonsme2  sme2         1       -
+"""
+
+
+def test_both_arms_stand_side_by_side() -> None:
+    hidden = Kernel("lib.so+0x10", KernelFamily.NEON, 8, named=False)
+    on = KernelCensus(
+        Arm.ON, "emulator", (Kernel("kai_run_sme2_mopa", KernelFamily.SME2, 17), hidden), blocks=99
+    )
+    off = KernelCensus(
+        Arm.OFF, "emulator", (Kernel("xnn_ukernel__neon", KernelFamily.NEON, 9), hidden), blocks=99
+    )
+    assert table(ARTIFACT, "emulated", on, off) == EMULATED
+
+
+def test_candidates_are_not_said_to_have_run() -> None:
+    candidate = Kernel("xnn_pf16_gemm_ukernel__neonsme2", KernelFamily.SME2, 1)
+    on = KernelCensus(
+        Arm.ON,
+        "xnnpack-log",
+        (),
+        operators=(Kernel("Fully Connected (NC, PF16) GEMM", KernelFamily.SME2, 3),),
+        candidates=(candidate,),
+    )
+    off = KernelCensus(
+        Arm.OFF,
+        "xnnpack-log",
+        (),
+        operators=(Kernel("Fully Connected (NC, F16) GEMM", KernelFamily.OTHER, 3),),
+    )
+    printed = table(ARTIFACT, "android", on, off)
+    assert printed.split() == LOGGED.split()
+    assert printed.index("may have run, or not") < printed.index(candidate.name)
+
+
+def test_no_kernel_at_all_says_so() -> None:
+    empty = KernelCensus(Arm.ON, "emulator", (), blocks=5)
+    printed = table(ARTIFACT, "emulated", empty, empty)
+    assert "none was seen" in printed
+    assert "SME2 on: no kernel was seen" in printed

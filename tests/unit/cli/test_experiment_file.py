@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.cli.experiment_file import TEMPLATES, parse_plan, read_plan, template
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import UsageError
+from pytest_sme2.results import Arm
+
+
+def plan(**changes: Any) -> dict[str, Any]:
+    return {
+        "model": "out/artifacts/toy_xnnpack_fp16.pte",
+        "output_root": "out/runs/mac",
+        "experiments": [{"name": "mac_sme2_on"}, {"name": "mac_sme2_off"}],
+        **changes,
+    }
+
+
+def experiment(**changes: Any) -> dict[str, Any]:
+    return plan(experiments=[{"name": "mac_sme2_on", **changes}])
+
+
+def test_the_least_a_file_needs() -> None:
+    found = parse_plan(plan())
+    assert [entry.arm for entry in found.experiments] == [Arm.ON, Arm.OFF]
+    assert found.compare == (("mac_sme2_off", "mac_sme2_on"),)
+    first = found.experiments[0]
+    assert (first.runs, first.warmup, first.threads, first.mode) == (10, 3, 1, "timing")
+    assert first.runner_path is None
+    assert found.device == "auto"
+
+
+def test_every_field_is_read() -> None:
+    (found,) = parse_plan(
+        plan(
+            experiments=[
+                {
+                    "name": "x",
+                    "sme2": "off",
+                    "runner_path": "cmake-out/executor_runner",
+                    "mode": "xnntrace",
+                    "num_runs": 4,
+                    "warmup": 0,
+                    "num_threads": 2,
+                    "cpu_affinity": "0,4-6",
+                    "extra_args": ["--flag=1"],
+                    "timeout_seconds": 60,
+                }
+            ]
+        )
+    ).experiments
+    assert found.arm is Arm.OFF
+    assert found.runner_path == Path("cmake-out/executor_runner")
+    assert (found.mode, found.runs, found.warmup, found.threads) == ("xnntrace", 4, 0, 2)
+    assert found.cpus == (0, 4, 5, 6)
+    assert found.extra_arguments == ("--flag=1",)
+
+
+def test_pairs_may_be_named_in_either_form() -> None:
+    pair = ("mac_sme2_off", "mac_sme2_on")
+    for entry in (
+        list(pair),
+        {"before": pair[0], "after": pair[1]},
+        {"off": pair[0], "on": pair[1]},
+    ):
+        assert parse_plan(plan(compare=[entry])).compare == (pair,)
+    assert parse_plan(plan(compare=[])).compare == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ([], "the file: must be an object"),
+        (plan(model=None), "model: must be a text, and is missing"),
+        (plan(model="toy.pt"), "model: 'toy.pt' is no program"),
+        (plan(output_root=""), "output_root: must be a text, and is missing"),
+        (plan(experiments=[]), "experiments: must be a list with at least one"),
+        (plan(experiments=["x"]), r"experiments\[0\]: must be an object"),
+        (plan(experimets=[]), "experimets: is not a field. Did you mean 'experiments'"),
+        (plan(device="phone"), "device: 'phone' is not a device. Choose one of: auto"),
+        (plan(experiments=[{"name": "a_sme2_on"}] * 2), r"experiments\[1\].name: .* is taken"),
+        (experiment(name="../x"), r"experiments\[0\].name: '../x' cannot be a folder"),
+        (experiment(name=""), r"experiments\[0\].name: must be a text"),
+        (experiment(name="x"), r"experiments\[0\].sme2: is missing"),
+        (experiment(sme2="maybe"), r"experiments\[0\].sme2: 'maybe' is neither"),
+        (experiment(mode="fast"), r"experiments\[0\].mode: 'fast' is not a mode"),
+        (experiment(runs=0), r"experiments\[0\].runs: 0 is no whole number from 1 to"),
+        (experiment(runs=True), r"experiments\[0\].runs: True"),
+        (experiment(runs=3, num_runs=4), r"experiments\[0\].num_runs: says another number"),
+        (experiment(warmup=-1), r"experiments\[0\].warmup: -1"),
+        (experiment(threads="2"), r"experiments\[0\].threads: '2'"),
+        (experiment(cpu_affinity="x"), r"experiments\[0\].cpu_affinity: 'x' names no cores"),
+        (experiment(cpu_affinity=[-1]), r"experiments\[0\].cpu_affinity: must be cores"),
+        (experiment(extra_args="--x"), r"experiments\[0\].extra_args: must be a list"),
+        (experiment(thread=2), r"experiments\[0\].thread: is not a field. Did you mean 'threads'"),
+        (plan(compare={}), "compare: must be a list"),
+        (plan(compare=[["mac_sme2_on"]]), r"compare\[0\]: must be two names"),
+        (plan(compare=[["a", "mac_sme2_on"]]), r"compare\[0\]: 'a' is no experiment. Choose from"),
+    ],
+)
+def test_a_mistake_is_named_by_its_field(document: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_plan(document)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates_are_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--template", name]) == 0
+    text = capsys.readouterr().out
+    assert text == template(name)
+    found = parse_plan(json.loads(text))
+    assert found.device == name
+    assert found.compare
+    assert {entry.arm for entry in found.experiments} == set(Arm)
+
+
+def test_an_unknown_template_lists_the_known() -> None:
+    with pytest.raises(UsageError, match="mac, android, linux, emulated"):
+        template("windows")
+
+
+def test_the_file_is_named_in_its_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "e.json"
+    path.write_text("{")
+    assert main(["run", "--config", str(path)]) == 2
+    assert "e.json is not JSON" in capsys.readouterr().err
+    path.write_text(json.dumps(plan(device="phone")))
+    assert main(["run", "--config", str(path)]) == 2
+    assert "e.json: device: 'phone'" in capsys.readouterr().err
+    path.write_text(json.dumps(plan(model=str(tmp_path / "none.pte"))))
+    assert main(["run", "--config", str(path)]) == 2
+    assert "model: there is no program" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"none.json cannot be read"):
+        read_plan(tmp_path / "none.json")
+
+
+def test_run_takes_one_thing_to_run() -> None:
+    assert main(["run"]) == 2
+    assert main(["run", "toy_cnn", "--template", "mac"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (plan(model="a\0.pte"), "model: .* cannot be a path"),
+        (plan(model="\ud800.pte"), "model: .* cannot be a path"),
+        (plan(output_root="x" * 5000), "output_root: .* cannot be a path"),
+        (experiment(runner_path="\0"), r"experiments\[0\].runner_path: .* cannot be a path"),
+        (experiment(timeout_seconds=10**30), r"timeout_seconds: 1000.* no whole number from 1 to"),
+        (experiment(threads=1025), r"threads: 1025 is no whole number from 1 to 1024"),
+    ],
+)
+def test_values_that_would_fail_later_are_refused_here(document: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_plan(document)
+
+
+def test_a_bottomless_file_is_an_error_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"deep\.json is not JSON"):
+        read_plan(path)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, build_parser, main
+from pytest_sme2.system import provision
+
+# The commands whose answer a machine might read.
+WITHOUT_JSON = ("completion",)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_an_example_and_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module(f"pytest_sme2.cli.commands.{command.replace('-', '_')}")
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    flat = " ".join(text.split())
+    assert COMMANDS[command] in flat
+    assert f"example: {' '.join(module.EXAMPLE.split())}" in flat
+    assert EXIT_CODES in flat
+    assert module.EXAMPLE.startswith(f"sme2 {command}")
+    if command not in WITHOUT_JSON:
+        assert "--json" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_is_understood(command: str) -> None:
+    module = importlib.import_module(f"pytest_sme2.cli.commands.{command.replace('-', '_')}")
+    words = shlex.split(module.EXAMPLE.split(">")[0])[1:]
+    arguments = build_parser((command,)).parse_args(words)
+    assert arguments.run is module.run
+
+
+def test_the_overview_imports_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "import sys; from pytest_sme2.cli.main import build_parser; build_parser(()).format_help();"
+        "print([m for m in sys.modules if m.startswith('pytest_sme2.cli.commands')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(
+    shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    for command in COMMANDS:
+        assert command in text
+    assert "--baseline-dir" in text or "baseline-dir" in text
+    program = shutil.which(shell)
+    if program is not None:
+        path = tmp_path / "completion"
+        path.write_text(text)
+        subprocess.run([program, "-n", str(path)], check=True, timeout=300)
+
+
+def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", "cmd"])
+    assert ended.value.code == 2
+    assert "bash" in capsys.readouterr().err
+
+
+def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def found(say: provision.Say, check: bool) -> provision.Provided:
+        asked.append("chromium")
+        return provision.Provided("Chromium", "/usr/bin/chromium")
+
+    monkeypatch.setattr(provision, "chromium", found)
+    provision.provision(lambda line: None, check=True)
+    assert asked == []
+    names = [
+        part.name for part in provision.provision(lambda line: None, check=True, purpose="tests")
+    ]
+    assert asked == ["chromium"]
+    assert "Chromium" in names
+
+
+def test_a_missing_browser_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provision.shutil, "which", lambda name: None)
+    part = provision.chromium(lambda line: None, True)
+    assert (part.found, part.action) == (None, "missing")
+    assert "apt-get install chromium" in part.remedy
+
+
+def test_a_system_error_is_one_line_with_its_place_and_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*words: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/some/where")
+
+    monkeypatch.setattr(provision, "provision", full)
+    monkeypatch.setattr("pytest_sme2.cli.commands.provision.provision", full, raising=False)
+    assert main(["provision"]) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "sme2: /some/where: No space left on device. Make room there."
+    ]
+
+
+def test_a_folder_whose_name_is_no_text_can_be_printed(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    (folder / "models" / "broken").mkdir(parents=True)
+    (folder / "models" / "broken" / "model.py").write_text("not python(")
+    script = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "models", "--models-folder", str(folder / "models")],
+        env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr
+    assert b"caf\xe9" in done.stdout

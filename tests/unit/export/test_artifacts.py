@@ -1,0 +1,716 @@
+"""Exports for real: every variant runs and agrees, and the cache is neither fooled nor fragile.
+
+The repository's own models come from the product's cache, so a second run of the tests is quick.
+What the cache itself must do is tried on a tiny model in a cache of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import ExportError, ModelError, UsageError
+from pytest_sme2.export.artifacts import cache_key, export_model, load_artifact
+from pytest_sme2.export.registry import ModelEntry, discover
+from pytest_sme2.export.variant import Variant, parse_variant
+from pytest_sme2.results import Artifact
+from pytest_sme2.session.settings import TOLERANCES
+from tests.support.needs import needs_export
+
+pytestmark = needs_export
+
+ROOT = Path(__file__).parents[3]
+MODELS = discover([ROOT / "models"], entry_points=False)
+FP32 = Variant("fp32")
+
+TINY_NAME = """../tiny 'x" ; <script>"""
+TINY = f"""
+import torch
+from pytest_sme2 import register_model
+from tiny_helper import WIDTH
+
+class Tiny(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, WIDTH)
+
+    def forward(self, x, scale=None):
+        print("noise on stdout")
+        return self.linear(x) * scale, {{"sum": x + scale}}
+
+@register_model({TINY_NAME!r}, variants=("fp32",))
+class TinyModel:
+    def get_eager_model(self):
+        return Tiny()
+
+    def get_example_inputs(self):
+        return (torch.randn(1, 4),)
+
+    def get_example_kwarg_inputs(self):
+        return {{"scale": torch.full((1,), 2.0)}}
+"""
+
+HEADER = "import torch\nfrom pytest_sme2 import register_model\n"
+MODEL = """
+@register_model({name!r})
+class Model:
+    def get_eager_model(self):
+        return Net()
+    def get_example_inputs(self):
+        return (torch.ones(3),)
+"""
+
+
+def write_model(folder: Path, text: str) -> ModelEntry:
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(text, encoding="utf-8")
+    (entry,) = discover([folder], entry_points=False).entries
+    return entry
+
+
+def sme2(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as a user runs it."""
+    script = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, cwd=ROOT, **options
+    )
+
+
+# --- every variant runs and agrees ----------------------------------------------------------------
+
+# ExecuTorch's own runtime, in a process that lives through the module: torch is imported once,
+# and its warnings are not ours.
+RUNTIME = """
+import json, sys
+from pathlib import Path
+import numpy, torch
+from executorch.runtime import Runtime
+from pytest_sme2.export.artifacts import load_artifact
+
+def read(files, specs):
+    return [numpy.fromfile(f, dtype=s.dtype).reshape(s.shape) for f, s in zip(files, specs)]
+
+for line in sys.stdin:
+    artifact = load_artifact(Path(line.strip()))
+    inputs = [torch.from_numpy(array) for array in read(artifact.input_files, artifact.inputs)]
+    method = Runtime.get().load_program(str(artifact.pte)).load_method("forward")
+    outputs = [output.numpy() for output in method.execute(inputs)]
+    references = read(artifact.reference_files, artifact.outputs)
+    assert len(outputs) == len(references)
+    answer = []
+    for got, wanted in zip(outputs, references):
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape
+        got, wanted = got.astype("float64"), wanted.astype("float64")
+        answer.append([float(abs(got - wanted).max()), float(abs(wanted).max())])
+    print("ANSWER" + json.dumps(answer), flush=True)
+"""
+
+
+class Runtime:
+    """How far a program's outputs are from the eager model's, and how large those are."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        with log.open("w") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", RUNTIME],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                text=True,
+                cwd=ROOT,
+            )
+
+    def differences(self, artifact: Artifact) -> list[tuple[float, float]]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{artifact.folder}\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("ANSWER"):
+                return [(error, size) for error, size in json.loads(line[len("ANSWER") :])]
+        raise AssertionError(self.log.read_text()[-2000:])
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    runtime = Runtime(tmp_path_factory.mktemp("runtime") / "log")
+    yield runtime
+    with runtime.process:
+        runtime.process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("model", "variant"),
+    [
+        pytest.param(name, variant, id=f"{name}-{variant}")
+        # The others take minutes: the suite in tests/performance runs them.
+        for name in ("toy_cnn", "mobilenet_v3_small")
+        for variant in MODELS.get(name).variants
+    ]
+    + [pytest.param("toy_cnn", Variant("int4"), id="toy_cnn-int4")],
+)
+def test_every_variant_runs_and_agrees_with_the_eager_model(
+    model: str, variant: Variant, runtime: Runtime
+) -> None:
+    if model == "mobilenet_v3_small" and importlib.util.find_spec("torchvision") is None:
+        pytest.skip("needs torchvision, which the extra 'models' brings")
+    artifact = export_model(MODELS.get(model), variant)
+
+    assert artifact.pte.name == f"{model}_xnnpack_{variant}.pte"
+    for error, size in runtime.differences(artifact):
+        assert size > 0
+        assert error <= TOLERANCES[variant.precision] * size
+
+
+def test_an_example_of_executorch_s_exports_like_any_other(runtime: Runtime) -> None:
+    artifact = export_model(MODELS.get("executorch:linear"), FP32)
+
+    assert artifact.pte.name == "executorch=3Alinear_xnnpack_fp32.pte"
+    ((error, size),) = runtime.differences(artifact)
+    assert error <= TOLERANCES["fp32"] * size
+
+
+def test_toy_cnn_is_what_it_says() -> None:
+    artifact = export_model(MODELS.get("toy_cnn"), FP32)
+    meta = json.loads((artifact.folder / "export_meta.json").read_text())
+
+    assert artifact.inputs[0].shape == (1, 3, 64, 64)
+    assert artifact.input_files[0].stat().st_size == 4 * 3 * 64 * 64
+    assert 100_000 <= meta["parameters"] <= 300_000
+    assert meta["operators"] == {"delegate_calls": 1, "portable": {}}
+    assert artifact.weights == "random (seed 0)"
+    assert {"torch", "executorch", "torchao"} <= set(artifact.versions)
+
+
+def test_int8_is_smaller_and_fp16_has_half_inputs() -> None:
+    size = {
+        name: export_model(MODELS.get("toy_cnn"), parse_variant(name))
+        for name in ("fp32", "fp16", "int8")
+    }
+    assert size["fp16"].inputs[0].dtype == "float16"
+    assert size["int8"].inputs[0].dtype == "float32"
+    bytes_of = {name: artifact.pte.stat().st_size for name, artifact in size.items()}
+    assert bytes_of["int8"] < bytes_of["fp16"] < bytes_of["fp32"]
+    assert bytes_of["int8"] < 0.4 * bytes_of["fp32"]
+
+
+def test_a_second_export_is_quick_and_imports_no_torch() -> None:
+    export_model(MODELS.get("toy_cnn"), FP32)
+
+    took = []
+    # The quickest of three: other work on the machine is not ours to judge.
+    for _ in range(3):
+        started = time.monotonic()
+        done = sme2("export", "toy_cnn", "--variant", "fp32")
+        took.append(time.monotonic() - started)
+        assert done.returncode == 0
+        assert done.stderr == ""
+    assert min(took) < 1
+    script = (
+        "import sys; from pytest_sme2.cli.main import main; main(['export', 'toy_cnn']);"
+        "print({'torch', 'numpy', 'executorch', 'pandas'} & set(sys.modules))"
+    )
+    seen = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert seen.stdout.splitlines()[-1] == "set()"
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+
+class Tiny:
+    """The tiny model, exported once by two processes at the same time."""
+
+    def __init__(self, root: Path) -> None:
+        self.answers: list[tuple[str, str, int]] = []
+        self.cache = root / "cache"
+        self.helper = root / "outside" / "tiny_helper.py"
+        self.helper.parent.mkdir()
+        self.helper.write_text("WIDTH = 3\n")
+        self.models = root / "models"
+        self.entry = write_model(self.models / "tiny", TINY)
+        self.environment = {
+            **os.environ,
+            "SME2_CACHE_DIR": str(self.cache),
+            "PYTHONPATH": os.pathsep.join([str(self.helper.parent), str(ROOT)]),
+        }
+
+    def command(self, *words: str) -> list[str]:
+        script = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
+        folder = ["--models-folder", str(self.models)]
+        return [sys.executable, "-c", script, "export", *folder, *words, "--", TINY_NAME]
+
+    def copy(self, root: Path) -> Tiny:
+        """The same with a cache of its own, free to be damaged."""
+        copied = copy.copy(self)
+        copied.cache = root / "cache"
+        shutil.copytree(self.cache, copied.cache)
+        copied.environment = {**self.environment, "SME2_CACHE_DIR": str(copied.cache)}
+        return copied
+
+    def folders(self) -> list[Path]:
+        return sorted((self.cache / "exports").glob("*_xnnpack_*"))
+
+    def is_cached(self) -> bool:
+        """Whether the cache has it: a miss cannot be made in no time."""
+        try:
+            export_model(self.entry, FP32, cache=self.cache, timeout_seconds=0.01)
+        except ExportError as error:
+            if "took more than" not in str(error):
+                raise
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    tiny = Tiny(tmp_path_factory.mktemp("tiny"))
+    both = [
+        subprocess.Popen(
+            tiny.command(),
+            env=tiny.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    tiny.answers = [(*process.communicate(), process.returncode) for process in both]
+    return tiny
+
+
+@pytest.fixture
+def tiny(exported: Tiny, tmp_path: Path) -> Tiny:
+    return exported.copy(tmp_path)
+
+
+def test_two_processes_make_it_once(exported: Tiny) -> None:
+    (path, first, code), (other_path, second, other_code) = exported.answers
+
+    assert (code, other_code) == (0, 0), first + second
+    assert path == other_path
+    assert (first + second).count("lowering to XNNPACK") >= 1
+    makers = [text for text in (first, second) if "importing torch" in text]
+    assert len(makers) == 1
+    assert len(exported.folders()) == 1
+
+
+def test_a_hostile_name_makes_no_hostile_path(exported: Tiny) -> None:
+    (folder,) = exported.folders()
+    artifact = load_artifact(folder)
+
+    assert artifact.model == TINY_NAME
+    assert artifact.pte.name.startswith("=2E.=2Ftiny=20=27x=22=20=3B=20=3Cscript=3E_xnnpack_fp32")
+    outside = {path.name for path in exported.cache.parent.iterdir()}
+    assert outside == {"cache", "models", "outside"}
+
+
+def test_inputs_and_references_follow_the_program_s_order(exported: Tiny, runtime: Runtime) -> None:
+    artifact = load_artifact(exported.folders()[0])
+
+    assert [spec.shape for spec in artifact.inputs] == [(1, 4), (1,)]
+    assert [spec.shape for spec in artifact.outputs] == [(1, 3), (1, 4)]
+    assert all(error <= 1e-5 for error, _ in runtime.differences(artifact))
+
+
+def test_noise_goes_to_the_log_and_not_to_the_terminal(exported: Tiny) -> None:
+    terminal = "".join(out + err for out, err, _ in exported.answers)
+    log = (exported.folders()[0] / "export.log").read_text()
+
+    assert "noise on stdout" in log
+    assert "noise on stdout" not in terminal
+    assert "Warning" not in terminal
+
+
+def test_nothing_is_left_beside_the_artifact(exported: Tiny) -> None:
+    (folder,) = exported.folders()
+    left = {path.name for path in (exported.cache / "exports").iterdir()}
+    assert left == {folder.name, "locks"}
+    assert not (folder / "request.json").exists()
+
+
+@pytest.mark.usefixtures("helper_on_path")
+def test_a_truncated_entry_is_noticed_and_made_again(tiny: Tiny) -> None:
+    (folder,) = tiny.folders()
+    whole = load_artifact(folder)
+    with whole.pte.open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(ExportError, match="damaged"):
+        load_artifact(folder)
+
+    lines: list[str] = []
+    again = export_model(tiny.entry, FP32, cache=tiny.cache, progress=lines.append)
+
+    assert "damaged" in lines[0]
+    assert again.sha256 == whole.sha256
+    assert load_artifact(again.folder) == again
+    assert len(tiny.folders()) == 1
+
+
+@pytest.fixture
+def helper_on_path(exported: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(exported.helper.parent))
+
+
+def damage(folder: Path, how: str) -> None:
+    reference = folder / "reference_0.bin"
+    meta = folder / "export_meta.json"
+    if how == "altered":
+        data = bytearray(reference.read_bytes())
+        data[0] ^= 1
+        reference.write_bytes(data)
+    elif how == "missing":
+        reference.unlink()
+    elif how == "no meta":
+        meta.unlink()
+    elif how == "cut meta":
+        meta.write_text(meta.read_text()[:200])
+    elif how == "empty meta":
+        meta.write_text("{}")
+    elif how == "list meta":
+        meta.write_text("[]")
+    else:
+        content = json.loads(meta.read_text())
+        del content["files"][content["pte"]]
+        meta.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["altered", "missing", "no meta", "cut meta", "empty meta", "list meta", "program unlisted"],
+)
+def test_any_damage_is_noticed(tiny: Tiny, how: str) -> None:
+    (folder,) = tiny.folders()
+    assert tiny.is_cached()
+    damage(folder, how)
+
+    with pytest.raises(ExportError, match="damaged"):
+        load_artifact(folder)
+    assert not tiny.is_cached()
+
+
+def test_what_the_model_is_made_of_decides(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(entry: ModelEntry = tiny.entry, variant: Variant = FP32, **options: object) -> str:
+        chosen = {"weights": None, "seed": 0, "graph": False, **options}
+        return cache_key(entry, variant, **chosen)
+
+    weights = tmp_path / "weights.pt"
+    weights.write_bytes(b"1")
+    changed = write_model(tmp_path / "changed" / "tiny", TINY + "# touched\n")
+    keys = [
+        key(),
+        key(variant=Variant("fp16")),
+        key(variant=Variant("fp32", 32)),
+        key(seed=1),
+        key(graph=True),
+        key(weights=weights),
+        key(entry=changed),
+    ]
+    weights.write_bytes(b"2")
+    keys.append(key(weights=weights))
+    newer = tmp_path / "site" / "torch-99.0.dist-info"
+    newer.mkdir(parents=True)
+    (newer / "METADATA").write_text("Name: torch\nVersion: 99.0\n")
+    monkeypatch.syspath_prepend(str(newer.parent))
+    keys.append(key())
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_same_source_elsewhere_is_the_same_model(tiny: Tiny, tmp_path: Path) -> None:
+    moved = write_model(tmp_path / "moved", TINY)
+    (tmp_path / "moved" / "limits.toml").write_text("")
+    (tmp_path / "moved" / "__pycache__").mkdir()
+    (tmp_path / "moved" / "__pycache__" / "model.pyc").write_text("")
+    here = cache_key(tiny.entry, FP32, weights=None, seed=0, graph=False)
+    assert cache_key(moved, FP32, weights=None, seed=0, graph=False) == here
+
+
+def test_a_changed_import_from_elsewhere_makes_a_new_artifact(tiny: Tiny) -> None:
+    assert tiny.is_cached()
+    before = tiny.helper.read_text()
+    try:
+        tiny.helper.write_text("WIDTH = 5\n")
+        assert not tiny.is_cached()
+    finally:
+        tiny.helper.write_text(before)
+    assert tiny.is_cached()
+
+
+def test_weights_and_graph_and_a_copy_of_the_artifact(
+    tiny: Tiny, tmp_path: Path, runtime: Runtime
+) -> None:
+    weights = tmp_path / "my weights.pt"
+    script = (
+        "import sys, torch;"
+        "state = {'linear.weight': torch.ones(3, 4), 'linear.bias': torch.zeros(3)};"
+        "torch.save(state, sys.argv[1])"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(weights)], check=True)
+    out = tmp_path / "out put"
+
+    words = ("--weights", str(weights), "--graph", "--out", str(out))
+    done = subprocess.run(
+        tiny.command(*words), env=tiny.environment, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    artifact = load_artifact(out)
+    assert done.stdout.strip() == str(artifact.pte)
+    assert artifact.weights.startswith("my weights.pt (sha256 ")
+    assert all(error <= 1e-5 for error, _ in runtime.differences(artifact))
+    targets = [node["target"] for node in json.loads((out / "graph.json").read_text())["captured"]]
+    assert "aten::linear.default" in targets
+    first_output = artifact.reference_files[0].read_bytes()
+    assert len({first_output[index : index + 4] for index in (0, 4, 8)}) == 1
+
+
+@pytest.mark.usefixtures("helper_on_path")
+def test_weights_that_do_not_fit_are_named(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        export_model(tiny.entry, FP32, cache=tiny.cache, weights=tmp_path / "none.pt")
+    hostile = tmp_path / "hostile.pt"
+    hostile.write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
+    with pytest.raises(ExportError, match=r"hostile\.pt' do not fit model"):
+        export_model(tiny.entry, FP32, cache=tiny.cache, weights=hostile)
+    foreign = tmp_path / "foreign.pt"
+    script = "import sys, torch; torch.save({'net.linear.weight': torch.ones(3, 4)}, sys.argv[1])"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(foreign)], check=True)
+    words = r"2 of 2 weights are missing .*1 are not the model's \(net\.linear\.weight\)"
+    with pytest.raises(ExportError, match=words):
+        export_model(tiny.entry, FP32, cache=tiny.cache, weights=foreign)
+
+
+def test_an_artifact_does_not_land_on_another(exported: Tiny, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(exported.folders()[0], out)
+    done = sme2("export", "toy_cnn", "--out", str(out))
+    assert done.returncode == 2
+    assert "holds" in done.stderr
+    assert load_artifact(out).model == TINY_NAME
+
+
+# --- failing --------------------------------------------------------------------------------------
+
+
+def test_a_line_that_cannot_be_captured_is_named(tmp_path: Path) -> None:
+    net = (
+        "class Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        if x.sum() > 0:\n            return x + 1\n        return x\n"
+    )
+    entry = write_model(tmp_path / "branch", HEADER + net + MODEL.format(name="branch"))
+    with pytest.raises(ExportError) as caught:
+        export_model(entry, FP32, cache=tmp_path / "cache")
+    message, where = str(caught.value).splitlines()
+    assert "capturing the graph failed" in message
+    assert message.endswith("branch/model.py:5 `if x.sum() > 0:`.")
+    log = Path(where.removeprefix("The whole log: "))
+    assert "Traceback" in log.read_text()
+    assert not list((tmp_path / "cache" / "exports").glob("*_xnnpack_*"))
+    assert not list((tmp_path / "cache" / "exports").glob(".making-*"))
+
+
+def test_an_operator_that_cannot_be_lowered_is_named(tmp_path: Path) -> None:
+    net = (
+        "@torch.library.custom_op('mylib::twist', mutates_args=())\n"
+        "def twist(x: torch.Tensor) -> torch.Tensor:\n    return x.flip(0)\n"
+        "@twist.register_fake\ndef _(x):\n    return torch.empty_like(x)\n"
+        "class Net(torch.nn.Module):\n    def forward(self, x):\n        return twist(x) + 1\n"
+    )
+    entry = write_model(tmp_path / "custom", HEADER + net + MODEL.format(name="custom"))
+    with pytest.raises(ExportError, match=r"Operator: mylib::twist\. At .*model\.py:11") as caught:
+        export_model(entry, FP32, cache=tmp_path / "cache")
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_a_model_that_fails_in_eager_mode_is_the_model_s_error(tmp_path: Path) -> None:
+    net = (
+        "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x @ torch.ones(7)\n"
+    )
+    entry = write_model(tmp_path / "eager", HEADER + net + MODEL.format(name="eager"))
+    with pytest.raises(ModelError, match=r"fails before any export.*model\.py:5"):
+        export_model(entry, FP32, cache=tmp_path / "cache")
+
+
+def test_int4_without_a_layer_to_quantize_is_an_error(tmp_path: Path) -> None:
+    net = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    entry = write_model(tmp_path / "net", HEADER + net + MODEL.format(name="plain"))
+    with pytest.raises(ExportError, match="no linear layer with a multiple of 32 inputs"):
+        export_model(entry, Variant("int4"), cache=tmp_path / "cache")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torchvision"), reason="needs torchvision")
+def test_a_model_may_import_torchvision_as_it_finds_it(tmp_path: Path) -> None:
+    net = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    text = "import torchvision.models\n" + HEADER + net + MODEL.format(name="plain")
+    artifact = export_model(
+        write_model(tmp_path / "net", text), Variant("fp32"), cache=tmp_path / "cache"
+    )
+    assert artifact.pte.is_file()
+
+
+def test_a_crash_is_an_error_like_any_other(tmp_path: Path) -> None:
+    net = "import os\nos.kill(os.getpid(), 11)\nclass Net: pass\n"
+    entry = write_model(tmp_path / "crash", HEADER + net + MODEL.format(name="crash"))
+    with pytest.raises(ExportError, match="loading the model ended the process: signal SIGSEGV"):
+        export_model(entry, FP32, cache=tmp_path / "cache")
+
+
+def test_a_kill_leaves_no_half_made_artifact_and_no_process(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    net = (
+        "import os, time, pathlib\nclass Net: pass\n"
+        f"pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid()))\ntime.sleep(60)\n"
+    )
+    write_model(tmp_path / "models" / "slow", HEADER + net + MODEL.format(name="slow"))
+    cache = tmp_path / "cache"
+    script = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
+    words = ["export", "slow", "--models-folder", str(tmp_path / "models")]
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *words],
+        env={**os.environ, "SME2_CACHE_DIR": str(cache)},
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        wait_for(lambda: pid_file.exists() and pid_file.read_text() != "", 60)
+        process.send_signal(signal.SIGKILL)
+    wait_for(lambda: not is_alive(int(pid_file.read_text())), 10)
+    assert not list((cache / "exports").glob("*_xnnpack_*"))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Whoever inherits it may be slow to collect it: a zombie is as dead.
+    status = Path(f"/proc/{pid}/status")
+    return not (status.exists() and "State:\tZ" in status.read_text())
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match="SME2_CACHE_DIR"):
+        export_model(MODELS.get("toy_cnn"), FP32, cache=tmp_path / "file")
+
+
+def test_wrong_words_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(ROOT / "models")
+    assert main(["export", "toy_cnn", "--seed", "-1", "--models-folder", folder]) == 2
+    assert "-1 is not a seed" in capsys.readouterr().err
+    assert main(["export", "toy_cnn", "--variant", "fp8", "--models-folder", folder]) == 2
+    assert "Choose one of: fp32" in capsys.readouterr().err
+    assert main(["export", "../toy_cnn", "--models-folder", folder]) == 2
+    assert "'../toy_cnn' is not a model" in capsys.readouterr().err
+
+
+# --- missing extras -------------------------------------------------------------------------------
+
+
+def test_without_torch_the_export_extra_is_named(tmp_path: Path) -> None:
+    import filelock
+    import platformdirs
+
+    # A Python without site-packages, given the base dependencies alone.
+    for package in (filelock, platformdirs):
+        source = Path(str(package.__file__)).parent
+        (tmp_path / source.name).symlink_to(source)
+    script = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script, "export", "toy_cnn"],
+        cwd=ROOT,
+        env={"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 3
+    assert "pip install 'pytest-sme2[export]'" in done.stderr
+    assert "'torch'" in done.stderr
+
+
+def test_without_torchvision_the_models_extra_is_named(tmp_path: Path) -> None:
+    blocked = "raise ModuleNotFoundError('No module named torchvision', name='torchvision')"
+    (tmp_path / "torchvision.py").write_text(blocked)
+    done = sme2(
+        "export",
+        "mobilenet_v3_small",
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+            "SME2_CACHE_DIR": str(tmp_path / "cache"),
+        },
+    )
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1].endswith("pip install 'pytest-sme2[models]'")
+    assert "'torchvision'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("model", None),
+        ("weights", 3),
+        ("versions", []),
+        ("inputs", [{"dtype": "float32"}]),
+        ("outputs", [{"dtype": "float32", "shape": [-1]}]),
+        ("dependencies", {"files": {}}),
+        ("dependencies", {"files": {"/a": 1}, "packages": {}}),
+        ("pte", "elsewhere.pte"),
+    ],
+)
+def test_a_record_that_is_wrong_anywhere_is_a_damaged_artifact(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    from tests.support.artifacts import make_artifact
+
+    folder = make_artifact(tmp_path / "a", "toy", "fp32").folder
+    meta = json.loads((folder / "export_meta.json").read_text())
+    (folder / "export_meta.json").write_text(json.dumps({**meta, field: value}))
+    with pytest.raises(ExportError, match="is damaged"):
+        load_artifact(folder)
+
+
+def test_a_record_that_names_files_elsewhere_is_a_damaged_artifact(tmp_path: Path) -> None:
+    from tests.support.artifacts import make_artifact
+
+    folder = make_artifact(tmp_path / "a", "toy", "fp32").folder
+    meta = json.loads((folder / "export_meta.json").read_text())
+    meta["files"][f"../{meta['pte']}"] = meta["files"].pop(meta["pte"])
+    meta["pte"] = f"../{meta['pte']}"
+    (folder / "export_meta.json").write_text(json.dumps(meta))
+    with pytest.raises(ExportError, match="is no plain name"):
+        load_artifact(folder)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
+def test_a_folder_whose_name_is_no_utf8_is_refused_before_torch_fails_on_it(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9") / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(
+        "from pytest_sme2 import register_model\n@register_model('tiny')\nclass Tiny: pass\n"
+    )
+    entry = discover([folder.parent], entry_points=False).get("tiny")
+    with pytest.raises(ModelError, match=r"is not UTF-8.*Move or rename the folder"):
+        export_model(entry, Variant("fp32"), cache=tmp_path / "cache")

@@ -1,0 +1,454 @@
+"""Discovery, names, and what is said of a model that is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import MissingExtraError, ModelError, UsageError
+from pytest_sme2.export.registry import discover, executorch_models, register_model
+from pytest_sme2.export.variant import Variant, parse_variant
+from pytest_sme2.system.files import safe_name
+from tests.support.needs import needs_export
+
+ROOT = Path(__file__).parents[3]
+
+HOSTILE_NAMES = [
+    "../x",
+    "a b",
+    "'",
+    '"',
+    ";rm -rf /",
+    "<script>alert(1)</script>",
+    "a/b",
+    "-n",
+    "é",
+]
+
+# Importing it must fail the test: discovery has no business running it.
+GOOD = """
+raise RuntimeError("imported")
+from pytest_sme2 import register_model
+
+@register_model({name!r}, variants=("fp32", "fp16@32"))
+class Model:
+    pass
+"""
+
+
+def write_model(folder: Path, text: str, name: str = "model.py") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_this_repository_s_models_are_found_without_torch() -> None:
+    script = (
+        "import sys; from pathlib import Path; from pytest_sme2.export.registry import discover;"
+        f"registry = discover([Path({str(ROOT / 'models')!r})]);"
+        "assert not registry.problems, registry.problems;"
+        "print(','.join(registry.names)); print({'torch', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    names, heavy = done.stdout.splitlines()
+    assert {"toy_cnn", "mobilenet_v3_small"} <= set(names.split(","))
+    assert heavy == "set()"
+
+
+def test_a_literal_decorator_is_read_and_not_run(tmp_path: Path) -> None:
+    write_model(tmp_path / "one", GOOD.format(name="one"))
+
+    entry = discover([tmp_path], entry_points=False).get("one")
+
+    assert entry.variants == (Variant("fp32"), Variant("fp16", 32))
+    assert entry.folder == tmp_path / "one"
+
+
+EMULATED = """
+from pytest_sme2 import register_model
+
+@register_model("net", variants=("fp32", "fp16"), emulated={emulated!r})
+class Net: pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("emulated", "expected"),
+    [
+        (None, ["fp32", "fp16"]),
+        (("fp32@64", "int8@32"), ["fp32@64", "int8@32"]),
+        ((), []),
+    ],
+)
+def test_an_emulator_may_run_other_variants(
+    tmp_path: Path, emulated: tuple[str, ...] | None, expected: list[str]
+) -> None:
+    write_model(tmp_path / "one", EMULATED.format(emulated=emulated))
+    entry = discover([tmp_path], entry_points=False).get("net")
+    assert [str(variant) for variant in entry.defaults(emulated=True)] == expected
+    assert [str(variant) for variant in entry.defaults(emulated=False)] == ["fp32", "fp16"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "on_emulator", "on_device"),
+    [
+        ("fp32", ["fp32@64", "fp32@32"], ["fp32"]),
+        ("int8", ["int8@32"], ["int8"]),
+        # Not run there by default, but known: at the size of the first one that is.
+        ("fp16", ["fp16@64"], ["fp16"]),
+        ("fp16@7", ["fp16@7"], ["fp16@7"]),
+        ("int4@7", ["int4@7"], ["int4@7"]),
+        ("int4", [], []),
+    ],
+)
+def test_a_precision_alone_means_the_sizes_of_the_device(
+    tmp_path: Path, asked: str, on_emulator: list[str], on_device: list[str]
+) -> None:
+    write_model(tmp_path / "one", EMULATED.format(emulated=("fp32@64", "fp32@32", "int8@32")))
+    entry = discover([tmp_path], entry_points=False).get("net")
+    for emulated, expected in ((True, on_emulator), (False, on_device)):
+        found = entry.resolve(parse_variant(asked), emulated=emulated)
+        assert [str(variant) for variant in found] == expected
+
+
+def test_a_model_s_own_folder_can_be_named(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "one", GOOD.format(name="one"))
+    assert discover([folder, tmp_path], entry_points=False).names == ("one",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from pytest_sme2 import register_model as reg\n@reg('n')\nclass M: pass\n",
+        "import pytest_sme2 as p\n@p.register_model(name='n')\nclass M: pass\n",
+        "from pytest_sme2 import register_model\nN = 'n'\n@register_model(N)\nclass M: pass\n",
+        "from pytest_sme2 import register_model\nclass M: pass\nregister_model('n')(M)\n",
+        "from part import name\nfrom pytest_sme2 import register_model\n"
+        "@register_model(name)\nclass M: pass\n",
+        "from .part import name\nfrom pytest_sme2 import register_model\n"
+        "@register_model(name)\nclass M: pass\n",
+    ],
+    ids=["alias", "attribute", "variable", "call", "sibling", "relative"],
+)
+def test_every_way_to_register_is_understood(tmp_path: Path, text: str) -> None:
+    write_model(tmp_path / "one", text)
+    write_model(tmp_path / "one", "name = 'n'\n", "part.py")
+
+    registry = discover([tmp_path], entry_points=False)
+
+    assert registry.problems == ()
+    assert registry.names == ("n",)
+    assert registry.get("n").class_name == "M"
+
+
+def test_two_folders_may_call_their_helpers_alike(tmp_path: Path) -> None:
+    text = (
+        "from part import name\nfrom pytest_sme2 import register_model\n"
+        "@register_model(name)\nclass M: pass\n"
+    )
+    for name in ("a", "b"):
+        write_model(tmp_path / name, text)
+        write_model(tmp_path / name, f"name = {name!r}\n", "part.py")
+    assert discover([tmp_path], entry_points=False).names == ("a", "b")
+
+
+def test_one_file_may_register_several_models(tmp_path: Path) -> None:
+    write_model(
+        tmp_path / "two",
+        "from pytest_sme2 import register_model\n"
+        "@register_model('a')\n@register_model('b')\nclass First: pass\n"
+        "@register_model('c')\nclass Second: pass\n",
+    )
+    registry = discover([tmp_path], entry_points=False)
+    assert sorted(registry.names) == ["a", "b", "c"]
+    assert registry.get("c").class_name == "Second"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "trace"),
+    [
+        ("def broken(:\n", "SyntaxError", "def broken(:"),
+        ("x = 1\n", "registers no class", ""),
+        (
+            "from pytest_sme2 import register_model\nimport no_such_thing_here\n"
+            "@register_model(no_such_thing_here.NAME)\nclass M: pass\n",
+            "No module named 'no_such_thing_here'",
+            "model.py\", line 2",
+        ),
+        (
+            "import sys\nfrom pytest_sme2 import register_model\nsys.exit(3)\n"
+            "register_model('x')(object)\n",
+            "SystemExit",
+            "model.py\", line 3",
+        ),
+        (
+            "from pytest_sme2 import register_model\n@register_model('')\nclass M: pass\n",
+            "not a model name",
+            "",
+        ),
+        (
+            "from pytest_sme2 import register_model\n@register_model('a\\nb')\nclass M: pass\n",
+            "not a model name",
+            "",
+        ),
+        (
+            "from pytest_sme2 import register_model\n"
+            "@register_model('executorch:mv2')\nclass M: pass\n",
+            "belongs to ExecuTorch's examples",
+            "",
+        ),
+        (
+            "from pytest_sme2 import register_model\n"
+            "@register_model('x', variants=('fp8',))\nclass M: pass\n",
+            "'fp8' is not a variant",
+            "",
+        ),
+        (
+            "from pytest_sme2 import register_model\n"
+            "@register_model('x', variants='fp16')\nclass M: pass\n",
+            "a sequence of strings",
+            "",
+        ),
+        (
+            "from pytest_sme2 import register_model\n"
+            "@register_model('x', colour='red')\nclass M: pass\n",
+            "unexpected keyword argument 'colour'",
+            "",
+        ),
+    ],
+    ids=[
+        "syntax", "none", "import", "exit", "empty", "newline", "prefix", "variant", "string",
+        "keyword",
+    ],
+)  # fmt: skip
+def test_a_broken_folder_is_reported_by_name_and_hides_no_other(
+    tmp_path: Path, text: str, message: str, trace: str
+) -> None:
+    write_model(tmp_path / "broken", text)
+    write_model(tmp_path / "fine", GOOD.format(name="fine"))
+
+    registry = discover([tmp_path], entry_points=False)
+
+    assert registry.names == ("fine",)
+    (problem,) = registry.problems
+    assert problem.name == "broken"
+    assert message in problem.message
+    assert trace in problem.traceback
+    with pytest.raises(ModelError, match=re.escape(message)):
+        registry.get("broken")
+
+
+@pytest.mark.parametrize("second", ["same", "SAME"])
+def test_a_name_is_given_once(tmp_path: Path, second: str) -> None:
+    write_model(tmp_path / "a", GOOD.format(name="same"))
+    write_model(tmp_path / "b", GOOD.format(name=second))
+
+    registry = discover([tmp_path], entry_points=False)
+
+    assert registry.names == ("same",)
+    assert registry.get("same").folder == tmp_path / "a"
+    (problem,) = registry.problems
+    assert problem.name == second
+    assert str(tmp_path / "a") in problem.message
+    assert str(tmp_path / "b") == problem.source
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        discover([tmp_path / "nowhere"])
+
+
+def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
+    write_model(tmp_path / "one", GOOD.format(name="one"))
+    with pytest.raises(UsageError, match=r"'two' is not a model. Choose one of: one;"):
+        discover([tmp_path], entry_points=False).get("two")
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_hostile_name_stays_a_name(tmp_path: Path, name: str) -> None:
+    write_model(tmp_path / "one", GOOD.format(name=name))
+    assert discover([tmp_path], entry_points=False).get(name).name == name
+    assert re.fullmatch(r"[A-Za-z0-9_=][A-Za-z0-9_=.-]*", safe_name(name))
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+@example("=41", "A")
+@example("a/b", "a=2Fb")
+@example("x" * 500 + "1", "x" * 500 + "2")
+@example("..", ".")
+def test_file_names_of_different_names_differ(one: str, other: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_=][A-Za-z0-9_=.-]{0,119}", safe_name(one))
+    assert (safe_name(one) == safe_name(other)) == (one == other)
+
+
+def test_plain_names_stay_readable() -> None:
+    assert safe_name("toy_cnn") == "toy_cnn"
+    assert safe_name("executorch:mv2") == "executorch=3Amv2"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
+def test_a_folder_whose_name_is_no_utf8_can_be_loaded(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    write_model(
+        folder / "late",
+        "from pytest_sme2 import register_model\n@register_model('late')\nclass M:\n"
+        "    get_eager_model = get_example_inputs = print\n",
+    )
+    assert discover([folder], entry_points=False).get("late").load().__name__ == "M"
+
+
+def test_loading_a_model_that_fails_gives_its_own_traceback(tmp_path: Path) -> None:
+    write_model(
+        tmp_path / "late",
+        "from pytest_sme2 import register_model\n1 / 0\n@register_model('late')\nclass M: pass\n",
+    )
+    entry = discover([tmp_path], entry_points=False).get("late")
+    with pytest.raises(ModelError) as caught:
+        entry.load()
+    assert 'model.py", line 2' in str(caught.value)
+    assert "registry.py" not in str(caught.value)
+
+
+def test_loading_names_the_extra_that_is_missing(tmp_path: Path) -> None:
+    write_model(
+        tmp_path / "needy",
+        "from pytest_sme2 import register_model\n"
+        "raise ModuleNotFoundError('No module named timm', name='timm.layers')\n"
+        "@register_model('needy')\nclass M: pass\n",
+    )
+    entry = discover([tmp_path], entry_points=False).get("needy")
+    with pytest.raises(MissingExtraError, match=r"pip install 'pytest-sme2\[models\]'"):
+        entry.load()
+
+
+def test_a_class_that_does_not_keep_the_contract_is_named(tmp_path: Path) -> None:
+    write_model(
+        tmp_path / "half",
+        "from pytest_sme2 import register_model\n@register_model('half')\n"
+        "class Half:\n    def get_eager_model(self): ...\n",
+    )
+    entry = discover([tmp_path], entry_points=False).get("half")
+    with pytest.raises(ModelError, match=r"Half lacks get_example_inputs\(\)"):
+        entry.load()
+
+
+def test_a_size_goes_to_a_class_that_takes_one(tmp_path: Path) -> None:
+    methods = "    def get_eager_model(self): ...\n    def get_example_inputs(self): ...\n"
+    write_model(
+        tmp_path / "sized",
+        "from pytest_sme2 import register_model\n@register_model('sized')\nclass Sized:\n"
+        "    def __init__(self, size=8): self.size = size\n" + methods,
+    )
+    write_model(
+        tmp_path / "fixed",
+        "from pytest_sme2 import register_model\n@register_model('fixed')\nclass Fixed:\n"
+        + methods,
+    )
+    registry = discover([tmp_path], entry_points=False)
+    assert registry.get("sized").instantiate(32).size == 32
+    assert registry.get("sized").instantiate().size == 8
+    with pytest.raises(UsageError, match="'@32' does not fit"):
+        registry.get("fixed").instantiate(32)
+
+
+def test_the_decorator_returns_the_class_it_marks() -> None:
+    class Model:
+        pass
+
+    assert register_model("m")(Model) is Model
+
+
+# --- entry points ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with model entry points, on the path as pip would put it there."""
+    site = tmp_path / "site"
+    write_model(site / "zoo", "raise RuntimeError('imported at discovery')", "__init__.py")
+    write_model(site / "zoo", GOOD.format(name="ignored"), "nets.py")
+    write_model(site / "space" / "inner", GOOD.format(name="ignored"), "nets.py")
+    write_model(
+        site / "zoo-1.0.dist-info",
+        "[pytest_sme2.models]\ndeep = space.inner.nets:Model\n"
+        "zoo_net = zoo.nets:Model\nplain = zoo.nets:Undecorated\n"
+        "short = zoo.nets\nlost = zoo.gone:Model\n",
+        "entry_points.txt",
+    )
+    write_model(site / "zoo-1.0.dist-info", "Name: zoo\nVersion: 1.0\n", "METADATA")
+    monkeypatch.syspath_prepend(str(site))
+    return site
+
+
+def test_entry_points_are_found_without_importing_their_package(installed: Path) -> None:
+    registry = discover([])
+
+    assert set(registry.names) == {"zoo_net", "plain", "short", "deep"}
+    assert registry.get("zoo_net").variants == (Variant("fp32"), Variant("fp16", 32))
+    assert [str(variant) for variant in registry.get("plain").variants] == ["fp32", "fp16", "int8"]
+    assert registry.get("short").class_name == "Model"
+    assert installed / "zoo" / "nets.py" in registry.get("zoo_net").source_files()
+    (problem,) = registry.problems
+    assert problem.name == "lost"
+    assert "'zoo.gone' was not found" in problem.message
+    assert "zoo" not in sys.modules
+
+
+def test_a_broken_entry_point_is_reported_when_it_is_loaded(installed: Path) -> None:
+    with pytest.raises(ModelError, match="imported at discovery"):
+        discover([]).get("zoo_net").load()
+
+
+# --- ExecuTorch's examples ------------------------------------------------------------------------
+
+
+@needs_export
+def test_executorch_s_examples_are_reachable_by_name() -> None:
+    assert "mv2" in executorch_models()
+    entry = discover([], entry_points=False).get("executorch:mv2")
+    assert entry.class_name == "MV2Model"
+    assert [file.name for file in entry.source_files()] == ["__init__.py", "model.py"]
+    with pytest.raises(UsageError, match=r"Choose one of: .*mv2"):
+        discover([], entry_points=False).get("executorch:nothing")
+
+
+# --- sme2 models ----------------------------------------------------------------------------------
+
+
+def test_the_command_lists_models_and_problems(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(tmp_path / "broken", "def broken(:\n")
+    write_model(tmp_path / "fine", GOOD.format(name="<script> fine"))
+
+    assert main(["models", "--models-folder", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "<script> fine" in shown
+    assert "fp32,fp16@32" in shown
+    assert "broken: 'broken'" in shown
+    assert "    def broken(:" in shown
+
+    assert main(["models", "--json", "--models-folder", str(tmp_path)]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert [model["name"] for model in data["models"]] == ["<script> fine"]
+    assert data["problems"][0]["name"] == "broken"
+
+
+@needs_export
+def test_the_command_lists_executorch_s_examples_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["models", "--executorch"]) == 0
+    assert "executorch:mv2 " in capsys.readouterr().out

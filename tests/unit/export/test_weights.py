@@ -1,0 +1,209 @@
+"""What is known of trained weights, and which files pass for them."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import EvidenceError, ModelError, Sme2Error, UsageError
+from pytest_sme2.export.registry import ModelEntry, discover
+from pytest_sme2.export.weights import Upstream, fetch_weights, misfit, select_state, upstream_of
+
+MODEL = "from pytest_sme2 import register_model\n@register_model('net; x')\nclass M: pass\n"
+CONTENT = b"weights"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+def model(folder: Path, text: str | None) -> ModelEntry:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.py").write_text(MODEL, encoding="utf-8")
+    if text is not None:
+        (folder / "weights.toml").write_text(text, encoding="utf-8")
+    return discover([folder], entry_points=False).get("net; x")
+
+
+def described(digest: str = "") -> str:
+    return f'file = "net.pt"\nsource = "a place"\nlicence = "MIT"\nsha256 = "{digest}"\n'
+
+
+def quiet(line: str) -> None:
+    """Nobody is watching."""
+
+
+def test_a_folder_that_says_nothing_has_no_upstream(tmp_path: Path) -> None:
+    entry = model(tmp_path / "one", None)
+    assert upstream_of(entry) is None
+    with pytest.raises(UsageError, match=r"nothing to check a file against.*weights\.toml"):
+        fetch_weights(entry, "file", cache=tmp_path, say=quiet)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file = ", "cannot be read"),
+        ('file = "f"\n', "give file, source and licence"),
+        (described() + 'colour = "red"\n', "'colour' cannot be used"),
+        (described() + "note = 3\n", "'note' cannot be used"),
+    ],
+)
+def test_a_wrong_description_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        upstream_of(model(tmp_path / "one", text))
+
+
+@pytest.mark.parametrize("digits", [0, 8, 64])
+def test_the_published_file_is_kept(tmp_path: Path, digits: int) -> None:
+    entry = model(tmp_path / "one", described(DIGEST[:digits]))
+    file = tmp_path / "my $(file).bin"
+    file.write_bytes(CONTENT)
+    kept, digest = fetch_weights(entry, str(file), cache=tmp_path / "cache", say=quiet)
+    assert digest == DIGEST
+    assert kept.read_bytes() == CONTENT
+    assert kept.suffix == ".pt"
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_another_file_is_refused_and_not_kept(tmp_path: Path) -> None:
+    entry = model(tmp_path / "one", described("0" * 8))
+    file = tmp_path / "file"
+    file.write_bytes(CONTENT)
+    with pytest.raises(EvidenceError, match=rf"begins with {DIGEST[:8]}.*00000000") as caught:
+        fetch_weights(entry, str(file), cache=tmp_path / "cache", say=quiet)
+    assert caught.value.exit_code == 1
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
+    entry = model(tmp_path / "one", described())
+    with pytest.raises(UsageError, match="There is no file"):
+        fetch_weights(entry, str(tmp_path / "missing"), cache=tmp_path, say=quiet)
+    for address in ("http://example.invalid/x", f"file://{tmp_path}/one/model.py"):
+        with pytest.raises(UsageError, match="not an https address"):
+            fetch_weights(entry, address, cache=tmp_path, say=quiet)
+    with pytest.raises(Sme2Error, match=r"cannot be fetched.*--from FILE"):
+        fetch_weights(entry, "https://127.0.0.1:1/x", cache=tmp_path, say=quiet)
+
+
+class Served(http.server.BaseHTTPRequestHandler):
+    """Serves the weights as they are, cut off, or not at all."""
+
+    def do_GET(self) -> None:
+        if self.path == "/missing":
+            self.send_error(404)
+            return
+        if self.path == "/nonsense":
+            self.wfile.write(b"what?\r\n\r\n")
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT[:3] if self.path == "/cut" else CONTENT)
+
+    def log_message(self, *arguments: object) -> None:
+        """Nobody is watching."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Served) as served:
+        thread = threading.Thread(target=served.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{served.server_port}"
+        served.shutdown()
+        thread.join()
+
+
+def test_a_served_file_is_checked_and_kept(tmp_path: Path, server: str) -> None:
+    entry = model(tmp_path / "one", described(DIGEST[:8]))
+    said: list[str] = []
+    kept, digest = fetch_weights(entry, f"{server}/net.pt", cache=tmp_path, say=said.append)
+    assert digest == DIGEST
+    assert kept.read_bytes() == CONTENT
+    assert said == [f"fetching {server}/net.pt"]
+
+
+def test_a_served_file_with_another_hash_takes_nothing_away(tmp_path: Path, server: str) -> None:
+    entry = model(tmp_path / "one", described(DIGEST[:8]))
+    kept, _ = fetch_weights(entry, f"{server}/net.pt", cache=tmp_path, say=quiet)
+    model(tmp_path / "one", described("0" * 8))
+    with pytest.raises(EvidenceError, match=r"is not net\.pt: its sha256 begins with"):
+        fetch_weights(entry, f"{server}/net.pt", cache=tmp_path, say=quiet)
+    assert list(kept.parent.iterdir()) == [kept]
+    assert kept.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("cut", "3 of 7 bytes came"), ("missing", "Not Found"), ("nonsense", "what?")],
+)
+def test_a_served_file_that_is_not_whole_is_not_kept(
+    tmp_path: Path, server: str, path: str, reason: str
+) -> None:
+    # Nothing is published to check it against: only the length tells.
+    entry = model(tmp_path / "one", described())
+    with pytest.raises(Sme2Error, match="cannot be fetched") as caught:
+        fetch_weights(entry, f"{server}/{path}", cache=tmp_path / "cache", say=quiet)
+    assert reason in str(caught.value)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+class Tensor(NamedTuple):
+    shape: tuple[int, ...]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"a": Tensor((2, 3)), "b": Tensor(())}, ""),
+        ({"net.a": Tensor((2, 3)), "net.b": Tensor(())},
+         "2 of 2 weights are missing (a, b), 2 are not the model's (net.a, net.b)"),
+        ({"a": Tensor((3, 2)), "b": Tensor(())},
+         "1 have another shape (a is 3x2 in place of 2x3)"),
+        ({"a": Tensor((2, 3)), "b": Tensor(()), **{f"x{n}": 0 for n in range(4)}},
+         "4 are not the model's (x0, x1, …)"),
+        ([1], "the file holds a list, not a state dict"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_counted_and_named(given: object, problem: str) -> None:
+    assert misfit({"a": Tensor((2, 3)), "b": Tensor(())}, given) == problem
+
+
+def test_the_exported_part_is_taken_out_of_the_whole() -> None:
+    upstream = Upstream("f", "s", "l", state="model", prefix="encoder.", new_prefix="net.")
+    whole = {"model": {"encoder.a": 1, "decoder.b": 2}, "epoch": 3}
+    assert select_state(whole, upstream) == {"net.a": 1}
+    # A state dict of the exported network itself is taken as it is.
+    assert select_state({"net.a": 1}, upstream) == {"net.a": 1}
+    assert select_state({"a": 1}, None) == {"a": 1}
+    assert select_state([1], upstream) == [1]
+
+
+def test_the_command_fetches_nothing_unasked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
+    folder = str(tmp_path / "one")
+    model(tmp_path / "one", described(DIGEST[:8]))
+    arguments = ["fetch-weights", "net; x", "--models-folder", folder]
+    assert main(arguments) == 0
+    told = capsys.readouterr().out
+    assert "licence  MIT" in told
+    assert "sme2 fetch-weights 'net; x' --from FILE" in told
+    assert not (tmp_path / "cache").exists()
+
+    (tmp_path / "file").write_bytes(CONTENT)
+    assert main([*arguments, "--from", str(tmp_path / "file"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["sha256"] == DIGEST
+    assert Path(document["kept"]).read_bytes() == CONTENT
+
+    (tmp_path / "file").write_bytes(b"other")
+    assert main([*arguments, "--from", str(tmp_path / "file")]) == 1

@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.profile.categories import (
+    KINDS,
+    PORTABLE_NAMES,
+    SME2_VARIANTS,
+    XNNPACK_ALGORITHMS,
+    XNNPACK_NAMES,
+    Rule,
+    canonical_name,
+    classify,
+    has_per_tensor_weights,
+    parse_rule,
+    parse_rules,
+    plain_name,
+    sme2_variant,
+)
+from pytest_sme2.results import Category, Executor
+
+XNNPACK_NAME = re.compile(
+    rb"(?<=\0)[A-Z][A-Za-z0-9 ]* \((?:N[A-Z0-9]*|X[0-9]+)(?:, [^()]*)?\)(?=\0)"
+)
+NATIVE_NAME = re.compile(rb"native_call_[A-Za-z0-9_:.]+(?=\0)")
+CUSTOM_NAME = re.compile(rb"(?<=\0)(?:llama|quantized_decomposed)::[a-z0-9_]+\.[A-Za-z_]+(?=\0)")
+
+
+def package() -> Path:
+    spec = importlib.util.find_spec("executorch")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("executorch is not installed: there is no list of names to hold the tables to")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def strings(pattern: re.Pattern[bytes], *libraries: Path) -> set[str]:
+    found = set()
+    for library in libraries:
+        found |= {name.decode() for name in pattern.findall(library.read_bytes())}
+    return found
+
+
+def libraries(*globs: str) -> list[Path]:
+    root = package()
+    found = [path for glob in globs for path in sorted(root.glob(glob))]
+    assert len(found) >= len(globs), f"{globs} match only {found} in {root}"
+    return found
+
+
+def installed_xnnpack_names() -> set[str]:
+    return strings(XNNPACK_NAME, *libraries("lib/libexecutorch_backend_xnnpack.*"))
+
+
+def installed_kernel_names() -> set[str]:
+    native = strings(
+        NATIVE_NAME,
+        *libraries(
+            "lib/libexecutorch_kernels_optimized.*", "lib/libexecutorch_kernels_quantized.*"
+        ),
+        *libraries("extension/llm/custom_ops/libcustom_ops_aot_lib.*"),
+    )
+    custom = strings(
+        CUSTOM_NAME,
+        *libraries("extension/llm/custom_ops/libcustom_ops_aot_lib.*"),
+        *libraries("kernels/quantized/libquantized_ops_aot_lib.*"),
+    )
+    yaml = (package() / "kernels/portable/functions.yaml").read_text()
+    portable = re.findall(r"^- (?:op|func): (?:\w+::)?([\w.]+)", yaml, re.MULTILINE)
+    return native | {f"native_call_{name}" for name in (*custom, *portable)}
+
+
+def test_every_xnnpack_operator_of_the_installed_package_has_a_place() -> None:
+    names = installed_xnnpack_names()
+    assert len(names) > 150
+    for name in sorted(names):
+        operator = classify(name)
+        assert operator.known, name
+        assert operator.kind in KINDS[operator.category], name
+        assert operator.executor is Executor.DELEGATED
+
+
+def test_every_kernel_of_the_installed_package_has_a_place() -> None:
+    names = installed_kernel_names()
+    assert len(names) > 230
+    for name in sorted(names):
+        operator = classify(name)
+        assert operator.known, name
+        assert operator.kind in KINDS[operator.category], name
+        assert operator.executor is Executor.PORTABLE
+
+
+def test_the_tables_hold_no_name_that_does_not_exist() -> None:
+    # Linkers merge a string into the tail of a longer one, so a suffix counts as found.
+    tails = b"\0".join(
+        path.read_bytes() for path in libraries("lib/libexecutorch_backend_xnnpack.*")
+    )
+    for operation in XNNPACK_NAMES:
+        assert f"{operation} (".encode() in tails, operation
+    for algorithm in XNNPACK_ALGORITHMS:
+        assert f"{algorithm}\0".encode() in tails, algorithm
+    assert {classify(name).operation for name in installed_kernel_names()} == set(PORTABLE_NAMES)
+
+
+def test_the_sme2_variants_are_those_of_the_installed_package() -> None:
+    found: dict[str, set[str]] = {}
+    for name in installed_xnnpack_names():
+        operator = classify(name)
+        for data_type in operator.data_types:
+            if data_type.startswith("P"):
+                found.setdefault(operator.operation, set()).add(data_type)
+    assert found == {operation: set(types) for operation, types in SME2_VARIANTS.items()} or (
+        # The name may be the tail of "Dynamic Fully Connected (NC, PF16)".
+        found | {"Fully Connected": {"PF16", "PF32", "PQS8"}} == dict(SME2_VARIANTS)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "kind", "matrix", "sme2"),
+    [
+        ("Convolution (NHWC, F16) IGEMM", "CONV", "convolution", True, False),
+        ("Convolution (NHWC, PF16) IGEMM #12", "CONV", "convolution", True, True),
+        ("Convolution (NHWC, QC8) GEMM", "CONV", "pointwise", True, False),
+        ("Convolution (NHWC, F32) DWConv #1", "CONV", "depthwise", False, False),
+        ("Convolution (NHWC, F32) VMulCAddC", "CONV", "depthwise", False, False),
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "CONV", "convolution", True, True),
+        ("Convolution (NCHW, F32) Conv2D HWC2CHW", "CONV", "convolution", True, False),
+        ("Deconvolution (NHWC, F32) Subconv2D", "CONV", "transposed", True, False),
+        ("Fully Connected (NC, PF32) GEMM #1", "GEMM", "linear", True, True),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", "GEMM", "linear", True, False),
+        ("Fully Connected (NC, PQS8, QC8W) GEMM", "GEMM", "linear", True, True),
+        ("Batch Matrix Multiply (NC, BF16_F32)", "GEMM", "batched matmul", True, False),
+        ("Transpose (ND, X16) #2", "DATA_MOVEMENT", "transpose", False, False),
+        ("Transpose (ND, X16) Transpose #2", "DATA_MOVEMENT", "transpose", False, False),
+        ("Pack LH (X32)", "DATA_MOVEMENT", "pack", False, False),
+        ("Convert (NC, F32, QP8)", "DATA_MOVEMENT", "convert", False, False),
+        ("Clamp (NC)", "ELEMENTWISE", "activation", False, False),
+        ("Softmax (NC, F32)", "OTHER", "softmax", False, False),
+        ("native_call_convolution.out", "CONV", "convolution", True, False),
+        ("native_call_add.Scalar_out", "ELEMENTWISE", "arithmetic", False, False),
+        ("native_call_copy_", "DATA_MOVEMENT", "copy", False, False),
+        ("native_call_llama::gated_delta_rule.out", "GEMM", "attention", True, False),
+        ("OPERATOR_CALL", "OTHER", "unnamed call", False, False),
+        ("DELEGATE_CALL", "OTHER", "opaque delegate", False, False),
+    ],
+)
+def test_names_are_read_by_their_structure(
+    name: str, category: str, kind: str, matrix: bool, sme2: bool
+) -> None:
+    operator = classify(name)
+    assert (operator.category, operator.kind) == (Category(category), kind)
+    assert (operator.matrix, operator.sme2, operator.unproven) == (matrix, sme2, False)
+    assert operator.known
+    assert "#" not in operator.name
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "kind"),
+    [
+        ("Convolution (NCHW, F32) SPMM", "CONV", "pointwise"),
+        ("Static Reshape (NC)", "DATA_MOVEMENT", "reshape"),
+        ("Copy (NC, X32)", "DATA_MOVEMENT", "copy"),
+        ("Slice (ND, X32)", "DATA_MOVEMENT", "slice"),
+        ("Constant Pad (ND, X32)", "DATA_MOVEMENT", "pad"),
+        ("Depth To Space (NHWC, X32)", "DATA_MOVEMENT", "rearrange"),
+        ("Bitwise And (ND)", "ELEMENTWISE", "bitwise"),
+        ("Normalize (NC)", "OTHER", "normalization"),
+        ("Max Pooling (NHWC, F32)", "OTHER", "pooling"),
+        ("Mean (ND)", "OTHER", "reduction"),
+        ("Resize Bilinear (NHWC, F32)", "OTHER", "resize"),
+        ("native_call_mm.out", "GEMM", "linear"),
+        ("native_call_bmm.out", "GEMM", "batched matmul"),
+        ("native_call_permute_copy.out", "DATA_MOVEMENT", "transpose"),
+        ("native_call_view_copy.out", "DATA_MOVEMENT", "reshape"),
+        ("native_call_cat.out", "DATA_MOVEMENT", "concat"),
+        ("native_call_slice_copy.Tensor_out", "DATA_MOVEMENT", "slice"),
+        ("native_call_constant_pad_nd.out", "DATA_MOVEMENT", "pad"),
+        ("native_call__to_copy.out", "DATA_MOVEMENT", "convert"),
+        ("native_call_repeat.out", "DATA_MOVEMENT", "rearrange"),
+        ("native_call_index_select.out", "DATA_MOVEMENT", "index"),
+        ("native_call_full.out", "DATA_MOVEMENT", "fill"),
+        ("native_call_relu.out", "ELEMENTWISE", "activation"),
+        ("native_call_bitwise_and.Tensor_out", "ELEMENTWISE", "bitwise"),
+        ("native_call_eq.Tensor_out", "ELEMENTWISE", "comparison"),
+        ("native_call_where.self_out", "ELEMENTWISE", "selection"),
+        ("native_call_native_layer_norm.out", "OTHER", "normalization"),
+        ("native_call__softmax.out", "OTHER", "softmax"),
+        ("native_call_avg_pool2d.out", "OTHER", "pooling"),
+        ("native_call_sum.IntList_out", "OTHER", "reduction"),
+        ("native_call_upsample_bilinear2d.vec_out", "OTHER", "resize"),
+        ("native_call_embedding.out", "OTHER", "embedding"),
+        ("native_call_rand.out", "OTHER", "random"),
+        ("native_call__cdist_forward.out", "OTHER", "distance"),
+        ("native_call__fft_r2c.out", "OTHER", "transform"),
+    ],
+)
+def test_every_kind_has_operators(name: str, category: str, kind: str) -> None:
+    operator = classify(name)
+    assert (operator.category, operator.kind, operator.known) == (Category(category), kind, True)
+
+
+def test_a_category_has_its_own_kinds_and_no_others() -> None:
+    assert KINDS[Category.CONV] == ("pointwise", "depthwise", "convolution", "transposed")
+    assert KINDS[Category.GEMM] == ("linear", "batched matmul", "attention")
+    kinds = [kind for category in Category for kind in KINDS[category]]
+    assert len(kinds) == len(set(kinds))
+
+
+def test_what_a_name_says_of_types_and_algorithm() -> None:
+    operator = classify("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM #2")
+    assert operator.operation == "Convolution"
+    assert operator.data_types == ("PQS8", "QS8", "QC8W")
+    assert operator.algorithm == "IGEMM"
+    operator = classify("native_call_mm.out")
+    assert (operator.operation, operator.data_types, operator.algorithm) == ("mm", (), "")
+
+
+def test_qp8_proves_nothing() -> None:
+    operator = classify("Fully Connected (NC, QP8, F32, QC4W) GEMM #3")
+    assert operator.unproven
+    assert not operator.sme2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "ThisIsNew (NHWC, F32)",
+        "Convolution (NHWC, F32) NewAlgorithm",
+        "native_call_brand_new.out",
+        "native_call_",
+        "native_call_<script>\n",
+        "../../Convolution; rm -rf '(NC)'",
+        "CoreML:predict",
+    ],
+)
+def test_an_unknown_name_is_reported_and_not_guessed(name: str) -> None:
+    operator = classify(name)
+    assert not operator.known
+    assert operator.name == name
+    assert not operator.sme2
+    portable = name.startswith("native_call_")
+    assert operator.executor is (Executor.PORTABLE if portable else Executor.DELEGATED)
+    if not name.startswith("Convolution"):
+        assert (operator.category, operator.kind) == (Category.OTHER, "unknown")
+
+
+def test_only_a_trailing_number_is_dropped() -> None:
+    assert plain_name("Add (ND) #12") == "Add (ND)"
+    assert plain_name("Add #1 (ND)") == "Add #1 (ND)"
+    assert plain_name("Add (ND) #12\n") == "Add (ND) #12\n"
+
+
+def test_rules_go_before_the_tables_and_the_first_wins() -> None:
+    rules = parse_rules(
+        [
+            "# my own",
+            "",
+            "my_op::.* = ELEMENTWISE  activation",
+            "my_op::late = OTHER never",
+            r"Softmax \(.*\) = GEMM  my own   kind",
+        ]
+    )
+    assert rules[0] == Rule("my_op::.*", Category.ELEMENTWISE, "activation")
+    assert classify("my_op::late.out", rules=rules).kind == "activation"
+    assert classify("native_call_my_op::late.out", rules=rules).kind == "activation"
+    softmax = classify("Softmax (NC, F32) #4", rules=rules)
+    assert (softmax.category, softmax.kind, softmax.known) == (Category.GEMM, "my own kind", True)
+    assert softmax.matrix
+    assert not classify("not_my_op::late", rules=rules).known
+
+
+@pytest.mark.parametrize(
+    ("place", "matrix"),
+    [
+        ("CONV grouped", True),
+        ("GEMM linear", True),
+        ("CONV depthwise", False),
+        ("ELEMENTWISE activation", False),
+        ("OTHER depthwise", False),
+    ],
+)
+def test_a_rule_makes_matrix_work_of_all_but_depthwise(place: str, matrix: bool) -> None:
+    assert classify("my_op", rules=parse_rules([f"my_op = {place}"])).matrix is matrix
+
+
+def test_a_pattern_may_hold_an_equals_sign() -> None:
+    assert parse_rule("a=b.* = OTHER thing").pattern == "a=b.*"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nonsense", "not a rule for operators"),
+        ("= OTHER thing", "not a rule for operators"),
+        ("x = SIDEWAYS thing", "Choose one of: CONV, GEMM, DATA_MOVEMENT, ELEMENTWISE, OTHER"),
+        ("x = ELEMENTWISE", "names no kind.*activation, arithmetic"),
+        ("x( = OTHER thing", "not a regular expression"),
+    ],
+)
+def test_a_bad_rule_says_what_is_wrong(line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_rule(line)
+
+
+@pytest.mark.parametrize(
+    ("off", "on"),
+    [
+        ("Convolution (NHWC, F16) IGEMM", "Convolution (NHWC, PF16) IGEMM"),
+        ("Convolution (NHWC, QC8) GEMM", "Convolution (NHWC, PQS8, QS8, QC8W) IGEMM"),
+        ("Deconvolution (NC, QS8, QC8W) IGEMM", "Deconvolution (NHWC, PQS8, QS8, QC8W) IGEMM"),
+        ("Fully Connected (NC, F32) GEMM", "Fully Connected (NC, PF32) GEMM"),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", "Fully Connected (NC, PQS8, QC8W) GEMM"),
+        ("Transpose (ND, X16)", "Transpose (ND, X16)"),
+        ("native_call_mean.out", "native_call_mean.out"),
+    ],
+)
+def test_on_and_off_names_meet_in_one(off: str, on: str) -> None:
+    assert canonical_name(classify(off)) == canonical_name(classify(on))
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "Convolution (QS8)"),
+        ("Convolution (NHWC, QS8) IGEMM", "Convolution (QS8)"),
+        ("Fully Connected (NC, PQS8, QC8W) GEMM", "Fully Connected (QS8, QC8W)"),
+        ("Fully Connected (NC, QC8) GEMM", "Fully Connected (QC8)"),
+        ("Add (ND)", "Add (ND)"),
+        ("native_call_mean.out", "native_call_mean.out"),
+    ],
+)
+def test_the_name_they_meet_in(name: str, canonical: str) -> None:
+    assert canonical_name(classify(name)) == canonical
+
+
+def test_different_operators_do_not_meet() -> None:
+    names = ["Convolution (NHWC, F16) IGEMM", "Convolution (NHWC, F32) IGEMM", "Add (ND)",
+             "Fully Connected (NC, F16) GEMM", "native_call_add.out"]  # fmt: skip
+    assert len({canonical_name(classify(name)) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("Convolution (NHWC, F16) IGEMM", "PF16"),
+        ("Convolution (NHWC, QC8) IGEMM", "PQS8"),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", "PQS8"),
+        # With one scale for all of its weights there is a packed kernel for a convolution alone.
+        ("Convolution (NHWC, QS8) IGEMM", "PQS8"),
+        ("Fully Connected (NC, QS8) GEMM", None),
+        ("Deconvolution (NHWC, F32) IGEMM", None),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", None),
+        ("Convolution (NHWC, QU8) IGEMM", None),
+        ("native_call_mm.out", None),
+    ],
+)
+def test_which_operators_could_run_on_sme2(name: str, variant: str | None) -> None:
+    assert sme2_variant(classify(name)) == variant
+
+
+@pytest.mark.parametrize(
+    ("name", "alone"),
+    [
+        ("Fully Connected (NC, QS8) GEMM", True),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", False),
+        ("Fully Connected (NC, F32) GEMM", False),
+    ],
+)
+def test_which_weights_have_one_scale(name: str, alone: bool) -> None:
+    assert has_per_tensor_weights(classify(name)) is alone
+
+
+def test_a_placeholder_that_only_raises_is_known() -> None:
+    assert PORTABLE_NAMES["fallback"] == (Category.OTHER, "fallback")

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+import pytest
+
+from pytest_sme2.profile.compare import compare, largest_category, match_operators
+from pytest_sme2.report.findings import comparison_findings
+from pytest_sme2.results import Category, Change, Comparison
+from tests.support.profiles import COVERAGE, GAP, Call, profile_of, real
+
+OFF: tuple[Call, ...] = (
+    [
+        ("Transpose (ND, X16) #1", 10_000),
+        ("Convolution (NHWC, F16) IGEMM #1", 60_000),
+        ("Fully Connected (NC, F16) GEMM #1", 20_000),
+    ],
+    ("mean.out", 1_000),
+)
+ON: tuple[Call, ...] = (
+    [
+        ("Transpose (ND, X16) #1", 10_000),
+        ("Convolution (NHWC, PF16) IGEMM #1", 6_000),
+        ("Fully Connected (NC, PF16) GEMM #1", 2_000),
+    ],
+    ("mean.out", 1_000),
+)
+
+
+def labels(comparison: Comparison) -> list[tuple[str | None, str | None]]:
+    return [
+        (change.before and change.before.label, change.after and change.after.label)
+        for change in comparison.operators
+    ]
+
+
+def by_name(changes: tuple[Change, ...]) -> dict[str, float | None]:
+    return {change.name: change.ratio for change in changes}
+
+
+def test_off_against_on() -> None:
+    found = compare(profile_of(*OFF), profile_of(*ON))
+    assert (found.before_name, found.after_name) == ("off", "on")
+    assert found.end_to_end.ratio == pytest.approx((91_000 + 4 * GAP) / (19_000 + 4 * GAP))
+    assert by_name(found.categories) == pytest.approx(
+        {"CONV": 10.0, "GEMM": 10.0, "DATA_MOVEMENT": 1.0, "OTHER": 1.0}
+    )
+    assert by_name(found.kinds)["CONV convolution"] == pytest.approx(10.0)
+    assert found.overhead.ratio == pytest.approx(1.0)
+    assert [change.ratio for change in found.operators] == pytest.approx([1.0, 10.0, 10.0, 1.0])
+    assert found.added == found.removed == ()
+
+
+def test_the_bottleneck_shifts_and_amdahl_bounds_what_is_left() -> None:
+    found = compare(profile_of(*OFF), profile_of(*ON))
+    assert (found.largest_before, found.largest_after) == (Category.CONV, Category.DATA_MOVEMENT)
+    assert found.shifted
+    total = 19_000 + 4 * GAP
+    assert found.amdahl == pytest.approx(total / (total - 10_000))
+    text = " ".join(comparison_findings(found))
+    assert "the bottleneck moved from CONV to DATA_MOVEMENT" in text
+    assert "if DATA_MOVEMENT were free, 'on' would be 1.77x as fast" in text
+
+
+def test_operators_that_came_and_went_are_listed_where_they_stood() -> None:
+    before = profile_of([("Sigmoid (NC) #1", 5_000), ("Add (ND) #1", 5_000)], ("mm.out", 5_000))
+    after = profile_of([("Pack LH (X32) #1", 1_000), ("Add (ND) #1", 5_000)], ("mm.out", 5_000),
+                       ("exp.out", 50_000))  # fmt: skip
+    found = compare(before, after, names=("A", "B"))
+    assert labels(found) == [
+        ("Sigmoid (NC) #1", None),
+        (None, "Pack LH (X32) #1"),
+        ("Add (ND) #1", "Add (ND) #1"),
+        ("native_call_mm.out", "native_call_mm.out"),
+        (None, "native_call_exp.out"),
+    ]
+    assert [member.label for member in found.removed] == ["Sigmoid (NC) #1"]
+    assert [member.label for member in found.added] == ["Pack LH (X32) #1", "native_call_exp.out"]
+    text = " ".join(comparison_findings(found))
+    assert "1 operator removed: 1 'Sigmoid (NC)'" in text
+    assert "'native_call_exp.out' is new and takes 50.0 us" in text
+    assert "'B' is" in text
+    assert "slower than 'A'" in text
+
+
+def test_one_more_of_the_same_kind_does_not_shift_the_rest() -> None:
+    transposes = [(f"Transpose (ND, X16) #{number}", 10) for number in (1, 2, 3)]
+    conv = ("Convolution (NHWC, F16) IGEMM #1", 10)
+    found = compare(profile_of([transposes[0], conv]), profile_of([*transposes, conv]))
+    assert len(found.added) == 2
+    assert found.removed == ()
+    assert labels(found)[-1] == (conv[0], conv[0])
+
+
+def test_another_precision_is_laid_beside() -> None:
+    found = compare(real("cpp_mobile_fp32_on"), real("cpp_mobile_fp16_on"), names=("fp32", "fp16"))
+    assert found.added == found.removed == ()
+    assert len(found.operators) == 23
+
+
+@pytest.mark.parametrize("program", ["toy", "mobile"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_real_pairs_match_operator_by_operator(program: str, precision: str) -> None:
+    off, on = (real(f"cpp_{program}_{precision}_{arm}") for arm in ("off", "on"))
+    found = compare(off, on)
+    assert [change.before for change in found.operators] == list(off.operators)
+    assert [change.after for change in found.operators] == list(on.operators)
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["mixed_fp32", "mixed_fp16", "int8_per_channel", "int8_per_tensor", "int8_dynamic"],
+)
+def test_real_pairs_of_other_operators_match(program: str) -> None:
+    off, on = (real(f"{program}_{arm}", COVERAGE) for arm in ("off", "on"))
+    assert all(change.before and change.after for change in compare(off, on).operators)
+
+
+def test_a_long_program_of_few_names_is_matched() -> None:
+    # With difflib's heuristic for popular items nothing would match from 200 on.
+    operators = [("Add (ND)", 5)] * 300
+    found = match_operators(profile_of(operators).operators, profile_of(operators).operators)
+    assert all(change.before and change.after for change in found)
+
+
+def test_only_what_differs_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search takes the square of what it is given."""
+    searched: list[tuple[int, int]] = []
+
+    class Matcher(SequenceMatcher[str]):
+        def __init__(self, junk: None, old: list[str], new: list[str], autojunk: bool) -> None:
+            searched.append((len(old), len(new)))
+            super().__init__(junk, old, new, autojunk)
+
+    monkeypatch.setattr("pytest_sme2.profile.compare.SequenceMatcher", Matcher)
+    calls = [("Add (ND)", 5), ("Clamp (NC)", 5)] * 20
+    before = profile_of(calls).operators
+    after = profile_of([*calls[:20], ("Softmax (NC)", 9), *calls[20:]]).operators
+    changes = match_operators(before, after)
+    assert [change.before is None for change in changes].count(True) == 1
+    assert changes[20].before is None
+    assert all(change.after is not None for change in changes)
+    # The new one, and what is left between the matches by the operation alone.
+    assert max(searched) == (0, 1)
+
+
+@pytest.mark.parametrize(("before", "after"), [("AB", "ABAB"), ("ABA", "A"), ("AAA", "AA")])
+def test_equal_ends_do_not_overlap(before: str, after: str) -> None:
+    names = {"A": ("Add (ND)", 5), "B": ("Clamp (NC)", 5)}
+    sides = [profile_of([names[letter] for letter in side]).operators for side in (before, after)]
+    changes = match_operators(*sides)
+    assert [change.before for change in changes if change.before] == list(sides[0])
+    assert [change.after for change in changes if change.after] == list(sides[1])
+    assert sum(None not in (change.before, change.after) for change in changes) == min(
+        len(before), len(after)
+    )
+
+
+def test_nothing_at_all() -> None:
+    empty = profile_of()
+    found = compare(empty, empty)
+    assert (found.largest_before, found.largest_after, found.amdahl) == (None, None, None)
+    assert largest_category(empty) is None
+    assert found.categories == ()
+    assert comparison_findings(found)[0].startswith("'on' is 1.00x as fast")

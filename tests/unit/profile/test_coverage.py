@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.categories import classify
+from pytest_sme2.profile.coverage import coverage, missed_reason, precision, sme2_states
+from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.results import Arm, Coverage, Kernel, KernelCensus, KernelFamily, OperatorShapes
+from pytest_sme2.trace.etdump import read_etdump
+from tests.support.profiles import COVERAGE, Call, profile_of, real
+
+PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
+QP8 = "Fully Connected (NC, QP8, F32, QC4W) GEMM #1"
+
+
+def reasons(*calls: Call) -> list[str]:
+    return [reason for _, reason in profile_of(*calls).coverage.missed]
+
+
+def census(*kernels: tuple[str, KernelFamily]) -> KernelCensus:
+    return KernelCensus(
+        Arm.ON, "emulator", tuple(Kernel(name, family, 1) for name, family in kernels)
+    )
+
+
+def test_operators_and_time_are_counted_apart() -> None:
+    found = profile_of([PF32, ("Fully Connected (NC, F16) GEMM #1", 2_000)]).coverage
+    assert (found.sme2_operators, found.matrix_operators) == (1, 2)
+    assert found.operators == 0.5
+    assert found.time == pytest.approx(0.75)
+    assert [member.label for member, _ in found.missed] == ["Fully Connected (NC, F16) GEMM #1"]
+
+
+def test_depthwise_convolutions_stand_beside_the_count() -> None:
+    found = profile_of([PF32, ("Convolution (NHWC, F32) DWConv #1", 3_000)]).coverage
+    assert found.operators == 1.0
+    assert found.depthwise_operators == 1
+    assert found.depthwise_ns == pytest.approx(3_000)
+
+
+def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
+    found = profile_of([("Softmax (NC, F32) #1", 5)]).coverage
+    assert (found.operators, found.time) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (("mm.out", 5), "portable fallback"),
+        ([("Fully Connected (NC, F16) GEMM #1", 5)], "weights of fp16 convolutions as fp32"),
+        ([("Fully Connected (NC, QS8) GEMM #1", 5)], "quantize the weights per channel"),
+        ([("Deconvolution (NHWC, F32) IGEMM #1", 5)], "no SME2 kernel for Deconvolution in fp32"),
+        (
+            [("Fully Connected (NC, F32, QB4W) GEMM #1", 5)],
+            "4-bit weights have a scale a group",
+        ),
+        (
+            [("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 5)],
+            "no SME2 kernel for Fully Connected in QD8, F32, QC8W",
+        ),
+        (
+            [("Batch Matrix Multiply (NC, F32) GEMM #1", 5)],
+            "kernel for Batch Matrix Multiply in fp32 but did not choose it",
+        ),
+        ([("Convolution (NCHW, F32) SPMM #1", 5)], "NCHW layout"),
+        ([("Convolution (NHWC, F32) IGEMM #2", 5)], "one input channel"),
+    ],
+)
+def test_the_likely_reason(call: Call, reason: str) -> None:
+    (found,) = reasons([PF32], call)
+    assert re.search(reason, found), found
+
+
+def test_without_any_sme2_no_kernel_is_blamed() -> None:
+    found = reasons([("Convolution (NHWC, F32) IGEMM #1", 5)], ("mm.out", 5))
+    assert "off, or not in the CPU" in found[0]
+    assert "portable fallback" in found[1]
+
+
+def settled(*kernels: tuple[str, KernelFamily]) -> Coverage:
+    return coverage(profile_of([(QP8, 5)]).operators, census=census(*kernels))
+
+
+def test_qp8_is_unproven_by_name() -> None:
+    found = profile_of([(QP8, 5)]).coverage
+    assert (found.sme2_operators, found.matrix_operators) == (0, 1)
+    assert [member.label for member in found.unproven] == [QP8]
+    assert found.missed == ()
+    assert found.source == "operator names"
+    assert sme2_states(profile_of([(QP8, 5), PF32])) == (None, True)
+
+
+def test_a_census_settles_qp8() -> None:
+    sme2 = ("kai_run_matmul_clamp_f32_qai8dxp1vlx4_qsi4cxp4vlx4_1vlx4vl_sme2_mopa",
+            KernelFamily.SME2)  # fmt: skip
+    neon = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_8x8c16s2__aarch64_neoni8mm", KernelFamily.NEON)
+    other_weights = ("kai_run_matmul_clamp_f32_qai8dxp1x8_qsi8cxp4x8_1x4_neon_dotprod",
+                     KernelFamily.NEON)  # fmt: skip
+    assert settled(sme2).sme2_operators == 1
+    assert settled(sme2, other_weights).sme2_operators == 1
+    assert len(settled(neon).missed) == 1
+    assert len(settled(sme2, neon).unproven) == 1
+    assert len(settled().unproven) == 1
+    assert settled(sme2).source == "operator names and kernel census"
+
+
+@pytest.mark.parametrize(
+    ("program", "sme2", "matrix", "unproven", "missed"),
+    [
+        ("mixed_fp32", 6, 7, 0, {"Deconvolution": "no SME2 kernel"}),
+        (
+            "mixed_fp16",
+            5,
+            7,
+            0,
+            {"Deconvolution": "no SME2 kernel", "Fully Connected": "1x1 convolutions"},
+        ),
+        ("one_channel_fp16", 5, 7, 0, {"Convolution": "one input channel"}),
+        ("int8_per_channel", 3, 4, 0, {"Convolution": "one input channel"}),
+        (
+            "int8_per_tensor",
+            0,
+            4,
+            0,
+            {"Fully Connected": "per-tensor", "Convolution": "off, or not in the CPU"},
+        ),
+        ("int8_dynamic", 0, 4, 3, {"Convolution": "off, or not in the CPU"}),
+    ],
+)
+def test_what_reaches_sme2_in_real_programs(
+    program: str, sme2: int, matrix: int, unproven: int, missed: dict[str, str]
+) -> None:
+    found = real(f"{program}_on", COVERAGE).coverage
+    assert (found.sme2_operators, found.matrix_operators) == (sme2, matrix)
+    assert len(found.unproven) == unproven
+    reasons = {member.operator.operation: reason for member, reason in found.missed}
+    assert reasons.keys() == missed.keys()
+    for operation, words in missed.items():
+        assert words in reasons[operation]
+
+
+# What ran in the two runs of int8_dynamic, by the emulator's log.
+RAN_IN_BOTH = (
+    ("kai_run_rhs_pack_nxk_qsi8cxp_qsi8cx_neon", KernelFamily.NEON),
+    ("libexecutorch_backend_xnnpack.so+0x18fe30", KernelFamily.NEON),
+    ("kai_run_lhs_quant_pack_qai8dxp_f32", KernelFamily.OTHER),
+)
+RAN_ON = (
+    "kai_run_matmul_clamp_f32_qai8dxp1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa",
+    KernelFamily.SME2,
+)
+RAN_OFF = ("kai_run_matmul_clamp_f32_qai8dxp4x8_qsi8cxp4x8_16x4_neon_i8mm", KernelFamily.NEON)
+
+
+def test_a_real_census_makes_a_dynamic_int8_pair_valid() -> None:
+    on = build_profile(
+        read_etdump(COVERAGE / "int8_dynamic_on.etdump"), census=census(RAN_ON, *RAN_IN_BOTH)
+    )
+    off = build_profile(
+        read_etdump(COVERAGE / "int8_dynamic_off.etdump"), census=census(RAN_OFF, *RAN_IN_BOTH)
+    )
+    assert (on.coverage.sme2_operators, off.coverage.sme2_operators) == (3, 0)
+    assert on.coverage.unproven == off.coverage.unproven == ()
+    assert check_pair(on, off).valid
+    assert not check_pair(off, on).valid
+    assert sme2_states(on) == (True, True, False, False, False, True, False)
+    assert not any(sme2_states(off))
+    reasons = {reason for _, reason in off.coverage.missed}
+    assert not any("no SME2 kernel for" in reason for reason in reasons), reasons
+
+
+def test_asking_a_kernel_for_its_tile_size_is_not_running_it() -> None:
+    asked = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_16x64c4__neonsme2_get_mr", KernelFamily.SME2)
+    assert len(settled(asked).unproven) == 1
+
+
+def test_real_int8_names_the_weights() -> None:
+    found = real("cpp_mobile_int8_on").coverage
+    assert (found.sme2_operators, found.matrix_operators) == (1, 11)
+    assert {reason for _, reason in found.missed} == {
+        "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
+        "quantize the weights per channel"
+    }
+
+
+def test_a_linear_layer_is_not_taken_for_a_1x1_convolution_where_its_shapes_are_known() -> None:
+    operator = classify("Fully Connected (NC, F16) GEMM")
+    linear = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
+    pointwise = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
+    assert missed_reason(operator, True).startswith("most likely 1x1 convolutions")
+    assert missed_reason(operator, True, pointwise).startswith("1x1 convolutions")
+    assert missed_reason(operator, True, linear).startswith(
+        "XNNPACK has an SME2 kernel for Fully Connected in fp16 but did not choose it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "int8"),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", "QD8, F32, QC8W"),
+        ("native_call_mm.out", "unknown"),
+    ],
+)
+def test_a_data_type_in_everyday_words(name: str, word: str) -> None:
+    assert precision(classify(name)) == word

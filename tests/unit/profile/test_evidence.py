@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_sme2.profile.evidence import check_pair
+from tests.support.profiles import COVERAGE, Call, profile_of, real
+
+PACKED: Call = [("Convolution (NHWC, PF16) IGEMM #1", 5)]
+PLAIN: Call = [("Convolution (NHWC, F16) IGEMM #1", 5)]
+QP8: Call = [("Fully Connected (NC, QP8, F32, QC8W) GEMM #1", 5)]
+PER_TENSOR: Call = [("Fully Connected (NC, QS8) GEMM #1", 5)]
+SOFTMAX: Call = [("Softmax (NC, F16) #1", 5)]
+
+
+@pytest.mark.parametrize("program", ["toy", "mobile"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_real_pairs_are_valid_one_way_round_only(program: str, precision: str) -> None:
+    on, off = (real(f"cpp_{program}_{precision}_{arm}") for arm in ("on", "off"))
+    evidence = check_pair(on, off)
+    assert evidence.valid
+    assert evidence.sme2_on > 0
+    assert evidence.sme2_off == 0
+    assert not check_pair(off, on).valid
+    assert not check_pair(on, on).valid
+    assert not check_pair(off, off).valid
+
+
+@pytest.mark.parametrize(
+    ("on", "off", "message"),
+    [
+        (PACKED, PACKED, "The off run is wrong: 1 of 1 matrix operators ran on SME2"),
+        (PLAIN, PLAIN, "The on run is wrong: none of its 1 matrix operators"),
+        (PLAIN, PACKED, "most likely swapped"),
+        (SOFTMAX, SOFTMAX, "no matrix operators"),
+        (QP8, QP8, "The on run is unproven: 1 matrix operators.*kernel census"),
+        (("mm.out", 5), ("mm.out", 5), "no SME2 kernel for any.*portable fallback"),
+        (PER_TENSOR, PER_TENSOR, "no SME2 kernel for any.*quantize the weights per channel"),
+        ([], PLAIN, "The on run hides"),
+        (PACKED, [], "The off run hides"),
+    ],
+)
+def test_the_message_says_which_side_is_wrong(on: Call, off: Call, message: str) -> None:
+    evidence = check_pair(profile_of(on), profile_of(off))
+    assert not evidence.valid
+    assert re.search(message, evidence.message), evidence.message
+
+
+def test_a_valid_pair_says_how_much_it_saw() -> None:
+    evidence = check_pair(profile_of(PACKED, PLAIN), profile_of(PLAIN, PLAIN))
+    assert evidence.valid
+    assert evidence.message.startswith("1 of 2 matrix operators ran on SME2 kernels")
+    assert (evidence.matrix_operators, evidence.sme2_on, evidence.sme2_off) == (2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "valid", "words"),
+    [
+        ("mixed_fp32", True, "6 of 7"),
+        ("mixed_fp16", True, "5 of 7"),
+        ("int8_per_channel", True, "3 of 4"),
+        ("int8_per_tensor", False, "The on run is wrong: none of its 4"),
+        ("int8_dynamic", False, "unproven: 3 matrix operators"),
+    ],
+)
+def test_real_pairs_of_other_operators(program: str, valid: bool, words: str) -> None:
+    on, off = (real(f"{program}_{arm}", COVERAGE) for arm in ("on", "off"))
+    evidence = check_pair(on, off)
+    assert evidence.valid is valid
+    assert words in evidence.message

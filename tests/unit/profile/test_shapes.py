@@ -1,0 +1,186 @@
+"""Shapes find their operators, in real traces of real programs, and are told where they matter."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import ProgramError
+from pytest_sme2.profile.advice import advise
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.frames import profile_frames
+from pytest_sme2.profile.shapes import keep_shapes, kept_shapes, told_shapes
+from pytest_sme2.report.findings import profile_findings
+from pytest_sme2.results import MethodShapes, OperatorShapes, Profile
+from pytest_sme2.session.analysis import analyze_file
+from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.trace.program import read_program
+from tests.support.profiles import ETDUMPS
+
+PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
+EDGETAM = Path(__file__).parents[2] / "data" / "edgetam"
+POINTWISE = "1x16x16x8 by 16x1x1x8"
+
+
+def profile(trace: str, program: str) -> Profile:
+    methods = read_program(PROGRAMS / f"{program}.pte")
+    return build_profile(read_etdump(ETDUMPS / f"{trace}.etdump"), shapes=methods)
+
+
+@pytest.mark.parametrize(
+    ("trace", "program"),
+    [
+        ("cpp_toy_fp16_on", "toy_fp16"),
+        ("cpp_toy_fp16_off", "toy_fp16"),
+        ("py_toy_fp16", "toy_fp16"),
+        ("cpp_toy_int8_on", "toy_int8"),
+        ("cpp_toy_int8_off", "toy_int8"),
+        ("py_toy_int8", "toy_int8"),
+        ("cpp_mobile_fp16_on", "mobile_fp16"),
+        ("cpp_mobile_fp16_off", "mobile_fp16"),
+        ("py_mobile_fp16", "mobile_fp16"),
+        ("py_methods", "methods"),
+    ],
+)
+def test_every_matrix_operator_finds_its_shapes(trace: str, program: str) -> None:
+    found = profile(trace, program)
+    matrix = [member for member in found.operators if member.operator.matrix]
+    assert all(member.shapes is not None for member in matrix)
+    for member in matrix:
+        assert member.shapes is not None
+        weights = member.shapes.inputs[-1]
+        if member.operator.kind == "linear" and member.shapes.operation == "convolution":
+            assert weights[1:3] == (1, 1), "only a pointwise convolution runs as Fully Connected"
+        assert weights[0] == member.shapes.output[-1]
+
+
+def test_the_toy_has_the_shapes_it_was_written_with() -> None:
+    found = profile("cpp_toy_fp16_on", "toy_fp16")
+    assert [str(member.shapes) for member in found.operators if member.operator.matrix] == [
+        "1x16x16x3 by 8x3x3x3 to 1x16x16x8",
+        f"{POINTWISE} to 1x16x16x16",
+        "1x16 by 10x16 to 1x10",
+    ]
+
+
+def test_another_program_gives_no_shapes_to_what_does_not_fit() -> None:
+    found = profile("cpp_mobile_fp16_on", "toy_fp16")
+    assert all(member.shapes is None for member in found.operators)
+
+
+def test_a_call_with_other_operators_stays_unknown() -> None:
+    (method,) = read_program(PROGRAMS / "toy_fp16.pte")
+    fewer = {**method.calls, 0: method.calls[0][:1]}
+    other = {**method.calls, 0: tuple(replace(found, operation="matrix product")
+                                      for found in method.calls[0])}  # fmt: skip
+    for calls in (fewer, other):
+        columns = read_etdump(ETDUMPS / "cpp_toy_fp16_on.etdump")
+        found = build_profile(columns, shapes=[MethodShapes("forward", calls)])
+        known = [member.shapes is not None for member in found.operators if member.operator.matrix]
+        assert known == [False, False, True]
+
+
+def test_findings_name_the_shapes_and_are_certain_then() -> None:
+    unknown = profile_findings(build_profile(read_etdump(ETDUMPS / "cpp_toy_fp16_on.etdump")))
+    assert any("stayed on NEON: most likely 1x1 convolutions" in line for line in unknown)
+    assert any("Fully Connected beside convolutions" in line for line in unknown)
+
+    known = profile_findings(profile("cpp_toy_fp16_on", "toy_fp16"), timed=False)
+    (missed,) = (line for line in known if "stayed on NEON" in line)
+    assert missed.startswith(
+        f"'Fully Connected (NC, F16) GEMM' (1 operator; {POINTWISE}) stayed on NEON: 1x1 conv"
+    )
+    assert any(line.startswith("1 pointwise (1x1) convolution of the model ran") for line in known)
+
+
+def test_advice_and_frames_carry_them() -> None:
+    found = profile("cpp_toy_fp16_on", "toy_fp16")
+    (variant,) = advise("toy", {"fp16": found}, timed=False).variants
+    assert [item.shapes for item in variant.missed] == [POINTWISE]
+    assert all(not item.shapes for item in variant.layout_changes)
+    assert f"{POINTWISE} to 1x16x16x16" in set(profile_frames(found)["operators"]["shapes"])
+
+
+def test_many_shapes_are_cut_after_the_costliest() -> None:
+    def shapes(width: int) -> OperatorShapes:
+        return OperatorShapes("linear", ((1, width), (8, width)), (1, 8))
+
+    members = [(shapes(width), float(width % 5)) for width in range(1, 8)]
+    assert told_shapes(members) == "1x4 by 8x4, 1x3 by 8x3, 1x2 by 8x2 and 4 other shapes"
+    assert told_shapes(members[:4]) == "1x4 by 8x4, 1x3 by 8x3, 1x2 by 8x2 and 1 other shape"
+    assert told_shapes([(None, 1.0)]) == ""
+
+
+# --- beside an ETDump -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return Path(shutil.copy(ETDUMPS / "cpp_toy_fp16_on.etdump", tmp_path / "a 'run'.etdump"))
+
+
+def test_what_was_kept_is_what_was_read(trace: Path) -> None:
+    said: list[str] = []
+    keep_shapes(trace, PROGRAMS / "toy_fp16.pte", said.append)
+    assert kept_shapes(trace) == read_program(PROGRAMS / "toy_fp16.pte")
+    assert said == []
+    assert any(member.shapes for member in analyze_file(trace).profile.operators)
+
+
+def test_a_program_that_cannot_be_read_is_no_reason_to_fail(trace: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    keep_shapes(trace, PROGRAMS / "toy_fp16.pte", said.append)
+    keep_shapes(trace, tmp_path / "missing.pte", said.append)
+    assert "the shapes of operators stay unknown" in said[0]
+    assert kept_shapes(trace) == (), "shapes of an earlier program must not stay"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 9}', '{"schema": 1, "methods": [{}]}'])
+def test_a_damaged_file_is_named(trace: Path, text: str) -> None:
+    damaged = trace.with_name("a 'run'.shapes.json")
+    damaged.write_text(text, "utf-8")
+    with pytest.raises(ProgramError, match="cannot be used") as caught:
+        kept_shapes(trace)
+    assert str(damaged) in str(caught.value)
+
+
+def test_the_command_takes_a_program(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = str(PROGRAMS / "toy_fp16.pte")
+    assert main(["analyze", str(trace), "--program", program, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    (experiment,) = summary["experiments"].values()
+    (missed,) = experiment["coverage"]["missed"]
+    assert missed["shapes"] == {
+        "operation": "convolution",
+        "inputs": [[1, 16, 16, 8], [16, 1, 1, 8]],
+        "output": [1, 16, 16, 16],
+    }
+    assert main(["analyze", str(trace), "--program", program]) == 0
+    assert POINTWISE in " ".join(capsys.readouterr().out.split())
+    assert main(["analyze", str(trace.parent), "--program", program]) == 2
+    assert main(["analyze", str(trace), "--program", str(trace)]) == 3
+
+
+# --- a real model ---------------------------------------------------------------------------------
+
+
+def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:
+    whole = analyze_file(EDGETAM / "fp32_on.etdump").profile
+    assert "fp32: 81 of 81 matrix operators ran on SME2 kernels" in profile_findings(whole)
+
+    found = profile_findings(analyze_file(EDGETAM / "fp16_on.etdump").profile, timed=False)
+    assert found[0] == "fp16: 2 of 81 matrix operators ran on SME2 kernels"
+    assert found[1].startswith("'Fully Connected (NC, F16) GEMM' (79 operators; 1x")
+    assert found[1].endswith(
+        "other shapes) stayed on NEON: 1x1 convolutions: ExecuTorch stores the weights of fp16 "
+        "convolutions as fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with "
+        "fp32 weights"
+    )
+    assert any("pointwise (1x1) convolutions of the model ran as Fully Connected" in line
+               for line in found)  # fmt: skip
+    assert not any("time" in line for line in found)

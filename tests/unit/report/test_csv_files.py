@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import StorageError
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.categories import parse_rules
+from pytest_sme2.report.csv_files import (
+    CATEGORY_COLUMNS,
+    OPERATOR_COLUMNS,
+    TIMELINE_COLUMNS,
+    csv_text,
+    safe_stem,
+    write_experiment,
+    write_summary,
+)
+from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
+from pytest_sme2.system.files import write_text
+from tests.support.etdump_builder import build_etdump
+from tests.support.profiles import ETDUMPS, Call, run_of
+
+HOSTILE = "=cmd|' /C calc'!A0, \"<script>alert(1)</script>\"\n../../x"
+
+
+def analysis_of(folder: Path, *calls: Call, runs: int = 3, name: str = "toy") -> Analysis:
+    path = folder / f"{name}.etdump"
+    path.write_bytes(build_etdump([run_of(calls) for _ in range(runs)]))
+    return analyze_file(path)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+
+
+CALLS: tuple[Call, ...] = (
+    [("Transpose (ND, X32) #1", 2_000), ("Convolution (NHWC, PF32) IGEMM #1", 6_000)],
+    ("mean.out", 1_000),
+)
+
+
+def test_the_files_of_an_experiment_have_their_names(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, *CALLS)
+    paths = write_experiment(analysis, tmp_path / "deep" / "out")
+    assert [path.name for path in paths] == [
+        "toy_all_runs_timeline.csv",
+        "toy_run0_timeline.csv",
+        "toy_operator_stats.csv",
+        "toy_category_summary.csv",
+        "toy_robust_stats.json",
+    ]
+    assert all(path.is_file() for path in paths)
+    assert sorted(path.name for path in (tmp_path / "deep" / "out").iterdir()) == sorted(
+        path.name for path in paths
+    )
+
+
+def test_timelines_hold_every_event_and_run_0_alone(tmp_path: Path) -> None:
+    timeline, run_0, *_ = write_experiment(analysis_of(tmp_path, *CALLS), tmp_path)
+    events = rows(timeline)
+    # Two delegated operators, their call, a kernel, its call, and Method::execute; three runs.
+    assert len(events) == 3 * 6
+    assert tuple(events[0]) == TIMELINE_COLUMNS
+    assert rows(run_0) == [event for event in events if event["run"] == "0"]
+    conv = events[1]
+    assert conv["event"] == "Convolution (NHWC, PF32) IGEMM #1"
+    assert conv["operator"] == "Convolution (NHWC, PF32) IGEMM"
+    assert (conv["role"], conv["category"], conv["sme2"]) == ("operator", "CONV", "True")
+    assert (conv["start_us"], conv["duration_us"]) == ("3.0", "6.0")
+    assert {event["role"] for event in events} == {"operator", "framework"}
+    assert events[5]["event"] == "Method::execute"
+    assert events[5]["category"] == ""
+
+
+def test_operator_and_category_tables_add_up(tmp_path: Path) -> None:
+    _, _, operators, categories, _ = write_experiment(analysis_of(tmp_path, *CALLS), tmp_path)
+    table = rows(operators)
+    assert tuple(table[0]) == OPERATOR_COLUMNS
+    assert [row["operator"] for row in table] == [
+        "Transpose (ND, X32) #1", "Convolution (NHWC, PF32) IGEMM #1", "native_call_mean.out",
+    ]  # fmt: skip
+    assert table[1]["median_us"] == "6.0"
+    summary = rows(categories)
+    assert tuple(summary[0]) == CATEGORY_COLUMNS
+    tops = {row["category"]: float(row["share_percent"]) for row in summary if not row["kind"]}
+    assert tops.pop("total") == pytest.approx(100)
+    assert sum(tops.values()) == pytest.approx(100, abs=0.1)
+    shares = sum(float(row["share_percent"]) for row in table)
+    assert shares + tops["overhead"] == pytest.approx(100, abs=0.1)
+
+
+def test_robust_stats_are_plain_json(tmp_path: Path) -> None:
+    *_, path = write_experiment(analysis_of(tmp_path, *CALLS), tmp_path)
+    stats = json.loads(path.read_text())
+    assert stats["unit"] == "ns"
+    assert stats["end_to_end"]["count"] == 3
+    assert stats["categories"]["CONV"]["median"] == 6_000
+    assert stats["operators"][2]["operator"] == "native_call_mean.out"
+
+
+def test_hostile_operator_names_stay_names(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, [(HOSTILE, 2_000), ("@SUM(1)", 5), ("-1+1", 5)])
+    _, run_0, operators, *_ = write_experiment(analysis, tmp_path)
+    assert [row["operator"] for row in rows(operators)] == [f"'{HOSTILE}", "'@SUM(1)", "'-1+1"]
+    assert rows(run_0)[0]["event"] == f"'{HOSTILE}"
+    summary = json.loads(write_summary([analysis], tmp_path).read_text())
+    assert summary["experiments"]["toy"]["operators"][0]["operator"] == HOSTILE
+
+
+@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", "\tx", "\rx", "\n=1"])
+def test_no_cell_is_a_formula(text: str) -> None:
+    table = csv_text(["name"], [[text], [-1.5], ["plain"]])
+    cells = [row[0] for row in csv.reader(io.StringIO(table, newline=""))]
+    assert cells == ["name", f"'{text}", "-1.5", "plain"]
+
+
+def test_a_hostile_stem_stays_in_its_folder(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, *CALLS)
+    folder = tmp_path / "out"
+    paths = write_experiment(analysis, folder, stem="../../etc/<b>; rm\n'x'")
+    assert {path.parent for path in paths} == {folder}
+    assert len(list(folder.iterdir())) == 5
+    assert safe_stem("../a\\b\0c") == ".._a_b_c"
+    assert safe_stem("") == "_"
+
+
+def test_what_is_no_text_is_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    write_text(path, "a\udcffb")
+    assert path.read_text(encoding="utf-8") == "a\\udcffb"
+
+
+def test_a_failed_write_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file.json"
+    write_text(path, "old")
+
+    def full_disk(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full_disk)
+        with pytest.raises(StorageError, match=r"No space left on device\. Make room in .*"):
+            write_text(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
+def test_files_have_the_usual_mode(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_text(path, "text")
+    plain = tmp_path / "plain"
+    plain.write_text("text")
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_the_summary_pairs_on_and_off(tmp_path: Path) -> None:
+    for arm in ("on", "off"):
+        folder = tmp_path / f"linux_sme2_{arm}"
+        folder.mkdir()
+        target = folder / f"toy_linux_sme2_{arm}_t1.etdump"
+        target.write_bytes((ETDUMPS / f"cpp_toy_fp16_{arm}.etdump").read_bytes())
+    analyses = analyze_folder(tmp_path)
+    names = [analysis.name for analysis in analyses]
+    on, off = "linux_sme2_on/toy_linux_sme2_on_t1", "linux_sme2_off/toy_linux_sme2_off_t1"
+    assert names == [off, on]
+    assert [(pair[0].name, pair[1].name) for pair in on_off_pairs(analyses)] == [(on, off)]
+    summary = json.loads(write_summary(analyses, tmp_path).read_text())
+    assert summary["schema"] == 1
+    assert list(summary["experiments"]) == [off, on]
+    (pair,) = summary["pairs"]
+    assert pair["evidence"]["valid"] is True
+    assert pair["comparison"]["before"] == off
+    assert len(pair["comparison"]["operators"]) == 7
+    coverage = summary["experiments"][on]["coverage"]
+    assert (coverage["sme2_operators"], coverage["matrix_operators"]) == (2, 3)
+    assert "1x1 convolutions" in coverage["missed"][0]["reason"]
+
+
+def test_further_methods_are_in_the_summary(tmp_path: Path) -> None:
+    analysis = analyze_file(ETDUMPS / "py_methods.etdump")
+    summary = json.loads(write_summary([analysis], tmp_path).read_text())
+    experiment = summary["experiments"]["py_methods"]
+    assert experiment["runs"] == 2
+    assert [other["runs"] for other in experiment["other_methods"]] == [2]
+
+
+def test_rules_reach_the_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "own.etdump"
+    path.write_bytes(build_etdump([run_of([[("my_op #1", 5)]])]))
+    analysis = analyze_file(path, rules=parse_rules(["my_op = GEMM linear"]))
+    _, run_0, *_ = write_experiment(analysis, tmp_path)
+    assert (rows(run_0)[0]["category"], rows(run_0)[0]["kind"]) == ("GEMM", "linear")
+
+
+def test_frames_agree_with_the_profile(tmp_path: Path) -> None:
+    from pytest_sme2.profile.frames import profile_frames
+
+    profile = build_profile(analysis_of(tmp_path, *CALLS).columns)
+    frames = profile_frames(profile)
+    assert list(frames) == ["operators", "categories", "kinds", "executors", "runs", "end_to_end"]
+    assert frames["operators"]["label"].tolist() == [m.label for m in profile.operators]
+    assert frames["categories"]["share"].sum() == pytest.approx(1.0)
+    assert frames["kinds"]["time_ns"].sum() == pytest.approx(sum(profile.category_ns.values()))
+    runs = frames["runs"]
+    assert runs.shape == (3, 2 + 3)
+    parts = runs.drop(columns="end_to_end_ns").sum(axis=1)
+    assert parts.tolist() == runs["end_to_end_ns"].tolist()
+    assert frames["end_to_end"]["count"].tolist() == [3]
+
+
+def test_frames_of_a_profile_without_operators(tmp_path: Path) -> None:
+    from pytest_sme2.profile.frames import profile_frames
+
+    frames = profile_frames(analysis_of(tmp_path).profile)
+    assert frames["runs"]["overhead_ns"].tolist() == frames["runs"]["end_to_end_ns"].tolist()
+    assert frames["operators"].empty

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.report import html
+from pytest_sme2.report.html import embedded_json, page, write_html
+from pytest_sme2.report.html_data import Entry, report_document
+from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.verdict import baselines
+from tests.support.etdump_builder import build_etdump
+from tests.support.gate_examples import STRUCTURES, baseline, medians, session
+from tests.support.profiles import run_of
+from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
+
+
+def data_of(text: str) -> Any:
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def document(root: Path, **choices: Any) -> Any:
+    entries = [Entry(folder, read_record(folder)) for folder in toy_run(root, **choices)]
+    return report_document(entries)
+
+
+def test_the_page_is_whole_and_asks_nobody(tmp_path: Path) -> None:
+    text = page(document(tmp_path))
+    own = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+    assert "{{" not in own
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", own)
+    assert "@import" not in own
+    assert "url(" not in own
+
+
+def test_only_the_scripts_in_the_page_may_run(tmp_path: Path) -> None:
+    text = page(document(tmp_path))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    assert "default-src 'none'" in policy[1]
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy[1]))
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    hashes = {
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    }
+    assert hashes == allowed
+    assert len(allowed) == 2
+    assert "unsafe-eval" not in policy[1]
+    assert not re.search(r"script-src[^;]*unsafe", policy[1])
+
+
+def test_no_name_can_end_the_data() -> None:
+    text = embedded_json({"name": HOSTILE, "endless": float("inf"), "\u2028": "\u2029"})
+    assert "<" not in text
+    assert json.loads(text) == {"name": HOSTILE, "endless": None, "\u2028": "\u2029"}
+
+
+def test_the_title_is_escaped(tmp_path: Path) -> None:
+    text = page(document(tmp_path), title=HOSTILE)
+    assert "<title>&lt;img src=x" in text
+
+
+def test_an_emulated_case_holds_no_time_at_all(tmp_path: Path) -> None:
+    for case in document(tmp_path, emulated=True)["cases"]:
+        assert case["latency"] == {}
+        assert case["speedup"] is None
+        assert case["shift"] is None
+        assert case["history"] == []
+        for arm in case["arms"].values():
+            assert not {"time", "share", "times", "timeline", "end_to_end"} & set(arm)
+            assert len(arm["label"]) == len(arm["sme2"])
+
+
+def test_a_case_on_hardware_holds_both_arms(tmp_path: Path) -> None:
+    case = document(tmp_path)["cases"][0]
+    assert case["latency"]["off"]["median"] == pytest.approx(20)
+    low, high = case["latency"]["on"]["low"], case["latency"]["on"]["high"]
+    assert low <= case["latency"]["on"]["median"] <= high
+    on = case["arms"]["on"]
+    assert sum(on["share"]) + on["overhead"] / on["end_to_end"] == pytest.approx(1, abs=1e-3)
+    assert sorted(set(on["sme2"])) == [0, 1, 2]
+    ends = [start + length for _, start, length, _ in on["timeline"]]
+    assert ends == sorted(ends)
+    assert {row["family"] for row in case["kernels"]["rows"]} == {"sme2", "neon"}
+
+
+def test_the_baselines_sessions_are_the_history(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    (case,) = report_document([Entry(folder, read_record(folder), baseline())])["cases"]
+    assert [entry["epoch"] for entry in case["history"]] == [1, 1, 1, None]
+    assert case["history"][-1]["on"] == pytest.approx(10)
+    assert ["bytes of the program", 100_000, 100_000] in case["baseline"]["rows"]
+
+
+def test_the_history_is_of_other_sessions_with_as_many_threads(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    record = read_record(folder)
+    others = (session(1, threads=4), session(2, session=record.measured.session))
+    (case,) = report_document([Entry(folder, record, baseline(sessions=others))])["cases"]
+    assert case["history"] == []
+    known = baseline(sessions=(*others, session(3, 11)))
+    (case,) = report_document([Entry(folder, record, known)])["cases"]
+    assert [entry["on"] for entry in case["history"]] == pytest.approx([11, 10])
+
+
+def test_an_arm_that_the_baseline_has_not_is_left_out_of_the_comparison(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    known = baseline(structures={Arm.ON: STRUCTURES[Arm.ON]})
+    (case,) = report_document([Entry(folder, read_record(folder), known)])["cases"]
+    rows = {row[0]: row[1] for row in case["baseline"]["rows"]}
+    assert rows["operators, SME2 on"] == 6
+    assert "operators, SME2 off" not in rows
+
+
+@pytest.mark.parametrize(("processes", "bounded"), [(1, False), (5, False), (6, True)])
+def test_an_interval_needs_processes_enough(tmp_path: Path, processes: int, bounded: bool) -> None:
+    times = {arm: medians(10, processes) for arm in Arm}
+    dumps = stored_dumps("toy_fp16")
+    folder = write_case(tmp_path, "toy", "fp16", dumps, medians_ns=times)
+    (case,) = report_document([Entry(folder, read_record(folder))])["cases"]
+    shown = case["latency"]["on"]
+    assert shown["median"] == pytest.approx(10, rel=0.01)
+    assert len(shown["processes"]) == processes
+    assert (shown["low"] is not None, shown["high"] is not None) == (bounded, bounded)
+
+
+def test_one_arm_alone_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
+    alone = {"medians_ns": {Arm.OFF: medians(20)}, "speedup": None, "kernels": {}}
+    folder = write_case(tmp_path, "toy", "fp16", dumps, **alone)
+    (case,) = report_document([Entry(folder, read_record(folder))])["cases"]
+    assert case["shift"] is None
+    assert case["kernels"] is None
+    assert list(case["arms"]) == ["off"]
+    assert case["arms"]["off"]["timeline"]
+
+
+def test_the_baseline_is_shown_where_it_can_be_read(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path / "run")[0]
+    record = read_record(folder)
+    root = tmp_path / "baselines"
+    earlier = replace(record.measured, session="an earlier one")
+    stored, _ = baselines.store(root, earlier)
+
+    def history(baseline_folder: Path | None) -> list[Any]:
+        write_html(tmp_path / "r.html", [(folder, record)], baseline_folder)
+        (case,) = data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["cases"]
+        return list(case["history"])
+
+    assert len(history(root)) == 2
+    assert history(None) == []
+    assert history(tmp_path / "nowhere") == []
+    stored.write_text("{", encoding="utf-8")
+    assert history(root) == []
+
+
+def test_a_page_that_lacks_a_mark_is_not_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = html._part
+    changed = whole("report.html").replace("{{style}}", "")
+    monkeypatch.setattr(
+        html, "_part", lambda name: changed if name == "report.html" else whole(name)
+    )
+    with pytest.raises(AssertionError, match=r"no \{\{style\}\}"):
+        page({"cases": []})
+
+
+def test_fifty_models_stay_small(tmp_path: Path) -> None:
+    names = ("Convolution (NHWC, PF32) IGEMM", "Transpose (ND, X32)", "Add (ND)", "Clamp (NC)")
+    calls = [[(f"{names[number % 4]} #{number}", 5_000) for number in range(500)]]
+    dump = build_etdump([run_of(calls)])
+    folder = write_case(tmp_path, "large", "fp32", {Arm.ON: dump, Arm.OFF: dump})
+    entry = Entry(folder, read_record(folder))
+    made = report_document([entry])
+    text = page({**made, "cases": made["cases"] * 50})
+    assert len(text.encode()) < 10_000_000
+
+
+def test_the_command_writes_all_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    toy_run(tmp_path / "run")
+    toy_run(tmp_path / "other", emulated=True)
+    assert main(["report", "run", "--html", "r.html", "--markdown", "r.md", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["cases"] == ["toy-fp16", "toy-fp32", "toy-int8"]
+    assert all(Path(name).is_file() for name in told["files"])
+    assert len(data_of(Path("r.html").read_text())["cases"]) == 3
+    assert main(["report", "run", "other", "--html", "both.html", "--markdown", "both.md"]) == 0
+    assert "several devices" in Path("both.md").read_text()
+    assert len(data_of(Path("both.html").read_text())["cases"]) == 6
+    assert main(["report", "run", "other"]) == 2
+    assert main(["report", "run", "--html", "r.pdf"]) == 2
+    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert "metrics.json" in capsys.readouterr().err
+
+
+def test_checks_with_infinite_errors_can_be_shown(tmp_path: Path) -> None:
+    check = Check("outputs", Outcome.REGRESSED, "A NaN.", new=float("inf"), unit="share")
+    folder = write_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), checks=(check,))
+    text = page(report_document([Entry(folder, read_record(folder))]))
+    assert data_of(text)["cases"][0]["checks"][0]["new"] is None

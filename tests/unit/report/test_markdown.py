@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.report.markdown import (
+    RANDOM_NOTE,
+    case_report,
+    code,
+    combined_report,
+    pipeline_markdown,
+    prose,
+    run_report,
+    step_summary,
+    table,
+)
+from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.session.run_directory import CaseRecord, read_record
+from tests.support.etdump_builder import build_etdump
+from tests.support.gate_examples import census
+from tests.support.golden import check_golden
+from tests.support.profiles import Call, run_of
+from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
+
+SECTIONS = (
+    "Metadata",
+    "Latency",
+    "Category breakdown",
+    "What was accelerated",
+    "Bottlenecks by category",
+    "Bottlenecks by operator",
+    "Portable and delegated",
+    "Kernel insights",
+    "Recommendations",
+)
+
+
+def test_a_case_reads_like_this(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    check = Check("latency (on)", Outcome.REGRESSED, "3.1 % slower than the baseline.")
+    check_golden("case.md", case_report(replace(read_record(folder), checks=(check,))))
+
+
+def test_an_emulated_run_reads_like_this(tmp_path: Path) -> None:
+    records = [read_record(folder) for folder in toy_run(tmp_path, emulated=True)]
+    text = run_report(records)
+    check_golden("run_emulated.md", text)
+    assert not re.search(r"[0-9] (ms|us)\b|of the time", text)
+    assert "Latency" not in text
+
+
+def test_a_pipeline_summary_reads_like_this(tmp_path: Path) -> None:
+    check_golden("pipeline_summary.md", pipeline_markdown(read_record(toy_run(tmp_path)[0])))
+
+
+def test_how_well_it_was_measured_stands_beside_the_latency(tmp_path: Path) -> None:
+    text = case_report(read_record(toy_run(tmp_path)[0]))
+    latency = text.partition("## Latency\n")[2].partition("## ")[0]
+    assert "Measured to: noise floor 0.2 %, smallest detectable difference 1.1 %." in latency
+
+
+def test_every_section_is_there(tmp_path: Path) -> None:
+    text = case_report(read_record(toy_run(tmp_path)[0]))
+    for section in SECTIONS:
+        assert f"## {section}\n" in text
+
+
+def test_the_ci_summary_is_short_and_names_what_failed(tmp_path: Path) -> None:
+    records = [read_record(folder) for folder in toy_run(tmp_path)]
+    bad = Check("speedup", Outcome.REGRESSED, "Only 1.1x, at least 1.5x were asked for.")
+    text = step_summary([replace(records[0], checks=(bad,)), *records[1:]])
+    assert "### What failed" in text
+    assert "`toy-fp16`: **REGRESSED** speedup: Only 1.1x" in text
+    assert len(text.splitlines()) < 40
+
+
+def test_devices_stand_side_by_side(tmp_path: Path) -> None:
+    mac = [read_record(folder) for folder in toy_run(tmp_path / "mac")]
+    phone = [read_record(folder) for folder in toy_run(tmp_path / "phone", emulated=True)][:1]
+    text = combined_report({"mac": mac, "phone": phone})
+    assert "| model and variant | `linux (mac)` | `emulated (phone)` |" in text
+    assert "| `toy fp16` | 2.00x \\[1.97, 2.03\\] | - |" in text
+    assert "| `toy fp32` | 3 of 3 | - |" in text
+    assert "## `toy-fp16 (phone)`" in text
+
+
+def test_a_device_without_sme2_is_not_said_to_have_run_with_it(tmp_path: Path) -> None:
+    mac = [read_record(folder) for folder in toy_run(tmp_path / "mac")]
+    dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
+    alone = {"medians_ns": {Arm.OFF: (30e6,) * 4}, "speedup": None, "kernels": {}}
+    old = [read_record(write_case(tmp_path / "old", "toy", "fp16", dumps, **alone))]
+    text = combined_report({"mac": mac, "old": old})
+    assert "Latency with SME2\n" not in text
+    off = text.partition("## Latency with SME2 off\n")[2].partition("## ")[0]
+    on = text.partition("## Latency with SME2 on\n")[2].partition("## ")[0]
+    assert "| `toy fp16` | 20.000 ms | 30.000 ms |" in off
+    assert "| `toy fp16` | 10.000 ms | - |" in on
+    largest = text.partition("## Largest category\n")[2].partition("## ")[0]
+    assert largest.count("(SME2 off)") == 1
+    assert "only the off arm was run: `linux (old)`." in text
+
+
+def test_hostile_names_stay_names(tmp_path: Path) -> None:
+    record = read_record(write_case(tmp_path, HOSTILE, "fp16", stored_dumps("toy_fp16")))
+    bad = Check(HOSTILE, Outcome.PASS, HOSTILE)
+    for text in (
+        run_report([replace(record, checks=(bad,))]),
+        step_summary([record]),
+        combined_report({HOSTILE: [record], "other": [record]}),
+    ):
+        # What is indented by four is code, as is what stands between backticks.
+        prose_lines = "\n".join(x for x in text.splitlines() if not x.startswith("    "))
+        outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", prose_lines)
+        assert "<script" not in outside
+        assert "<img" not in outside
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        assert all(line.endswith("|") for line in rows)
+
+
+def test_names_and_sentences_are_escaped() -> None:
+    assert code("a`b|c") == "`` a`b\\|c ``"
+    assert code("a\nb") == "`a\\nb`"
+    assert code("") == ""
+    assert prose("*x* [y](z) <b>&") == "\\*x\\* \\[y\\](z) &lt;b&gt;&amp;"
+
+
+def test_figures_are_aligned_to_the_right() -> None:
+    assert table(["a", "b", "c"], [["x", "1", "-"], ["2 y", "2.5 ms", ""]])[1] == (
+        "| --- | ---: | ---: |"
+    )
+    assert table(["a"], []) == []
+
+
+def section(text: str, title: str) -> str:
+    """What stands under a title, up to the next."""
+    return re.split(r"\n#+ ", text.partition(f"# {title}\n")[2], maxsplit=1)[0].strip()
+
+
+def built(root: Path, off: Sequence[Call], on: Sequence[Call], **changes: Any) -> CaseRecord:
+    """A case whose arms make these calls."""
+    dumps = {Arm.OFF: build_etdump([run_of(off)]), Arm.ON: build_etdump([run_of(on)])}
+    return read_record(write_case(root, "toy", "fp32", dumps, **changes))
+
+
+def test_a_case_without_etdumps_has_no_section_about_operators(tmp_path: Path) -> None:
+    bare = write_case(tmp_path, "toy", "fp16", {}, kernels={}, weights="trained")
+    record = read_record(bare)
+    text = case_report(record)
+    assert "## Latency\n" in text
+    for title in ("Bottlenecks by operator", "Portable and delegated", "Findings",
+                  "Recommendations", "Kernel insights", "Category breakdown"):  # fmt: skip
+        assert f"## {title}\n" not in text
+    assert "Findings" not in step_summary([record])
+    assert "10.000 ms" in step_summary([record])
+
+
+def test_random_weights_are_told_and_trained_ones_are_not(tmp_path: Path) -> None:
+    dumps = stored_dumps("toy_fp16")
+    trained = read_record(write_case(tmp_path, "toy", "fp16", dumps, weights="trained"))
+    assert RANDOM_NOTE not in run_report([trained])
+    assert RANDOM_NOTE in run_report([trained, read_record(toy_run(tmp_path / "random")[0])])
+
+
+def test_a_program_that_sme2_changed_nothing_of_is_told_so(tmp_path: Path) -> None:
+    calls = [[("Convolution (NHWC, F32) IGEMM #1", 50_000)]]
+    text = case_report(built(tmp_path, calls, calls))
+    assert section(text, "What was accelerated") == "No operator ran on an SME2 kernel."
+
+
+def test_what_no_operator_took_time_of_has_no_bottleneck(tmp_path: Path) -> None:
+    nothing, some = [[("Add (ND) #1", 0)]], [[("Add (ND) #1", 900)]]
+    quick = section(case_report(built(tmp_path, nothing, nothing)), "Bottlenecks by category")
+    assert "| end to end |" in quick
+    assert "bottleneck" not in quick
+    slow = section(case_report(built(tmp_path, some, some)), "Bottlenecks by category")
+    assert "The bottleneck is ELEMENTWISE on both sides" in slow
+
+
+def test_only_who_ran_operators_is_listed(tmp_path: Path) -> None:
+    delegated = [[("Add (ND) #1", 5_000)]]
+    text = section(case_report(built(tmp_path, delegated, delegated)), "Portable and delegated")
+    assert "| delegated | 1 |" in text
+    assert "| portable |" not in text
+    assert "Outside of the delegate" not in text
+    both = [*delegated, ("mm.out", 5_000), ("mm.out", 5_000)]
+    text = section(case_report(built(tmp_path, both, both)), "Portable and delegated")
+    assert "| portable | 2 |" in text
+    assert text.endswith("Outside of the delegate: 2 `native_call_mm.out`.")
+
+
+def test_an_arm_without_kernels_is_not_in_their_table(tmp_path: Path) -> None:
+    kernels = {Arm.ON: census(Arm.ON, "kai_matmul_sme2_mopa"), Arm.OFF: census(Arm.OFF)}
+    dumps = stored_dumps("toy_fp16")
+    record = read_record(write_case(tmp_path, "toy", "fp16", dumps, kernels=kernels))
+    text = section(case_report(record), "Kernel insights")
+    assert "| SME2 on | 1 sme2 | emulator |" in text
+    assert "SME2 off" not in text
+    assert text.endswith("- `kai_matmul_sme2_mopa`")

@@ -1,0 +1,154 @@
+"""The trace, held against the trace-event format.
+
+What is checked here are the format's rules: the phases and their fields, and that events of one
+thread nest. What Perfetto makes of it is asked in ``tests/device/test_trace_processor.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.profile.operators import select
+from pytest_sme2.report.perfetto import Track, inference_events, trace_document
+from pytest_sme2.results import Category
+from pytest_sme2.trace.etdump import read_etdump
+from tests.support.etdump_builder import Block, Profiling, Tree, inference, operator_call
+from tests.support.profiles import ETDUMPS, columns_of, run_of
+from tests.support.records import HOSTILE, toy_run
+
+DUMPS = sorted(ETDUMPS.glob("*.etdump"))
+
+
+def check_format(document: dict[str, Any]) -> None:
+    """The rules of the JSON object format for the phases that are used."""
+    json.loads(json.dumps(document, allow_nan=False))
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    for event in document["traceEvents"]:
+        assert isinstance(event["name"], str)
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        assert isinstance(event["args"], dict)
+        assert event["ph"] in ("X", "M")
+        if event["ph"] == "X":
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
+            assert isinstance(event["cat"], str)
+
+
+def check_nesting(document: dict[str, Any]) -> None:
+    """Two events of one thread enclose one another, or do not touch."""
+    for process in {event["pid"] for event in document["traceEvents"]}:
+        events = [
+            event
+            for event in document["traceEvents"]
+            if event["pid"] == process and event["ph"] == "X"
+        ]
+        events.sort(key=lambda event: (event["ts"], -event["dur"]))
+        stack: list[float] = []
+        for event in events:
+            while stack and stack[-1] <= event["ts"] + 1e-6:
+                stack.pop()
+            end = event["ts"] + event["dur"]
+            assert not stack or end <= stack[-1] + 1e-6, event
+            stack.append(end)
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda path: path.stem)
+def test_real_dumps_become_valid_traces(path: Path) -> None:
+    document = trace_document([Track(path.stem, read_etdump(path))])
+    check_format(document)
+    check_nesting(document)
+    kinds = {event.get("cat") for event in document["traceEvents"]}
+    assert "run" in kinds
+    assert kinds & {str(category) for category in Category}
+
+
+def test_operators_that_reach_past_their_call_are_moved_into_it() -> None:
+    columns = read_etdump(ETDUMPS / "cpp_mobile_fp32_on.etdump")
+    document = trace_document([Track("a", columns)])
+    total = sum(e["dur"] for e in document["traceEvents"] if e.get("cat") in set(Category))
+    selection = select(columns)
+    assert total == pytest.approx(selection.duration.sum() / 1e3)
+
+
+def test_both_arms_are_processes_of_their_own(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    out = tmp_path / "trace.json"
+    assert main(["trace", str(folder), "--out", str(out)]) == 0
+    document = json.loads(out.read_text())
+    check_format(document)
+    check_nesting(document)
+    names = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"]
+    assert names == ["toy-fp16, SME2 off", "toy-fp16, SME2 on"]
+    on = [e for e in document["traceEvents"] if e["pid"] == 2 and e["args"].get("sme2")]
+    off = [e for e in document["traceEvents"] if e["pid"] == 1 and e["args"].get("sme2")]
+    assert on
+    assert not off
+
+
+def test_emulated_times_are_called_so(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path, emulated=True)[0]
+    assert main(["trace", str(folder), "--out", str(tmp_path / "t.json")]) == 0
+    assert "say nothing about hardware" in (tmp_path / "t.json").read_text()
+
+
+def test_categories_have_colours_of_their_own() -> None:
+    calls = [[("Convolution (NHWC, F32) IGEMM #1", 9_000), ("Transpose (ND, X32) #1", 2_000)]]
+    document = trace_document([Track("a", columns_of(run_of(calls)))])
+    colours = {e["cat"]: e["cname"] for e in document["traceEvents"] if e["ph"] == "X"}
+    assert len({colours["CONV"], colours["DATA_MOVEMENT"], colours["run"]}) == 3
+
+
+def test_one_inference_starts_at_zero() -> None:
+    calls = [[("Convolution (NHWC, F32) IGEMM #1", 9_000)]]
+    selection = select(columns_of(run_of(calls), run_of(calls)))
+    for run in (0, 1):
+        events = inference_events(selection, run)
+        assert events[0]["ts"] == 0
+        assert [event["cat"] for event in events] == ["run", "CONV"]
+
+
+def test_a_dump_without_inference_is_an_empty_track() -> None:
+    columns = columns_of(Block([Profiling("Program::load_method", 1_000, 2_000)]))
+    document = trace_document([Track("a", columns)])
+    check_format(document)
+    assert {event["ph"] for event in document["traceEvents"]} == {"M"}
+    assert inference_events(select(columns), 0) == []
+
+
+def test_a_kernel_that_is_its_own_call_is_drawn_once() -> None:
+    kernel = Profiling("native_call_mm.out", 2_000, 3_000, 0)
+    bare = columns_of(inference([Tree(kernel)], start=1_000, end=4_000))
+    called = columns_of(
+        inference([operator_call(0, 2_000, 3_000, "mm.out")], start=1_000, end=4_000)
+    )
+    drawn = [
+        [(event["cat"], event["ts"], event["dur"]) for event in document["traceEvents"]
+         if event["ph"] == "X"]
+        for document in (trace_document([Track("a", columns)]) for columns in (bare, called))
+    ]  # fmt: skip
+    assert drawn[0] == [("run", 0.0, 3.0), ("GEMM", 1.0, 1.0)]
+    assert drawn[1] == [("run", 0.0, 3.0), ("call", 1.0, 1.0), ("GEMM", 1.0, 1.0)]
+
+
+def test_a_file_and_a_folder_of_dumps_do_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = ETDUMPS / "cpp_toy_fp16_on.etdump"
+    out = tmp_path / "t.json"
+    assert main(["trace", str(dump), "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tracks"] == ["cpp_toy_fp16_on"]
+    assert main(["trace", str(ETDUMPS), "--out", str(out)]) == 0
+    assert main(["trace", str(tmp_path / "none")]) == 2
+    check_format(json.loads(out.read_text()))
+
+
+def test_hostile_names_are_only_names() -> None:
+    columns = columns_of(run_of([[(HOSTILE, 5_000)]]))
+    document = trace_document([Track(HOSTILE, columns)])
+    check_format(document)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.report.insights import insights
+from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines, split_verdict
+from pytest_sme2.report.text import WIDTH
+from pytest_sme2.results import Arm, Check, Estimate, Outcome
+from pytest_sme2.session.run_directory import CaseRecord, read_record
+from tests.support.golden import check_golden
+from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
+
+# Words that would speak of time; "times" as in "no times" is in the note that explains it.
+TIME_WORDS = (" ms", " us", "% of the time", "faster", "as fast", "bottleneck", "latency is")
+
+
+def records(root: Path, **choices: bool) -> list[CaseRecord]:
+    return [read_record(folder) for folder in toy_run(root, **choices)]
+
+
+def judged(record: CaseRecord, outcome: Outcome) -> CaseRecord:
+    return replace(record, checks=(Check("latency (on)", outcome, "Said."),))
+
+
+def flat(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
+def test_a_run_on_hardware_reads_like_this(tmp_path: Path) -> None:
+    found = records(tmp_path)
+    found[0] = judged(found[0], Outcome.REGRESSED)
+    found[1] = judged(found[1], Outcome.PASS)
+    check_golden("terminal.txt", "\n".join(run_lines(found)) + "\n")
+    check_golden("terminal_verbose.txt", "\n".join(run_lines(found, 1)) + "\n")
+
+
+def test_an_emulated_run_reads_like_this(tmp_path: Path) -> None:
+    check_golden(
+        "terminal_emulated.txt", "\n".join(run_lines(records(tmp_path, emulated=True))) + "\n"
+    )
+
+
+def test_runs_from_the_cache_are_said_to_be(tmp_path: Path) -> None:
+    found = records(tmp_path, emulated=True)
+    assert "taken from the cache" not in flat(run_lines(found))
+    again = [replace(record, remembered=(Arm.ON, Arm.OFF)) for record in found]
+    text = flat(run_lines(again))
+    assert "6 emulated runs were made before" in text
+    assert "--sme2-fresh makes them again" in text
+
+
+def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
+    text = flat(run_lines(records(tmp_path, emulated=True), 2))
+    assert not [word for word in TIME_WORDS if word in text]
+    assert "no time is shown" in text
+
+
+def test_variants_are_merged_into_one_sentence(tmp_path: Path) -> None:
+    text = flat(run_lines(records(tmp_path, emulated=True)))
+    assert "fp16: 1 of 3 matrix operators ran on NEON kernels; int8: 2 of 3 matrix" in text
+    assert "fp32 runs all 3 on SME2" in text
+
+
+def test_variants_name_their_device_where_there_are_several(tmp_path: Path) -> None:
+    found = [*records(tmp_path / "a"), *records(tmp_path / "b", emulated=True)]
+    text = flat([insight.text for insight in insights(found)])
+    assert "fp32 on linux and fp32 on emulated run all 3 on SME2" in text
+    assert "on linux" not in flat([insight.text for insight in insights(found[:3])])
+
+
+def test_what_costs_most_comes_first(tmp_path: Path) -> None:
+    costs = [found.cost for found in insights(records(tmp_path))]
+    assert costs == sorted(costs, reverse=True)
+    assert len(costs) > 2
+
+
+def test_noise_and_the_smallest_detectable_difference_are_told(tmp_path: Path) -> None:
+    found = records(tmp_path)
+    usual = flat(run_lines(found))
+    assert "- noise floor 0.2 %, smallest detectable difference 1.1 %; the noisiest is" in usual
+    verbose = flat(run_lines(found, 1))
+    for record in found:
+        assert f"- {record.id}: noise floor 0.2 %, smallest detectable difference 1.1 %" in verbose
+    assert "noise floor" not in flat(run_lines(found, -1))
+    assert "noise floor" not in flat(run_lines(records(tmp_path / "e", emulated=True), 1))
+
+
+def test_quiet_prints_the_table_alone_and_quieter_nothing(tmp_path: Path) -> None:
+    found = records(tmp_path)
+    table = run_lines(found, -1)
+    assert len(table) == 5
+    assert run_lines(found)[:5] == table
+    assert run_lines(found, -2) == []
+    assert run_lines([]) == []
+
+
+def test_many_models_stay_few_lines(tmp_path: Path) -> None:
+    folders = [
+        write_case(tmp_path, f"model{number}", "fp16", stored_dumps("toy_fp16"))
+        for number in range(9)
+    ]
+    lines = run_lines([read_record(folder) for folder in folders])
+    findings = [line for line in lines if line.startswith("- model")]
+    assert len(findings) == MOST_FINDINGS
+    assert any("more with -v" in line for line in lines)
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_no_line_is_wider_than_a_terminal(tmp_path: Path, emulated: bool) -> None:
+    folders = [
+        write_case(
+            tmp_path,
+            name,
+            "int8_dynamic@1024",
+            stored_dumps("mobile_fp16"),
+            emulated=emulated,
+            **(
+                {}
+                if emulated
+                else {
+                    "medians_ns": {Arm.ON: (12345e6,), Arm.OFF: (99999e6,)},
+                    "speedup": Estimate(12.34, 11.11, 13.57, 0.99, 10),
+                    "peak_bytes": {Arm.ON: 4_000_000_000},
+                }
+            ),
+        )
+        for name in ("m" * 200, "short")
+    ]
+    found = [judged(read_record(folder), Outcome.INCONCLUSIVE) for folder in folders]
+    text = "\n".join(run_lines(found, 1))
+    assert max(len(line) for line in text.splitlines()) <= WIDTH
+
+
+def test_a_hostile_name_stays_a_name(tmp_path: Path) -> None:
+    record = read_record(
+        write_case(tmp_path, HOSTILE + "\x1b[2J", "fp16", stored_dumps("toy_fp16"))
+    )
+    text = "\n".join(run_lines([record], 1))
+    assert "\x1b" not in text
+    assert "\n../../" not in text
+
+
+def test_a_verdict_at_the_end_of_a_row_is_found() -> None:
+    assert split_verdict("  fp16  2/3 REGRESSED") == ("  fp16  2/3 ", Outcome.REGRESSED)
+    assert split_verdict("a sentence about PASS.") == ("a sentence about PASS.", None)
+    assert split_verdict("") == ("", None)
+
+
+def test_more_threads_that_are_slower_are_told(tmp_path: Path) -> None:
+    first, *_ = records(tmp_path)
+    medians = first.measured.medians_ns
+    assert medians is not None
+    slower = {arm: tuple(1.5 * value for value in values) for arm, values in medians.items()}
+    both = replace(first.measured, threads=4, medians_ns=slower)
+    text = flat(run_lines([first, replace(first, measured=both)], 1))
+    assert f"{first.measured.variant}: 4 threads are 50.0% slower than 1" in text
+    faster = replace(both, medians_ns={arm: (values[0] / 2,) for arm, values in medians.items()})
+    assert "threads are" not in flat(run_lines([first, replace(first, measured=faster)], 1))
+
+
+def test_the_comparisons_of_a_run_are_judged_as_one_family(tmp_path: Path) -> None:
+    def compared(record: CaseRecord, p_value: float) -> CaseRecord:
+        check = Check(
+            "latency against X", Outcome.INCONCLUSIVE, "", old=1.0, new=1.03, p_value=p_value
+        )
+        return replace(record, checks=(check,))
+
+    first, second, *_ = records(tmp_path)
+    text = flat(run_lines([compared(first, 0.004), compared(second, 0.008)], 1))
+    # 0.004 counts twice and 0.008 once: Bonferroni would have let neither through.
+    assert text.count("Holm's p 0.008") == 2
+    text = flat(run_lines([compared(first, 0.006), compared(second, 0.5)], 1))
+    assert "Holm" not in text
+    assert "Holm" not in flat(run_lines([compared(first, 0.0001)], 1))

@@ -1,0 +1,256 @@
+"""What a run leaves behind, file by file, and what ``sme2 validate`` says of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.plugin.conclusion import conclude_run
+from pytest_sme2.report.reproduce import AS_EXPORTED
+from pytest_sme2.report.validation import validate_run
+from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
+from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import encode, safe_name
+from tests.support.gate_examples import medians
+from tests.support.golden import check_golden
+from tests.support.records import HOSTILE, stored_dumps, toy_run
+from tests.support.records import write_case as make_case
+
+STEM = "toy_xnnpack_fp16"
+
+
+def concluded(root: Path, **choices: object) -> tuple[list[str], bool]:
+    folders = toy_run(root)
+    checks = encode([Check("evidence", Outcome.PASS, "Both arms are as they should be.")])
+    names = [read_record(folder).id for folder in folders]
+    return conclude_run(
+        dict(zip(names, map(str, folders), strict=True)),
+        dict.fromkeys(names, checks),
+        Settings(out=root, **choices),  # type: ignore[arg-type]
+        command=("pytest", "tests"),
+    )
+
+
+def test_a_run_directory_is_as_it_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("from an earlier step\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    root = tmp_path / "out"
+    lines, problems = concluded(root, report=tmp_path / "r.html")
+    assert not problems
+    assert f"report: {root / 'report.md'}" in lines
+    assert (tmp_path / "r.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert summary.read_text().startswith("from an earlier step\n## SME2 performance")
+    folder = root / "toy-fp16" / "runs" / "linux"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "analysis_summary.json",
+        "linux_sme2_off",
+        "linux_sme2_on",
+        "manifest.json",
+        "metrics.json",
+        "report.md",
+        f"{STEM}_pipeline_summary.json",
+        f"{STEM}_pipeline_summary.md",
+        "trace.json",
+    ]
+    assert sorted(path.name for path in (folder / "linux_sme2_on").iterdir()) == [
+        "run.etdump",
+        "runner.log",
+        *(
+            f"{STEM}_linux_sme2_on_t1_{ending}"
+            for ending in (
+                "all_runs_timeline.csv",
+                "category_summary.csv",
+                "operator_stats.csv",
+                "robust_stats.json",
+                "run0_timeline.csv",
+            )
+        ),
+    ]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["command"] == ["pytest", "tests"]
+    assert manifest["reproduce"].startswith("pytest --device=linux --sme2-models=toy")
+    assert read_record(folder).checks[0].metric == "evidence"
+
+
+def test_the_tables_read_like_this(tmp_path: Path) -> None:
+    concluded(tmp_path)
+    folder = tmp_path / "toy-fp16" / "runs" / "linux" / "linux_sme2_on"
+    for ending in ("operator_stats.csv", "category_summary.csv", "run0_timeline.csv"):
+        text = (folder / f"{STEM}_linux_sme2_on_t1_{ending}").read_text(encoding="utf-8")
+        check_golden(ending, text)
+        assert len(list(csv.reader(text.splitlines()))) > 3
+
+
+def test_a_pipeline_summary_has_time_only_where_it_means_something(tmp_path: Path) -> None:
+    real = pipeline_summary(read_record(toy_run(tmp_path / "a")[0]))
+    assert real["arms"]["on"]["latency"]["median"] == pytest.approx(10e6, rel=0.01)
+    assert real["speedup"]["value"] == 2.0
+    emulated = pipeline_summary(read_record(toy_run(tmp_path / "b", emulated=True)[0]))
+    assert not emulated["timed"]
+    assert not {"latency", "traced", "shares"} & set(emulated["arms"]["on"])
+    json.dumps(emulated, allow_nan=False)
+
+
+def test_a_pipeline_summary_tells_latency_only_of_an_arm_that_was_timed(tmp_path: Path) -> None:
+    times = {Arm.ON: medians(10)}
+    folder = make_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), medians_ns=times)
+    arms = pipeline_summary(read_record(folder))["arms"]
+    assert arms["on"]["latency"]["median"] == pytest.approx(10e6)
+    assert "latency" not in arms["off"]
+    assert arms["off"]["traced"]["median"] > 0
+
+
+def test_the_files_of_a_bare_program_carry_its_name_alone(tmp_path: Path) -> None:
+    folder = make_case(tmp_path, "my net", AS_EXPORTED, stored_dumps("toy_fp16"))
+    record = read_record(folder)
+    assert model_stem(record) == safe_name("my net")
+    write_case(folder, record)
+    assert (folder / f"{safe_name('my net')}_pipeline_summary.json").is_file()
+
+
+def test_a_damaged_case_is_told_and_the_others_are_reported(tmp_path: Path) -> None:
+    folders = toy_run(tmp_path)
+    (folders[1] / "linux_sme2_on" / "run.etdump").write_bytes(b"no dump")
+    names = ["toy-fp16", "toy-fp32", "toy-int8"]
+    lines, problems = conclude_run(
+        dict(zip(names, map(str, folders), strict=True)), {}, Settings(out=tmp_path)
+    )
+    assert problems
+    assert any(line.startswith("toy-fp32: ") and "run.etdump" in line for line in lines)
+    assert any(line.strip().startswith("int8") for line in lines)
+
+
+def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    lines, problems = concluded(tmp_path / "out", report=tmp_path / "file" / "r.html")
+    assert problems
+    assert lines[-1].startswith("the report was not written: ")
+
+
+def test_hostile_names_stay_in_the_run_directory(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "out"
+    folder = make_case(root, HOSTILE, "fp16", stored_dumps("toy_fp16"))
+    write_case(folder, read_record(folder))
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+    assert not [finding for finding in validate_run(root) if finding.problem]
+
+
+# --- validation -----------------------------------------------------------------------------------
+
+
+def test_a_whole_run_directory_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    concluded(tmp_path)
+    assert main(["validate", str(tmp_path)]) == 0
+    assert " 0 problems" in capsys.readouterr().out
+    assert main(["validate", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["valid"]
+    assert len(told["files"]) > 30
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def damage(case: Path) -> None:
+        path = case / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    return damage
+
+
+def drop(name: str) -> Callable[[Path], None]:
+    return lambda case: (case / name).unlink()
+
+
+def without_key(case: Path) -> None:
+    path = case / "manifest.json"
+    document = json.loads(path.read_text())
+    del document["program"]
+    path.write_text(json.dumps(document))
+
+
+def no_object(case: Path) -> None:
+    (case / "manifest.json").write_text("[]")
+
+
+def without_an_arm(case: Path) -> None:
+    path = case / "manifest.json"
+    document = json.loads(path.read_text())
+    del document["experiments"]["on"]
+    path.write_text(json.dumps(document))
+
+
+def without_columns(case: Path) -> None:
+    (case / "linux_sme2_on" / f"{STEM}_linux_sme2_on_t1_operator_stats.csv").write_text(
+        "a,b\n1,2\n"
+    )
+
+
+def another_dump(case: Path) -> None:
+    shutil.copy(case / "linux_sme2_off" / "run.etdump", case / "linux_sme2_on" / "run.etdump")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut("linux_sme2_on/run.etdump"), "run.etdump: "),
+        (cut("metrics.json"), "metrics.json: cannot be read"),
+        (cut("analysis_summary.json"), "analysis_summary.json: cannot be read"),
+        (drop("manifest.json"), "manifest.json: is missing"),
+        (drop(f"{STEM}_pipeline_summary.md"), "_pipeline_summary.md: is missing"),
+        (drop("linux_sme2_on/runner.log"), ".log: is missing"),
+        (drop("linux_sme2_off/run.etdump"), "run.etdump: is missing"),
+        (without_key, "manifest.json: lacks the keys program"),
+        (no_object, "manifest.json: is not an object"),
+        (without_an_arm, "linux_sme2_on/run.etdump: is not in manifest.json"),
+        (without_columns, "operator_stats.csv: lacks the columns"),
+        (another_dump, "is not the file that manifest.json speaks of"),
+    ],
+)
+def test_what_is_missing_or_broken_is_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[Path], None],
+    message: str,
+) -> None:
+    concluded(tmp_path)
+    damage(tmp_path / "toy-fp16" / "runs" / "linux")
+    assert main(["validate", str(tmp_path)]) == 1
+    assert message in capsys.readouterr().out
+
+
+def test_a_folder_without_a_case_is_not_valid(tmp_path: Path) -> None:
+    assert main(["validate", str(tmp_path)]) == 1
+    assert main(["validate", str(tmp_path / "none")]) == 2
+
+
+# --- the order of the table -----------------------------------------------------------------------
+
+
+def test_cases_stand_in_one_order_whoever_reported_first(tmp_path: Path) -> None:
+    variants = ("fp16@1024", "int8", "fp32@64", "fp16@128", "fp32@256")
+    folders = {
+        f"{model}-{variant}": make_case(tmp_path, model, variant, stored_dumps("toy_fp16"))
+        for variant in variants
+        for model in ("b", "a")
+    }
+
+    def order(*asked: str) -> list[str]:
+        told = {case: str(folder) for case, folder in folders.items()}
+        lines, failed = conclude_run(told, {}, Settings(out=tmp_path, models=asked))
+        assert not failed
+        heads = ("a on", "b on", *(f"  {variant}" for variant in variants))
+        return [line.split()[0] for line in lines if line.startswith(heads)]
+
+    sorted_variants = ["fp32@64", "fp32@256", "fp16@128", "fp16@1024", "int8"]
+    assert order() == ["a", *sorted_variants, "b", *sorted_variants]
+    assert order("b", "a") == ["b", *sorted_variants, "a", *sorted_variants]

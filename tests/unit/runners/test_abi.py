@@ -1,0 +1,102 @@
+"""What programs need of the system they are to run on: real ones, and broken ones."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import ElfError
+from pytest_sme2.runners.abi import AARCH64, machine_name, unmet_needs
+from pytest_sme2.system.elf import is_elf, read_needs
+
+
+def make_elf(machine: int = AARCH64, needed: tuple[str, ...] = (), interpreter: str = "") -> bytes:
+    """A 64-bit file with the three segments that are read."""
+    strings = b"\0" + b"".join(name.encode() + b"\0" for name in needed)
+    offsets, place = [], 1
+    for name in needed:
+        offsets.append(place)
+        place += len(name) + 1
+    table_at = 64 + 3 * 56
+    dynamic_at = table_at + len(strings)
+    entries = b"".join(struct.pack("<qQ", 1, offset) for offset in offsets)
+    entries += struct.pack("<qQqQ", 5, 0x1000, 0, 0)
+    interpreter_at = dynamic_at + len(entries)
+    text = interpreter.encode() + b"\0"
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 3, 0, 0, 0)
+    segments = [
+        (1, 5, table_at, 0x1000, 0x1000, len(strings), len(strings), 1),
+        (2, 6, dynamic_at, 0, 0, len(entries), len(entries), 8),
+        (3 if interpreter else 4, 4, interpreter_at, 0, 0, len(text), len(text), 1),
+    ]
+    packed = b"".join(struct.pack("<IIQQQQQQ", *segment) for segment in segments)
+    return header + packed + strings + entries + text
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(make_elf(needed=("libc.so.6", "libm.so.6"), interpreter="/lib/ld.so"))
+    needs = read_needs(path)
+    assert needs.machine == AARCH64
+    assert machine_name(needs.machine) == "arm64"
+    assert needs.libraries == ("libc.so.6", "libm.so.6")
+    assert needs.interpreter == "/lib/ld.so"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this machine's programs are not ELF files")
+def test_a_real_program() -> None:
+    needs = read_needs(Path("/bin/sh").resolve())
+    assert "libc.so.6" in needs.libraries
+    assert needs.interpreter is not None
+    assert "ld-linux" in needs.interpreter
+
+
+def test_other_machines_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(make_elf(machine=62))
+    assert machine_name(read_needs(path).machine) == "x86_64"
+    path.write_bytes(make_elf(machine=9999))
+    assert machine_name(read_needs(path).machine) == "machine 9999"
+    # 32 bit: only the machine is told.
+    data = bytearray(make_elf(machine=40))
+    data[4] = 1
+    path.write_bytes(bytes(data))
+    assert machine_name(read_needs(path).machine) == "arm (32 bit)"
+
+
+def test_things_that_are_no_program(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_text("#!/bin/sh\n", encoding="utf-8")
+    assert not is_elf(path)
+    with pytest.raises(ElfError, match="is not a program"):
+        read_needs(path)
+
+
+def test_damaged_programs_are_errors_of_ours(tmp_path: Path) -> None:
+    whole = make_elf(needed=("libc.so.6",), interpreter="/lib/ld.so")
+    path = tmp_path / "program"
+    for length in range(64, len(whole)):
+        path.write_bytes(whole[:length])
+        # Whatever was cut off: read, or refused in our words, but never another exception.
+        with contextlib.suppress(ElfError):
+            read_needs(path)
+
+
+def test_a_bundle_that_lacks_a_library(tmp_path: Path) -> None:
+    files = {}
+    for name, needed in {
+        "runner": ("libc.so.6", "liba.so"),
+        "liba.so": ("libc.so.6",),
+        "android_runner": ("libc.so", "libandroid.so"),
+    }.items():
+        files[name] = tmp_path / name
+        files[name].write_bytes(make_elf(needed=needed))
+    assert unmet_needs(files) == {"runner": ("libc.so.6",), "liba.so": ("libc.so.6",)}
+    files["libc.so.6"] = tmp_path / "libc.so.6"
+    files["libc.so.6"].write_bytes(make_elf())
+    assert unmet_needs(files) == {}

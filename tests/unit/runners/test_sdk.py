@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import stat
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import BuildError
+from pytest_sme2.runners import sdk
+from pytest_sme2.system.processes import Finished
+
+
+def wheel(path: Path, names: list[str], link: str | None = None, kind: int = stat.S_IFLNK) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, f"content of {name}")
+        if link:
+            info = zipfile.ZipInfo(link)
+            info.external_attr = (kind | 0o777) << 16
+            archive.writestr(info, "/etc/passwd")
+    return path
+
+
+GOOD = [
+    "executorch/include/executorch/runtime.h",
+    "executorch/lib/libexecutorch.so",
+    "executorch/lib/cmake/executorch/executorch-config.cmake",
+    "executorch/share/cmake/executorch-config.cmake",
+    "executorch/exir/__init__.py",
+    "executorch-1.5.1.dist-info/METADATA",
+]
+
+
+def test_only_the_sdk_is_unpacked(tmp_path):
+    sdk.unpack_sdk(wheel(tmp_path / "a.whl", GOOD), tmp_path / "sdk")
+    files = {str(path.relative_to(tmp_path / "sdk")) for path in (tmp_path / "sdk").rglob("*.*")}
+    assert "lib/libexecutorch.so" in files
+    assert "include/executorch/runtime.h" in files
+    assert not (tmp_path / "sdk" / "exir").exists()
+    assert (tmp_path / "sdk/lib/libexecutorch.so").read_text().startswith("content of")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "executorch/lib/../../../escaped",
+        "executorch/../escaped",
+        "executorch/lib/..\\escaped",
+        "executorch//../escaped",
+        "executorch/lib/./../../../escaped",
+    ],
+)
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path, name):
+    with pytest.raises(BuildError, match="unsafe name"):
+        sdk.unpack_sdk(wheel(tmp_path / "a.whl", [*GOOD, name]), tmp_path / "in" / "sdk")
+    assert not list(tmp_path.rglob("*escaped*"))
+
+
+def test_absolute_names_are_not_written(tmp_path):
+    target = tmp_path / "absolute"
+    sdk.unpack_sdk(wheel(tmp_path / "a.whl", [*GOOD, str(target)]), tmp_path / "sdk")
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    "kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK]
+)
+def test_links_and_devices_are_refused(tmp_path, kind):
+    path = wheel(tmp_path / "a.whl", GOOD, link="executorch/lib/link.so", kind=kind)
+    with pytest.raises(BuildError, match="unsafe name"):
+        sdk.unpack_sdk(path, tmp_path / "sdk")
+
+
+def test_a_wheel_without_an_sdk_is_refused(tmp_path):
+    with pytest.raises(BuildError, match=r"has no C\+\+ SDK"):
+        sdk.unpack_sdk(wheel(tmp_path / "a.whl", GOOD[4:]), tmp_path / "sdk")
+
+
+def test_versions():
+    assert sdk.executorch_version("1.5.1+cpu") == "1.5.1"
+    with pytest.raises(BuildError, match=r"1\.4\.1 has no C\+\+ SDK.*Use 1\.5 or newer"):
+        sdk.executorch_version("1.4.1")
+    with pytest.raises(BuildError, match="'newest' is not a version"):
+        sdk.executorch_version("newest")
+
+
+def test_without_an_installed_one_the_known_version_is_used(monkeypatch):
+    monkeypatch.setattr(sdk, "installed_version", lambda: None)
+    assert sdk.executorch_version() == sdk.DEFAULT_VERSION
+
+
+def test_a_platform_without_a_wheel(tmp_path):
+    with pytest.raises(BuildError, match="no wheel with a C\\+\\+ SDK for android-arm64"):
+        sdk.executorch_sdk("android-arm64", "1.5.1", cache=tmp_path)
+
+
+@pytest.fixture
+def pip(monkeypatch):
+    """What pip is called with, and what it answers."""
+
+    class Pip:
+        def __init__(self):
+            self.returncode = 0
+            self.stderr = ""
+            self.timed_out = False
+            self.names = GOOD
+            self.calls = []
+            self.environment = {}
+
+        def __call__(self, arguments, *, timeout_seconds, environment):
+            self.calls.append(list(arguments))
+            self.environment = dict(environment)
+            folder = Path(arguments[arguments.index("--dest") + 1])
+            if self.returncode == 0:
+                wheel(folder / "executorch-1.5.1-cp311-none-any.whl", self.names)
+            return Finished(tuple(arguments), self.returncode, "", self.stderr, self.timed_out)
+
+    fake = Pip()
+    monkeypatch.setattr(sdk, "run_process", fake)
+    return fake
+
+
+def test_a_download_happens_once(pip, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", "file:///somewhere")
+    told = []
+    first = sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path, progress=told.append)
+    again = sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path, progress=told.append)
+    assert first == again
+    assert (first / "lib/libexecutorch.so").is_file()
+    assert len(pip.calls) == 1
+    assert told == ["Downloading ExecuTorch 1.5.1 for macos-arm64"]
+    assert pip.calls[0][:4] == [sys.executable, "-m", "pip", "download"]
+    assert "--no-deps" in pip.calls[0]
+    assert "macosx_14_0_arm64" in pip.calls[0]
+    assert pip.environment["PIP_INDEX_URL"] == "file:///somewhere"
+
+
+def test_no_pip(pip, tmp_path):
+    pip.returncode, pip.stderr = 1, f"{sys.executable}: No module named pip\n"
+    with pytest.raises(BuildError, match=r"has no pip.*ensurepip"):
+        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
+
+
+def test_no_network(pip, tmp_path):
+    pip.returncode = 1
+    pip.stderr = "WARNING: Retrying\nERROR: No matching distribution found for executorch==1.5.1\n"
+    with pytest.raises(BuildError, match=r"No matching distribution.*Check the network"):
+        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
+    assert not (tmp_path / "sdk" / "executorch-1.5.1-macos-arm64").exists()
+    assert [path.name for path in (tmp_path / "sdk").iterdir() if path.is_dir()] == []
+
+
+def test_pip_that_hangs(pip, tmp_path):
+    pip.returncode, pip.timed_out = -9, True
+    with pytest.raises(BuildError, match="did not finish within 900 s"):
+        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
+
+
+def test_a_bad_wheel_leaves_nothing_behind(pip, tmp_path):
+    pip.names = [*GOOD, "executorch/../escaped"]
+    with pytest.raises(BuildError, match="unsafe name"):
+        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
+    assert not (tmp_path / "sdk" / "executorch-1.5.1-macos-arm64").exists()
+
+
+def test_a_cache_that_cannot_be_written(pip, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match=r"cannot be kept in .*SME2_CACHE_DIR"):
+        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path / "file")
+
+
+def test_a_damaged_wheel(pip, tmp_path, monkeypatch):
+    def damaged(platform, version, folder):
+        path = folder / "executorch.whl"
+        path.write_bytes(b"not a zip")
+        return path
+
+    monkeypatch.setattr(sdk, "_download_wheel", damaged)
+    with pytest.raises(BuildError, match="is damaged"):
+        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import BuildError, RunError
+from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.runners import sme2 as runners
+from pytest_sme2.runners.base import ProcessFiles
+from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
+from pytest_sme2.system.toolchain import Compiler
+
+FILES = ProcessFiles("/m o.pte", ("/a,b", "/c"), "/r.json", None, None)
+
+
+def request(**options) -> RunRequest:
+    artifact = Artifact("toy", "fp16", Path("/a"), Path("/a/toy.pte"), "", (), ())
+    return RunRequest(artifact, **{"arm": Arm.ON, "warmup": 1, "runs": 2, **options})
+
+
+@pytest.fixture
+def runner(tmp_path) -> Sme2Runner:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "sme2_runner").touch()
+    return Sme2Runner("wheel", "linux-aarch64", "1.5.1", tmp_path / "folder")
+
+
+def test_the_command_of_an_untraced_run(runner):
+    assert runner.command(request(threads=4, seed=9), FILES) == (
+        *("./sme2_runner", "--model", "/m o.pte", "--sme2", "on", "--threads", "4"),
+        *("--warmup", "1", "--runs", "2", "--seed", "9", "--json", "/r.json"),
+        *("--input", "/a,b", "--input", "/c"),
+    )
+
+
+def test_the_command_of_a_traced_run(runner):
+    files = ProcessFiles("/m.pte", (), "/r.json", "/d.etdump", "/out")
+    command = runner.command(request(arm=Arm.OFF), files)
+    assert command[3:5] == ("--sme2", "off")
+    assert command[-4:] == ("--etdump", "/d.etdump", "--outputs", "/out")
+    assert runner.traces(request(traced=True))
+    assert not runner.traces(request(traced=False))
+
+
+def test_a_bundled_loader_starts_the_runner(runner):
+    (runner.folder / "ld-linux-aarch64.so.1").touch()
+    command = runner.command(request(), FILES)
+    assert command[:5] == (
+        "./ld-linux-aarch64.so.1",
+        "--library-path",
+        ".",
+        "./sme2_runner",
+        "--model",
+    )
+
+
+def test_the_files_of_a_runner_leave_its_record_out(runner):
+    (runner.folder / "runner.json").touch()
+    (runner.folder / "libexecutorch.so").touch()
+    names = [path.name for path in runner.files(Arm.ON)]
+    assert names == ["libexecutorch.so", "sme2_runner"]
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "told"),
+    [
+        (11, "noise\nsme2_runner: 'x' is empty, not a program\n", "'x' is empty, not a program"),
+        (13, "", "out of memory"),
+        (1, "sme2_runner: whatever", None),
+        (127, "not found", None),
+    ],
+)
+def test_exit_codes_are_explained_by_the_runners_own_words(runner, code, stderr, told):
+    assert runner.explain(code, stderr) == told
+
+
+def test_the_exit_codes_are_those_of_the_sources():
+    import re
+
+    header = (runners.RUNNER_SOURCES / "failure.h").read_text()
+    codes = {int(code) for code in re.findall(r"k\w+ = (\d+),", header)}
+    assert codes == {0, *runners.EXIT_MEANINGS}
+
+
+RESULT = {
+    "schema": 1,
+    "sme2": {"requested": "on", "effective": True, "source": "getauxval"},
+    "cpu_features": ["sme2"],
+    "load_ns": 5,
+    "warmup_wall_ns": [9],
+    "wall_ns": [1, 2],
+    "cpu_ns": [3, 4],
+    "peak_rss_load_bytes": None,
+    "peak_rss_bytes": 7,
+    "outputs": [
+        {
+            "dtype": "float16",
+            "shape": [1, 2],
+            "sha256": "ab",
+            "has_nan": False,
+            "file": "../../output_0.bin",
+        }
+    ],
+}
+
+
+def read(runner, tmp_path, document, **options):
+    result = tmp_path / "result.json"
+    result.write_text(document if isinstance(document, str) else json.dumps(document))
+    return runner.read_result(
+        request(**options),
+        target="emulated",
+        emulated=True,
+        result=result,
+        etdump=None,
+        outputs=tmp_path / "outputs",
+        log=tmp_path / "log",
+    )
+
+
+def test_a_result_is_read(runner, tmp_path):
+    run = read(runner, tmp_path, RESULT)
+    assert run.sme2_effective is True
+    assert (run.wall_ns, run.cpu_ns, run.warmup_wall_ns) == ((1, 2), (3, 4), (9,))
+    assert (run.load_ns, run.peak_rss_load_bytes, run.peak_rss_bytes) == (5, None, 7)
+    assert run.cpu_features == ("sme2",)
+    assert run.emulated
+    assert run.runner == "wheel"
+    # A name out of a result never leads out of the folder.
+    assert run.outputs[0].file == tmp_path / "outputs" / "output_0.bin"
+    unknown = {**RESULT, "sme2": {**RESULT["sme2"], "effective": None}}
+    assert read(runner, tmp_path, unknown).sme2_effective is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        {},
+        {**RESULT, "schema": 2},
+        {**RESULT, "wall_ns": [1]},
+        {**RESULT, "cpu_ns": [1]},
+        {**RESULT, "wall_ns": ["x", "y"]},
+        {**RESULT, "sme2": {"requested": "off", "effective": False}},
+        {**RESULT, "outputs": [1]},
+        "[" * 100_000,
+        {**RESULT, "wall_ns": [0, 1]},
+        {**RESULT, "wall_ns": [-1, 1]},
+        {**RESULT, "wall_ns": [True, 1]},
+        {**RESULT, "wall_ns": [1.5, 1]},
+        {**RESULT, "cpu_ns": [2**63, 1]},
+        {**RESULT, "load_ns": float("inf")},
+        {**RESULT, "peak_rss_bytes": float("nan")},
+    ],
+)
+def test_a_broken_result_is_an_error_that_names_the_log(runner, tmp_path, document):
+    with pytest.raises(RunError, match=r"cannot be used: .*Its log is"):
+        read(runner, tmp_path, document)
+
+
+# --- provisioning ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def build(monkeypatch, tmp_path):
+    """A build that takes no time; what would be built, and how often."""
+
+    class Build:
+        calls = 0
+        fails = False
+        compiler = Compiler("/usr/bin/c++", "c++ 1.0", cross=False)
+
+        def __call__(self, prefix, build, *, log, compiler):
+            self.calls += 1
+            if self.fails:
+                raise BuildError("The runner could not be compiled")
+            build.mkdir()
+            (build / "sme2_runner").write_text("binary")
+            return build
+
+    fake = Build()
+    sdk = tmp_path / "sdk"
+    (sdk / "lib").mkdir(parents=True)
+    for library in (*runners._EXECUTORCH_LIBRARIES, "executorch_backend_openvino"):
+        (sdk / "lib" / f"lib{library}.so").touch()
+    monkeypatch.setattr(runners, "build_runner", fake)
+    monkeypatch.setattr(runners, "find_compiler", lambda platform: fake.compiler)
+    monkeypatch.setattr(runners, "executorch_sdk", lambda *args, **options: sdk)
+    monkeypatch.setattr(
+        runners, "library_file", lambda compiler, name: sdk / "lib" / "libexecutorch.so"
+    )
+    return fake
+
+
+def test_a_runner_is_built_once(build, tmp_path):
+    told: list[str] = []
+    cache = tmp_path / "a cache; with 'odd' name"
+    first = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache, progress=told.append)
+    again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache, progress=told.append)
+    assert first == again
+    assert build.calls == 1
+    assert told == ["Building the runner for linux-x86_64 against ExecuTorch 1.5.1"]
+    assert (first.kind, first.platform, first.executorch) == ("wheel", "linux-x86_64", "1.5.1")
+    names = {path.name for path in first.files(Arm.ON)}
+    assert names == {"sme2_runner", *(f"lib{name}.so" for name in runners._EXECUTORCH_LIBRARIES)}
+
+
+def test_the_bundle_for_linux_on_arm_brings_its_c_library(build, tmp_path):
+    runner = wheel_runner("linux-aarch64", executorch="1.5.1", cache=tmp_path)
+    names = {path.name for path in runner.files(Arm.ON)}
+    assert {"ld-linux-aarch64.so.1", "libc.so.6", "libstdc++.so.6"} <= names
+
+
+def test_another_compiler_version_or_source_is_another_runner(build, tmp_path, monkeypatch):
+    def folder(version: str = "1.5.1", platform: str = "linux-x86_64") -> Path:
+        return wheel_runner(platform, executorch=version, cache=tmp_path).folder
+
+    folders = {folder(), folder("1.5.2"), folder(platform="linux-aarch64")}
+    build.compiler = Compiler("/usr/bin/c++", "c++ 2.0", cross=False)
+    folders.add(folder())
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "main.cpp").write_text("int main() {}")
+    monkeypatch.setattr(runners, "RUNNER_SOURCES", sources)
+    folders.add(folder())
+    (sources / "main.cpp").write_text("int main() { return 0; }")
+    folders.add(folder())
+    assert len(folders) == build.calls == 6
+
+
+def test_a_failed_build_leaves_no_runner_and_is_tried_again(build, tmp_path):
+    build.fails = True
+    with pytest.raises(BuildError):
+        wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path)
+    assert [path for path in (tmp_path / "runners").iterdir() if path.is_dir()] == []
+    build.fails = False
+    assert (wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder).is_dir()
+
+
+def test_a_folder_without_a_record_is_built_anew(build, tmp_path):
+    runner = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path)
+    (runner.folder / "runner.json").unlink()
+    (runner.folder / "sme2_runner").write_text("half")
+    again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path)
+    assert build.calls == 2
+    assert (again.folder / "sme2_runner").read_text() == "binary"
+
+
+def test_what_a_killed_build_left_is_cleared(build, tmp_path):
+    folder = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder
+    (folder / "runner.json").unlink()
+    left = folder.with_name(f".{folder.name}.part")
+    (left / "build").mkdir(parents=True)
+    assert wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder.is_dir()
+    assert not left.exists()
+
+
+def test_a_cache_that_cannot_be_written(build, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match=r"cannot be kept in .*SME2_CACHE_DIR"):
+        wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path / "file")
+
+
+def test_workers_at_the_same_time_build_once(build, tmp_path):
+    found = []
+
+    def work() -> None:
+        found.append(wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+    assert build.calls == 1
+
+
+def test_android_has_no_wheel(tmp_path):
+    with pytest.raises(BuildError, match="No runner for android-arm64 can be built from a wheel"):
+        wheel_runner("android-arm64", cache=tmp_path)

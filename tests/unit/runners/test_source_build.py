@@ -1,0 +1,518 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pytest_sme2.cli import main as cli
+from pytest_sme2.errors import BuildError, UsageError
+from pytest_sme2.results import Arm, KernelFamily
+from pytest_sme2.runners import source_build
+from pytest_sme2.runners.source_build import SourceBuild, Tools
+from tests.support.elf_writer import write_elf
+
+TOOLS = Tools(
+    cmake=Path("/tools/cmake"), ninja=Path("/tools/ninja"), compiler=Path("/tools/clang++")
+)
+
+ANDROID_DRY_RUN = """\
+# android, xnnlog, SME2 off: /out/android-xnnlog-sme2-off/executor_runner
+/tools/cmake -S '/src/with space/executorch' -B /out/android-xnnlog-sme2-off -G Ninja \\
+    -DCMAKE_BUILD_TYPE=Release \\
+    -DPYTHON_EXECUTABLE=/venv/bin/python \\
+    -DEXECUTORCH_BUILD_EXECUTOR_RUNNER=ON \\
+    -DEXECUTORCH_BUILD_EXTENSION_EVALUE_UTIL=ON \\
+    -DEXECUTORCH_BUILD_EXTENSION_RUNNER_UTIL=ON \\
+    -DEXECUTORCH_BUILD_XNNPACK=ON \\
+    -DEXECUTORCH_XNNPACK_ENABLE_KLEIDI=ON \\
+    -DEXECUTORCH_BUILD_DEVTOOLS=ON \\
+    -DEXECUTORCH_ENABLE_EVENT_TRACER=ON \\
+    -DEXECUTORCH_BUILD_KERNELS_OPTIMIZED=ON \\
+    -DEXECUTORCH_BUILD_KERNELS_QUANTIZED=ON \\
+    -DEXECUTORCH_ENABLE_LOGGING=ON \\
+    -DXNNPACK_ENABLE_ARM_SME=OFF \\
+    -DXNNPACK_ENABLE_ARM_SME2=OFF \\
+    -DEXECUTORCH_XNNPACK_LOG_LEVEL=5 \\
+    -DKLEIDIAI_SOURCE_DIR=/kleidiai \\
+    -DCMAKE_MAKE_PROGRAM=/tools/ninja \\
+    -DCMAKE_TOOLCHAIN_FILE=/ndk/build/cmake/android.toolchain.cmake \\
+    -DANDROID_ABI=arm64-v8a \\
+    -DANDROID_PLATFORM=android-28
+/tools/cmake --build /out/android-xnnlog-sme2-off --target executor_runner --parallel 2
+
+# then: pytest --device=android --runner-off /out/android-xnnlog-sme2-off/executor_runner
+"""
+
+
+def test_the_dry_run_is_the_same_everywhere() -> None:
+    request = SourceBuild(
+        tree=Path("/src/with space/executorch"),
+        platform="android",
+        sides=(Arm.OFF,),
+        variant="xnnlog",
+        ndk=Path("/ndk"),
+        kleidiai=Path("/kleidiai"),
+        python=Path("/venv/bin/python"),
+        out=Path("/out"),
+        jobs=2,
+    )
+    assert source_build.dry_run(request, TOOLS) == ANDROID_DRY_RUN
+
+
+def test_the_documentation_shows_what_is_printed() -> None:
+    home = Path("/home/me")
+    request = SourceBuild(
+        tree=home / "executorch",
+        platform="android",
+        sides=(Arm.ON,),
+        ndk=home / "android-ndk",
+        python=home / "venv/bin/python",
+        out=home / "out",
+        jobs=8,
+    )
+    tools = Tools(home / "venv/bin/cmake", home / "venv/bin/ninja", None)
+    page = Path(__file__).parents[3] / "docs/runners.md"
+    assert source_build.dry_run(request, tools) in page.read_text()
+
+
+def variables(step: source_build.Step) -> dict[str, str]:
+    return dict(
+        word[2:].split("=", 1)
+        for word in step.configure
+        if word.startswith("-D")  # type: ignore[misc]
+    )
+
+
+def test_off_switches_both_extensions_off() -> None:
+    request = SourceBuild(tree=Path("/executorch"), platform="linux", out=Path("/out"))
+    on, off = source_build.plan(request, TOOLS)
+    assert variables(on)["XNNPACK_ENABLE_ARM_SME"] == "ON"
+    assert variables(on)["XNNPACK_ENABLE_ARM_SME2"] == "ON"
+    assert variables(off)["XNNPACK_ENABLE_ARM_SME"] == "OFF"
+    assert variables(off)["XNNPACK_ENABLE_ARM_SME2"] == "OFF"
+    assert on.folder != off.folder
+    assert "EXECUTORCH_XNNPACK_LOG_LEVEL" not in variables(on)
+
+
+def test_a_users_option_wins() -> None:
+    request = SourceBuild(
+        tree=Path("/executorch"), platform="mac", options=(("CMAKE_BUILD_TYPE", "Debug"),)
+    )
+    assert variables(source_build.plan(request, TOOLS)[0])["CMAKE_BUILD_TYPE"] == "Debug"
+
+
+def test_builds_stay_out_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path))
+    first = SourceBuild(tree=Path("/a/executorch"), platform="linux")
+    second = SourceBuild(tree=Path("/b/executorch"), platform="linux")
+    assert tmp_path in first.folder.parents
+    assert first.folder != second.folder
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"platform": "windows"}, "Choose one of: mac, linux, android"),
+        ({"variant": "fast"}, "Choose one of: timing, xnnlog"),
+        ({"jobs": 0}, "0 is no number of jobs"),
+        ({"options": (("-DX; rm", "1"),)}, "is no CMake variable"),
+    ],
+)
+def test_bad_requests_name_the_choices(words: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        SourceBuild(**{"tree": Path("/executorch"), "platform": "linux", **words})  # type: ignore[arg-type]
+
+
+def test_sides_and_options_are_parsed() -> None:
+    assert source_build.parse_sides("both") == (Arm.ON, Arm.OFF)
+    assert source_build.parse_sides("off") == (Arm.OFF,)
+    with pytest.raises(UsageError, match="Choose one of: on, off, both"):
+        source_build.parse_sides("maybe")
+    assert source_build.parse_option("A=b=c") == ("A", "b=c")
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        source_build.parse_option("A")
+
+
+# --- The check beforehand -------------------------------------------------------------------------
+
+
+def make_tree(folder: Path, name: str = "executorch") -> Path:
+    tree = folder / name
+    (tree / "backends/xnnpack").mkdir(parents=True)
+    (tree / "CMakeLists.txt").touch()
+    (tree / "backends/xnnpack/CMakeLists.txt").touch()
+    return tree
+
+
+def program(path: Path, *lines: str) -> Path:
+    """A stand-in for a tool that only has to answer what it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + "\n".join(f"echo {line!r}" for line in lines) + "\n")
+    path.chmod(0o755)
+    return path
+
+
+class Machine(NamedTuple):
+    request: SourceBuild
+    tools: Tools
+
+
+@pytest.fixture
+def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine on which nothing is missing."""
+    monkeypatch.setattr(source_build.host_platform, "system", lambda: "Linux")
+    monkeypatch.setattr(source_build.host_platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 1)
+    tools = Tools(
+        cmake=program(tmp_path / "bin/cmake", "cmake version 3.31.2"),
+        ninja=program(tmp_path / "bin/ninja", "1.12"),
+        compiler=program(tmp_path / "bin/clang++", "Debian clang version 19.1.7"),
+    )
+    python = program(tmp_path / "bin/python", "all")
+    request = SourceBuild(make_tree(tmp_path), "linux", python=python, out=tmp_path / "out")
+    return Machine(request, tools)
+
+
+def replaced(request: SourceBuild, **changes: object) -> SourceBuild:
+    import dataclasses
+
+    return dataclasses.replace(request, **changes)  # type: ignore[arg-type]
+
+
+def problems(request: SourceBuild, tools: Tools) -> str:
+    return "\n".join(source_build.check(request, tools))
+
+
+def test_nothing_is_missing_on_a_fit_machine(fit: Machine) -> None:
+    assert source_build.check(*fit) == ()
+
+
+def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
+    tree = make_tree(tmp_path, "executorch-main")
+    (tree / ".gitmodules").write_text(
+        '[submodule "x"]\n\tpath = backends/xnnpack/third-party/XNNPACK\n'
+        "\tpath = third-party/flatcc\n\tpath = backends/vulkan/third-party/volk\n"
+    )
+    (tree / "third-party/flatcc").mkdir(parents=True)
+    request = replaced(
+        fit.request,
+        tree=tree,
+        platform="android",
+        ndk=None,
+        python=program(tmp_path / "bare/python", "torch yaml"),
+        kleidiai=tmp_path,
+    )
+    tools = Tools(cmake=None, ninja=None, compiler=None)
+    found = source_build.check(request, tools)
+    text = "\n".join(found)
+    assert len(found) == 7
+    for expected in (
+        "is named 'executorch-main'",
+        "2 of ExecuTorch's submodules are not checked out "
+        "(backends/xnnpack/third-party/XNNPACK, third-party/flatcc)",
+        "ninja is not installed",
+        "CMake is not installed",
+        "needs the NDK",
+        "imports torch and yaml",
+        "holds no KleidiAI",
+    ):
+        assert expected in text
+    assert "volk" not in text
+
+
+def test_a_folder_that_is_no_checkout_says_so(tmp_path: Path, fit: Machine) -> None:
+    (tmp_path / "other").mkdir()
+    assert "is no ExecuTorch checkout" in problems(
+        replaced(fit.request, tree=tmp_path / "other"), fit.tools
+    )
+    assert "is no folder" in problems(replaced(fit.request, tree=tmp_path / "gone"), fit.tools)
+
+
+@pytest.mark.parametrize(
+    ("version", "variant", "expected"),
+    [
+        ("1.3.1\n", "xnnlog", "is ExecuTorch 1.3.1, which cannot be told to log XNNPACK"),
+        ("1.3.1\n", "timing", ""),
+        ("1.6.0a0\n", "xnnlog", ""),
+        ("", "xnnlog", ""),
+        ("main", "xnnlog", ""),
+    ],
+)
+def test_old_checkouts_have_no_xnnlog(
+    fit: Machine, version: str, variant: str, expected: str
+) -> None:
+    (fit.request.tree / "version.txt").write_text(version)
+    found = problems(replaced(fit.request, variant=variant), fit.tools)
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("clang version 17.0.6", "clang 17.0, and XNNPACK leaves SME2 out for anything below 18"),
+        ("Apple clang version 16.0.0", "Apple clang 16.0"),
+        ("Apple clang version 17.0.0", ""),
+        ("clang version 18.1.3", ""),
+        ("aarch64-linux-gnu-g++ (Debian 12.2.0-14) 12.2.0", "gcc 12.2, which dies"),
+        ("g++ (Ubuntu 13.2.0) 13.2.0", ""),
+        ("tcc", "does not tell its version"),
+    ],
+)
+def test_compilers(tmp_path: Path, fit: Machine, answer: str, expected: str) -> None:
+    tools = Tools(fit.tools.cmake, fit.tools.ninja, program(tmp_path / "cxx", answer))
+    found = problems(fit.request, tools)
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+def test_an_old_clang_is_good_enough_for_off(tmp_path: Path, fit: Machine) -> None:
+    tools = Tools(fit.tools.cmake, fit.tools.ninja, program(tmp_path / "c++", "clang version 15.0"))
+    assert source_build.check(replaced(fit.request, sides=(Arm.OFF,)), tools) == ()
+
+
+def test_an_old_cmake_is_refused(tmp_path: Path, fit: Machine) -> None:
+    old = program(tmp_path / "old/cmake", "cmake version 3.25.1")
+    tools = Tools(old, fit.tools.ninja, fit.tools.compiler)
+    assert "is version 3.25, and ExecuTorch needs 3.26" in problems(fit.request, tools)
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        (None, "is no Android NDK"),
+        ("Pkg.Revision = 26.3.11579264", "is NDK 26.3, whose clang is older than 18"),
+        ("Pkg.Desc = Android NDK", "does not tell its version"),
+        ("Pkg.Desc = Android NDK\nPkg.Revision = 28.2.13676358\n", ""),
+    ],
+)
+def test_ndks(tmp_path: Path, fit: Machine, properties: str | None, expected: str) -> None:
+    ndk = tmp_path / "ndk"
+    ndk.mkdir()
+    if properties is not None:
+        (ndk / "build/cmake").mkdir(parents=True)
+        (ndk / "build/cmake/android.toolchain.cmake").touch()
+        (ndk / "source.properties").write_text(properties)
+    found = problems(replaced(fit.request, platform="android", ndk=ndk), fit.tools)
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("platform", "system", "machine", "expected"),
+    [
+        ("mac", "Linux", "aarch64", "built on an Apple Silicon Mac"),
+        ("mac", "Darwin", "x86_64", "built on an Apple Silicon Mac"),
+        ("mac", "Darwin", "arm64", ""),
+        ("linux", "Darwin", "arm64", "is built on Linux"),
+        ("linux", "Linux", "x86_64", "this machine is x86_64, and SME2 is Arm's"),
+    ],
+)
+def test_hosts(
+    fit: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: str,
+    system: str,
+    machine: str,
+    expected: str,
+) -> None:
+    monkeypatch.setattr(source_build.host_platform, "system", lambda: system)
+    monkeypatch.setattr(source_build.host_platform, "machine", lambda: machine)
+    found = problems(replaced(fit.request, platform=platform), fit.tools)
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+def test_a_full_disk_is_seen_beforehand(fit: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 2**60)
+    assert "MiB free" in problems(*fit)
+
+
+def test_downloading_kleidiai_is_announced(fit: Machine, tmp_path: Path) -> None:
+    assert "--kleidiai DIR" in source_build.notes(fit.request)[0]
+    assert source_build.notes(replaced(fit.request, kleidiai=tmp_path)) == ()
+
+
+# --- The finished binary --------------------------------------------------------------------------
+
+
+def test_a_binarys_kernels_are_told_by_its_symbols(tmp_path: Path) -> None:
+    binary = write_elf(
+        tmp_path / "executor_runner",
+        [
+            (0x1100, 16, "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"),
+            (0x1200, 16, "xnn_f32_gemm_minmax_ukernel_6x8__neonfma"),
+            (0x1300, 16, "main"),
+        ],
+    )
+    assert source_build.families_in(binary) == {KernelFamily.SME2, KernelFamily.NEON}
+    assert source_build.families_in(write_elf(tmp_path / "stripped", [])) is None
+    (tmp_path / "macho").write_bytes(b"\xcf\xfa\xed\xfe")
+    assert source_build.families_in(tmp_path / "macho") is None
+
+
+# --- From end to end, with CMake and Ninja but a tree of one file ---------------------------------
+
+native = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("g++") is None, reason="needs a native g++"
+)
+
+MINIATURE = """\
+cmake_minimum_required(VERSION 3.26)
+project(miniature LANGUAGES C)
+option(XNNPACK_ENABLE_ARM_SME2 "" ON)
+option(XNNPACK_ENABLE_ARM_SME "" ON)
+file(WRITE ${CMAKE_BINARY_DIR}/main.c "
+  void xnn_f32_gemm_minmax_ukernel_6x8__neonfma(void) {}
+  int main(void) { return 0; }
+")
+if(XNNPACK_ENABLE_ARM_SME2)
+  file(APPEND ${CMAKE_BINARY_DIR}/main.c "void kai_run_x_sme2_mopa(void) {}")
+endif()
+if(XNNPACK_ENABLE_ARM_SME)
+  file(APPEND ${CMAKE_BINARY_DIR}/main.c "void kai_run_x_sme_mopa(void) {}")
+endif()
+%s
+add_executable(executor_runner ${CMAKE_BINARY_DIR}/main.c)
+"""
+
+
+@pytest.fixture
+def miniature(fit: Machine) -> Machine:
+    """The fit machine's tree with something to build, and real tools."""
+    found = source_build.find_tools()
+    tools = Tools(found.cmake, found.ninja, compiler=fit.tools.compiler)
+    (fit.request.tree / "CMakeLists.txt").write_text(MINIATURE % "")
+    options = (("CMAKE_C_COMPILER", shutil.which("gcc") or ""),)
+    return Machine(replaced(fit.request, options=options), tools)
+
+
+@native
+def test_both_sides_are_built_and_told_apart(miniature: Machine) -> None:
+    tree = miniature.request.tree
+    before = sorted((path, path.stat().st_mtime_ns) for path in tree.rglob("*"))
+    seen: list[str] = []
+    on, off = source_build.build(*miniature, progress=seen.append)
+    record = json.loads((off.binary.parent / source_build.RECORD).read_text())
+    assert (record["sme2"], record["variant"]) == ("off", "timing")
+    assert on.families == {KernelFamily.NEON, KernelFamily.SME, KernelFamily.SME2}
+    assert off.families == {KernelFamily.NEON}
+    assert os.access(on.binary, os.X_OK)
+    assert [line.split()[0] for line in seen] == ["configuring", "compiling"] * 2
+    assert sorted((path, path.stat().st_mtime_ns) for path in tree.rglob("*")) == before
+
+
+@native
+def test_a_switch_without_effect_is_an_error(miniature: Machine) -> None:
+    text = MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "void kai_run_y_sme(void) {}")'
+    (miniature.request.tree / "CMakeLists.txt").write_text(text)
+    request = replaced(miniature.request, sides=(Arm.OFF,))
+    with pytest.raises(BuildError, match="built with SME2 off and holds SME kernels"):
+        source_build.build(request, miniature.tools)
+
+
+@native
+def test_an_on_build_without_sme2_is_an_error(miniature: Machine) -> None:
+    text = (MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)")
+    (miniature.request.tree / "CMakeLists.txt").write_text(text)
+    request = replaced(miniature.request, sides=(Arm.ON,))
+    with pytest.raises(BuildError, match="holds no SME2 kernel"):
+        source_build.build(request, miniature.tools)
+
+
+@native
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('message(FATAL_ERROR "no flatcc here")', "configuring .* no flatcc here"),
+        ('file(APPEND ${CMAKE_BINARY_DIR}/main.c "int x = y;")', "compiling .* error"),
+    ],
+)
+def test_a_failed_build_shows_its_reason(miniature: Machine, line: str, message: str) -> None:
+    (miniature.request.tree / "CMakeLists.txt").write_text(MINIATURE % line)
+    with pytest.raises(BuildError, match=message) as caught:
+        source_build.build(*miniature)
+    assert source_build.LOG in str(caught.value)
+
+
+@native
+def test_a_build_that_hangs_is_ended(miniature: Machine) -> None:
+    line = "execute_process(COMMAND sleep 60)"
+    (miniature.request.tree / "CMakeLists.txt").write_text(MINIATURE % line)
+    with pytest.raises(BuildError, match="took over 1 s and was ended"):
+        source_build.build(*miniature, timeout_seconds=1)
+
+
+@native
+def test_a_second_build_in_the_same_place_is_refused(miniature: Machine) -> None:
+    import filelock
+
+    miniature.request.folder.mkdir()
+    with (
+        filelock.FileLock(miniature.request.folder / ".lock"),
+        pytest.raises(BuildError, match="another build is at work"),
+    ):
+        source_build.build(*miniature)
+
+
+# --- The command ----------------------------------------------------------------------------------
+
+
+def test_the_command_lists_everything_and_builds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ANDROID_NDK", raising=False)
+    out = tmp_path / "out"
+    words = ["build", "--executorch", str(tmp_path), "--platform", "android", "--out", str(out)]
+    assert cli.main(words) == 3
+    printed = capsys.readouterr()
+    assert "is no ExecuTorch checkout" in printed.err
+    assert "needs the NDK" in printed.err
+    assert "stand in the way of this build" in printed.err
+    assert not out.exists()
+    assert cli.main([*words, "--dry-run"]) == 3
+    assert "-DXNNPACK_ENABLE_ARM_SME2=OFF" in capsys.readouterr().out
+    assert not out.exists()
+
+
+def test_the_command_names_the_platforms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["build", "--executorch", ".", "--platform", "windows"]) == 2
+    assert "Choose one of: mac, linux, android" in capsys.readouterr().err
+
+
+@native
+def test_the_command_prints_how_to_use_what_it_built(
+    miniature: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", str(miniature.tools.compiler))
+    request = miniature.request
+    code = cli.main(
+        [
+            "build",
+            "--executorch",
+            str(request.tree),
+            "--platform",
+            "linux",
+            "--sme2",
+            "both",
+            "--python",
+            str(request.python),
+            "--out",
+            str(request.out),
+            "--jobs",
+            "1",
+            "--cmake-option",
+            f"CMAKE_C_COMPILER={shutil.which('gcc')}",
+        ]
+    )
+    printed = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert "kernels: neon, sme, sme2" in printed[0]
+    assert "kernels: neon)" in printed[1]
+    assert printed[2].startswith("pytest --device=linux --runner-on ")
+    assert " --runner-off " in printed[2]

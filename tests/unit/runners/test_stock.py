@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import BuildError, RunError
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.runners.base import ProcessFiles
+from pytest_sme2.runners.sme2 import LOADER
+from pytest_sme2.runners.stock import PairRunner, binary_platform, pair_runner, single_runner
+from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
+from tests.support.etdump_builder import Block, Profiling, build_etdump
+
+ARTIFACT = Artifact("toy", "fp32", Path("/a"), Path("/a/toy.pte"), "0" * 64, (), ())
+
+
+def elf(machine: int = 183, *, loader: bytes = b"", tail: bytes = b"") -> bytes:
+    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, machine)
+    return head.ljust(64, b"\0") + loader + b"\0" + tail
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> PairRunner:
+    for arm in Arm:
+        (tmp_path / str(arm)).mkdir()
+        (tmp_path / str(arm) / "executor_runner").write_bytes(elf(tail=str(arm).encode()))
+    return pair_runner(
+        tmp_path / "on/executor_runner", tmp_path / "off/executor_runner", cache=tmp_path / "cache"
+    )
+
+
+def request(arm: Arm = Arm.ON, warmup: int = 2, runs: int = 3) -> RunRequest:
+    return RunRequest(ARTIFACT, arm, threads=4, warmup=warmup, runs=runs)
+
+
+# --- The two binaries -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "platform"),
+    [
+        (elf(), LINUX_AARCH64),
+        (elf(62), LINUX_X86_64),
+        (elf(loader=b"/system/bin/linker64"), ANDROID_ARM64),
+        (elf(loader=b"/lib/ld-linux-aarch64.so.1"), LINUX_AARCH64),
+        (struct.pack("<II", 0xFEEDFACF, 0x0100000C) + bytes(24), MACOS_ARM64),
+    ],
+)
+def test_a_binary_says_what_it_is_for(tmp_path: Path, content: bytes, platform: str) -> None:
+    (tmp_path / "runner").write_bytes(content)
+    assert binary_platform(tmp_path / "runner") == platform
+
+
+@pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", elf(40), b"\x7fELF\x02\x01"])
+def test_what_is_no_runner_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "runner").write_bytes(content)
+    with pytest.raises(BuildError, match="is no program for"):
+        binary_platform(tmp_path / "runner")
+    with pytest.raises(BuildError, match="No such file"):
+        binary_platform(tmp_path / "gone")
+
+
+def test_a_pair_of_two_platforms_is_none(tmp_path: Path) -> None:
+    (tmp_path / "on").write_bytes(elf())
+    (tmp_path / "off").write_bytes(elf(62))
+    with pytest.raises(BuildError, match=r"no pair: .* is for linux-aarch64, .* linux-x86_64"):
+        pair_runner(tmp_path / "on", tmp_path / "off", cache=tmp_path)
+
+
+def test_the_same_program_twice_is_no_pair(tmp_path: Path) -> None:
+    (tmp_path / "on").write_bytes(elf())
+    (tmp_path / "off").write_bytes(elf())
+    with pytest.raises(BuildError, match="are the same program"):
+        pair_runner(tmp_path / "on", tmp_path / "off", cache=tmp_path)
+
+
+def test_libraries_beside_the_binaries_come_along(tmp_path: Path) -> None:
+    for arm in Arm:
+        folder = tmp_path / str(arm)
+        folder.mkdir()
+        (folder / "executor_runner").write_bytes(elf(tail=str(arm).encode()))
+        (folder / "libxnn.so.1").write_text("the same")
+        (folder / "CMakeCache.txt").write_text("not needed")
+    words = (tmp_path / "on/executor_runner", tmp_path / "off/executor_runner")
+    pair = pair_runner(*words, cache=tmp_path / "cache")
+    names = [path.name for path in pair.files(Arm.ON)]
+    assert names == ["executor_runner-on", "libxnn.so.1"]
+    assert [path.name for path in pair.files(Arm.OFF)] == ["executor_runner-off", "libxnn.so.1"]
+    assert pair_runner(*words, cache=tmp_path / "cache") == pair
+    (tmp_path / "off/libxnn.so.1").write_text("another")
+    with pytest.raises(BuildError, match="different libraries of one name"):
+        pair_runner(*words, cache=tmp_path / "cache")
+
+
+# --- Its command ----------------------------------------------------------------------------------
+
+
+def files(inputs: tuple[str, ...] = ()) -> ProcessFiles:
+    return ProcessFiles("/m/my model.pte", inputs, "/r/result.json", "/r/run.etdump", None)
+
+
+def test_the_command_speaks_the_stock_flags(pair: PairRunner) -> None:
+    assert pair.traces(request())
+    assert pair.command(request(), files(("/i/0.bin", "/i/1.bin"))) == (
+        "./executor_runner-on",
+        "--model_path=/m/my model.pte",
+        "--num_executions=5",
+        "--cpu_threads=4",
+        "--etdump_path=/r/run.etdump",
+        "--inputs=/i/0.bin,/i/1.bin",
+    )
+    assert pair.command(request(Arm.OFF), files())[0] == "./executor_runner-off"
+
+
+def test_a_loader_of_its_own_starts_it(pair: PairRunner) -> None:
+    (pair.folder / LOADER).touch()
+    assert pair.command(request(), files())[:4] == (
+        f"./{LOADER}",
+        "--library-path",
+        ".",
+        "./executor_runner-on",
+    )
+
+
+def test_a_comma_in_an_inputs_name_is_refused(pair: PairRunner) -> None:
+    with pytest.raises(RunError, match="separates its inputs by commas"):
+        pair.command(request(), files(("/a,b/0.bin",)))
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "expected"),
+    [
+        (1, "ERROR: unknown command line flag 'cpu_threads'", "does not know the flag --cpu_thre"),
+        (134, "I x\nF 00 executorch:m.cpp:1] assert failed: no\n", "(SIGABRT): F 00 executorch"),
+        (-6, "F 00 executorch:m.cpp:1] no\nqemu: uncaught target signal 6\n", "m.cpp:1] no"),
+        (134, "", "it gave up"),
+    ],
+)
+def test_failures_are_explained(pair: PairRunner, code: int, stderr: str, expected: str) -> None:
+    said = pair.explain(code, stderr)
+    assert said is not None
+    assert expected in said
+
+
+def test_what_it_does_not_know_it_does_not_explain(pair: PairRunner) -> None:
+    assert pair.explain(1, "something else") is None
+    assert pair.explain(139, "") is None
+
+
+# --- Its result -----------------------------------------------------------------------------------
+
+MILLISECOND = 1_000_000
+LOG = """\
+$ './executor_runner-on'
+I 00:00:00.000655 executorch:executor_runner.cpp:301] Model loaded in 66.6 ms.
+I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 1 of 5: 9.2 ms
+I 00:00:00.000655 executorch:executor_runner.cpp:402] Iteration 2 of 5: 5.2 ms
+I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 3 of 5: 4.2 ms
+I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 4 of 5: 4.3 ms
+I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 5 of 5: 4.1 ms
+"""
+
+
+def dump(*milliseconds: float) -> bytes:
+    load = Block([Profiling("Program::load_method", 0, 100, chain=-1)], name="Default")
+    executions = [
+        Block(
+            [
+                Profiling(None, 1, 2, chain=0, instruction=0, delegate_name="Method::execute"),
+                Profiling("Method::execute", 0, round(value * MILLISECOND), chain=-1),
+            ]
+        )
+        for value in milliseconds
+    ]
+    return build_etdump([load, *executions])
+
+
+def result(pair: PairRunner, folder: Path, etdump: bytes | None, log: str = LOG) -> Run:
+    (folder / "runner.log").write_text(log)
+    if etdump is not None:
+        (folder / "run.etdump").write_bytes(etdump)
+    return pair.read_result(
+        request(),
+        target="linux",
+        emulated=False,
+        result=folder / "runner.json",
+        etdump=folder / "run.etdump",
+        outputs=None,
+        log=folder / "runner.log",
+    )
+
+
+def test_latency_is_method_execute_without_the_warm_up(tmp_path: Path, pair: PairRunner) -> None:
+    run = result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1))
+    assert run.warmup_wall_ns == (9 * MILLISECOND, 5 * MILLISECOND)
+    assert run.wall_ns == (4 * MILLISECOND, 4_200_000, 4_100_000)
+    assert run.load_ns == 66_600_000
+    assert run.runner == "pair"
+    assert run.sme2_effective is None
+    assert run.etdump == tmp_path / "run.etdump"
+
+
+def test_a_build_without_logging_has_no_load_time(tmp_path: Path, pair: PairRunner) -> None:
+    run = result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1), log="")
+    assert run.load_ns is None
+    assert len(run.wall_ns) == 3
+
+
+@pytest.mark.parametrize(
+    ("etdump", "message"),
+    [
+        (None, "left no ETDump: it was built without the event tracer"),
+        (dump(9, 5, 4, 4.2), "holds 4 executions, not 5"),
+        (dump(), "holds 0 executions, not 5"),
+        (b"not an ETDump", "ETDump cannot be used"),
+        (dump(9, 5, 4, 4.2, 4.1)[:-40], "ETDump cannot be used"),
+        # Another unit of time would show as a factor.
+        (dump(9000, 5000, 4000, 4200, 4100), "contradicts itself: 5 executions of 4200.000 ms"),
+        (dump(9000, 5000, 4000, 4200, 4100), "5 of 4.300 ms"),
+    ],
+)
+def test_a_result_that_cannot_be_trusted_is_refused(
+    tmp_path: Path, pair: PairRunner, etdump: bytes | None, message: str
+) -> None:
+    with pytest.raises(RunError, match=message):
+        result(pair, tmp_path, etdump)
+
+
+def test_a_log_with_fewer_iterations_contradicts(tmp_path: Path, pair: PairRunner) -> None:
+    with pytest.raises(RunError, match="contradicts itself"):
+        result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1), log="\n".join(LOG.splitlines()[:-1]))
+
+
+def test_one_binary_does_for_an_experiment(tmp_path: Path) -> None:
+    binary = tmp_path / "build" / "executor_runner"
+    binary.parent.mkdir()
+    binary.write_bytes(elf())
+    runner = single_runner(binary, cache=tmp_path / "cache")
+    assert runner.platform == binary_platform(binary)
+    for arm in Arm:
+        assert (runner.folder / runner.program(arm)).read_bytes() == binary.read_bytes()
+    assert single_runner(binary, cache=tmp_path / "cache").folder == runner.folder
+    asked = replace(request(), extra_arguments=("--method_name=forward",))
+    files = ProcessFiles("/m.pte", (), "/r.json", "/e.etdump", None)
+    assert runner.command(asked, files)[-1] == "--method_name=forward"

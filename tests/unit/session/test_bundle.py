@@ -1,0 +1,371 @@
+"""Bundles: what goes in comes out, and nothing else ever does."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import random
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.errors import BundleError, StorageError, UsageError
+from pytest_sme2.results import Artifact
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.session.bundle import Bundle, open_bundle, write_bundle
+from tests.support.artifacts import make_artifact
+
+Edit = Callable[[dict[str, bytes], dict[str, Any]], None]
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Sme2Runner:
+    folder = tmp_path / "runner"
+    folder.mkdir()
+    (folder / "sme2_runner").write_bytes(b"#!/bin/sh\n")
+    (folder / "sme2_runner").chmod(0o755)
+    (folder / "libexecutorch.so").write_bytes(random.Random(1).randbytes(100_000))
+    (folder / "runner.json").write_text("{}")
+    return Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder)
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> list[Artifact]:
+    return [
+        make_artifact(tmp_path / name, model, variant)
+        for name, model, variant in (
+            ("a", "toy_cnn", "fp32"),
+            ("b", "toy_cnn", "fp16@256"),
+            ("c", "../evil <script>", "fp32"),
+        )
+    ]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, runner: Sme2Runner, artifacts: list[Artifact]) -> Path:
+    return write_bundle(tmp_path / "out" / "b.tar.gz", runner, artifacts)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def rewrite(path: Path, edit: Edit) -> None:
+    """The archive with its files and manifest changed; hashes are as ``edit`` leaves them."""
+    with tarfile.open(path) as archive:
+        files = {m.name: archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
+    manifest = json.loads(files.pop("manifest.json"))
+    edit(files, manifest)
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in {"manifest.json": json.dumps(manifest).encode(), **files}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+
+# --- round trip -----------------------------------------------------------------------------------
+
+
+def test_what_goes_in_comes_out(
+    bundle: Path, cache: Path, runner: Sme2Runner, artifacts: list[Artifact]
+) -> None:
+    opened = open_bundle(bundle, cache=cache)
+    assert isinstance(opened.runner, Sme2Runner)
+    facts = opened.runner.kind, opened.runner.platform, opened.runner.executorch
+    assert facts == ("wheel", "linux-aarch64", "1.5.1")
+    program = opened.runner.folder / "sme2_runner"
+    assert program.stat().st_mode & 0o111
+    assert not (opened.runner.folder / "libexecutorch.so").stat().st_mode & 0o111
+    assert {path.name for path in opened.runner.folder.iterdir()} == {
+        "sme2_runner",
+        "libexecutorch.so",
+    }
+    assert set(opened.artifacts) == {(a.model, a.variant) for a in artifacts}
+    for artifact in artifacts:
+        found = opened.artifacts[(artifact.model, artifact.variant)]
+        assert found.pte.read_bytes() == artifact.pte.read_bytes()
+        assert found.sha256 == artifact.sha256
+        assert found.folder.is_relative_to(cache)
+
+
+def test_equal_content_is_equal_bytes(
+    tmp_path: Path, bundle: Path, runner: Sme2Runner, artifacts: list[Artifact]
+) -> None:
+    (runner.folder / "sme2_runner").touch()
+    again = write_bundle(tmp_path / "again.tgz", runner, artifacts)
+    assert again.read_bytes() == bundle.read_bytes()
+    assert [p.name for p in bundle.parent.iterdir()] == [bundle.name]
+
+
+def test_the_manifest_has_the_hash_of_every_file(bundle: Path) -> None:
+    with tarfile.open(bundle) as archive:
+        names = archive.getnames()
+        assert names[0] == "manifest.json"
+        manifest = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
+        assert sorted(manifest["files"]) == sorted(names[1:])
+        for name, facts in manifest["files"].items():
+            data = archive.extractfile(name).read()  # type: ignore[union-attr]
+            assert hashlib.sha256(data).hexdigest() == facts["sha256"]
+
+
+def test_opening_twice_unpacks_once(bundle: Path, cache: Path) -> None:
+    first = open_bundle(bundle, cache=cache)
+    inode = first.runner.folder.stat().st_ino
+    second = open_bundle(bundle, cache=cache)
+    assert second == first
+    assert second.runner.folder.stat().st_ino == inode
+
+
+# --- refusing to write ----------------------------------------------------------------------------
+
+
+def test_a_bundle_is_an_archive(tmp_path: Path, runner: Sme2Runner) -> None:
+    with pytest.raises(UsageError, match=r"ends in \.tar\.gz"):
+        write_bundle(tmp_path / "folder", runner, [])
+
+
+def test_the_same_program_twice(
+    tmp_path: Path, runner: Sme2Runner, artifacts: list[Artifact]
+) -> None:
+    with pytest.raises(UsageError, match="toy_cnn-fp32 was given twice"):
+        write_bundle(tmp_path / "b.tar.gz", runner, [artifacts[0], artifacts[0]])
+
+
+def test_where_nothing_can_be_written(
+    tmp_path: Path, runner: Sme2Runner, artifacts: list[Artifact]
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BundleError, match="cannot be written"):
+        write_bundle(tmp_path / "file" / "b.tar.gz", runner, artifacts)
+
+
+# --- refusing to open -----------------------------------------------------------------------------
+
+
+def refused(bundle: Path, cache: Path, message: str) -> None:
+    with pytest.raises(BundleError, match=message) as caught:
+        open_bundle(bundle, cache=cache)
+    assert str(bundle) in str(caught.value)
+    kept = list((cache / "bundles").glob("*")) if cache.exists() else []
+    assert not [path for path in kept if path.is_dir()]
+
+
+def test_a_changed_file_is_not_used(bundle: Path, cache: Path) -> None:
+    def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        files["runner/sme2_runner"] = b"#!/bin/ps\n"
+
+    rewrite(bundle, edit)
+    refused(bundle, cache, "'runner/sme2_runner' is not what was put in")
+
+
+def test_a_longer_file_is_not_even_unpacked(bundle: Path, cache: Path) -> None:
+    def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        files["runner/sme2_runner"] += b"\0" * 10_000_000
+
+    rewrite(bundle, edit)
+    refused(bundle, cache, "not as long as its manifest says")
+
+
+def test_files_that_are_missing_or_not_listed(bundle: Path, cache: Path) -> None:
+    original = bundle.read_bytes()
+    rewrite(bundle, lambda files, manifest: files.pop("runner/libexecutorch.so") and None)
+    refused(bundle, cache, "'runner/libexecutorch.so' is missing")
+    bundle.write_bytes(original)
+    rewrite(bundle, lambda files, manifest: files.update({"runner/extra": b"x"}))
+    refused(bundle, cache, "'runner/extra' is not in its manifest")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil",
+        "runner/../../evil",
+        "/etc/evil",
+        "runner//evil",
+        "./runner/evil",
+        "evil",
+        "runner\\..\\evil",
+        "runner/evil\0",
+        "manifest.json",
+        "",
+    ],
+)
+def test_no_file_leaves_the_folder(tmp_path: Path, bundle: Path, cache: Path, name: str) -> None:
+    data = b"evil"
+
+    def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        if "\0" not in name and name not in ("", "manifest.json"):
+            files[name] = data
+        facts = {"bytes": 4, "executable": True, "sha256": hashlib.sha256(data).hexdigest()}
+        manifest["files"][name] = facts
+
+    rewrite(bundle, edit)
+    refused(bundle, cache, "is not a place in a bundle|is not a bundle")
+    assert not list(tmp_path.rglob("*evil"))
+    assert not Path("/etc/evil").exists()
+
+
+@pytest.mark.parametrize("folder", ["..", "artifacts/..", "artifacts", "runner/x", "/artifacts/x"])
+def test_no_artifact_is_read_from_elsewhere(bundle: Path, cache: Path, folder: str) -> None:
+    def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        manifest["artifacts"][0]["folder"] = folder
+
+    rewrite(bundle, edit)
+    refused(bundle, cache, "is not a place in a bundle")
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE]
+)
+def test_only_plain_files(tmp_path: Path, bundle: Path, cache: Path, kind: bytes) -> None:
+    with tarfile.open(bundle) as archive:
+        manifest = archive.extractfile("manifest.json").read()  # type: ignore[union-attr]
+    with tarfile.open(bundle, "w:gz") as archive:
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(manifest)
+        archive.addfile(member, io.BytesIO(manifest))
+        link = tarfile.TarInfo("runner/sme2_runner")
+        link.type, link.linkname = kind, str(tmp_path)
+        archive.addfile(link)
+    refused(bundle, cache, "'runner/sme2_runner' in it is not a plain file")
+
+
+def test_a_newer_schema(bundle: Path, cache: Path) -> None:
+    rewrite(bundle, lambda files, manifest: manifest.update(schema=2))
+    refused(bundle, cache, "its schema is 2, this version reads 1")
+
+
+def test_another_program_than_the_manifest_says(bundle: Path, cache: Path) -> None:
+    def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        manifest["artifacts"][0]["model"] = "other"
+
+    rewrite(bundle, edit)
+    with pytest.raises(BundleError, match="another program than its manifest says"):
+        open_bundle(bundle, cache=cache)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"PK\x03\x04", id="zip"),
+        pytest.param(b"\x1f\x8b", id="gzip cut short"),
+        pytest.param(gzip.compress(b"no tar"), id="gzip of text"),
+        pytest.param(gzip.compress(b""), id="gzip of nothing"),
+    ],
+)
+def test_a_file_that_is_not_an_archive(bundle: Path, cache: Path, content: bytes) -> None:
+    bundle.write_bytes(content)
+    refused(bundle, cache, "is not a bundle")
+
+
+def test_no_file_at_all(tmp_path: Path, cache: Path) -> None:
+    refused(tmp_path / "none.tar.gz", cache, "No such file")
+    refused(tmp_path, cache, "directory")
+
+
+def test_damage_anywhere_is_noticed_and_named(bundle: Path, cache: Path) -> None:
+    """Cut at many places, and with bytes changed: an error of ours, or the whole bundle."""
+    original = bundle.read_bytes()
+    generator = random.Random(3)
+    whole = 0
+    for trial in range(120):
+        data = bytearray(original)
+        if trial % 2:
+            data = data[: generator.randrange(len(data))]
+        else:
+            data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
+        bundle.write_bytes(bytes(data))
+        try:
+            opened: Bundle = open_bundle(bundle, cache=cache / str(trial))
+        except BundleError:
+            continue
+        whole += 1
+        assert len(opened.artifacts) == 3
+    # A flipped bit in the gzip header's time or the tar's padding is no damage to the content.
+    assert whole < 30
+
+
+@pytest.mark.parametrize("change", ["edit", "add", "remove", "link"])
+def test_what_was_changed_after_unpacking_is_unpacked_again(
+    tmp_path: Path, bundle: Path, cache: Path, change: str
+) -> None:
+    folder = open_bundle(bundle, cache=cache).runner.folder
+    program = folder / "sme2_runner"
+    if change == "edit":
+        program.write_bytes(b"#!/bin/ps\n")
+    elif change == "add":
+        (folder / "libevil.so").write_bytes(b"evil")
+    else:
+        program.unlink()
+        if change == "link":
+            (tmp_path / "same").write_bytes(b"#!/bin/sh\n")
+            program.symlink_to(tmp_path / "same")
+    again = open_bundle(bundle, cache=cache)
+    assert program.read_bytes() == b"#!/bin/sh\n"
+    assert not program.is_symlink()
+    assert {path.name for path in again.runner.folder.iterdir()} == {
+        "sme2_runner",
+        "libexecutorch.so",
+    }
+
+
+# --- bundles made to do harm ----------------------------------------------------------------------
+
+
+def test_a_header_that_unpacks_to_more_than_a_header_is_refused(
+    tmp_path: Path, cache: Path
+) -> None:
+    header = tarfile.TarInfo("header")
+    header.type, header.size = tarfile.XHDTYPE, 8**11 - 1
+    path = tmp_path / "bomb.tar.gz"
+    # Its content is not even there: nothing may try to read it.
+    path.write_bytes(gzip.compress(header.tobuf()))
+    with pytest.raises(BundleError, match=r"bomb\.tar\.gz.*a header in it is 8589934591 bytes"):
+        open_bundle(path, cache=cache)
+
+
+def test_an_artifact_may_not_name_a_program_elsewhere(bundle: Path, cache: Path) -> None:
+    def elsewhere(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        name = next(name for name in files if name.endswith("fp32/export_meta.json"))
+        meta = json.loads(files[name])
+        facts = meta["files"].pop(meta["pte"])
+        meta["pte"] = f"../../../../../{meta['pte']}"
+        meta["files"][meta["pte"]] = facts
+        files[name] = json.dumps(meta).encode()
+        manifest["files"][name] |= {
+            "bytes": len(files[name]),
+            "sha256": hashlib.sha256(files[name]).hexdigest(),
+        }
+
+    rewrite(bundle, elsewhere)
+    with pytest.raises(BundleError, match=r"b\.tar\.gz.*is no plain name"):
+        open_bundle(bundle, cache=cache)
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_bundle(
+    bundle: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*words: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pytest_sme2.session.bundle._copy", full)
+        with pytest.raises(StorageError, match=r"b\.tar\.gz.*No space left.*SME2_CACHE_DIR"):
+            open_bundle(bundle, cache=cache)
+    assert open_bundle(bundle, cache=cache).artifacts
+
+
+def test_what_a_killed_unpacking_left_is_removed(bundle: Path, cache: Path) -> None:
+    folder = open_bundle(bundle, cache=cache).runner.folder.parent
+    left_over = folder.with_name(f".unpack-{folder.name}-killed")
+    folder.rename(left_over)
+    open_bundle(bundle, cache=cache)
+    assert folder.is_dir()
+    assert not left_over.exists()

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.results import (
+    Arm,
+    Artifact,
+    Category,
+    Executor,
+    Fingerprint,
+    Look,
+    Measured,
+    Measurement,
+    Outcome,
+    Output,
+    Pair,
+    PairSample,
+    Run,
+    RunRequest,
+)
+from pytest_sme2.session.case_result import assemble, new_session, shares_of, speedup_of
+from pytest_sme2.verdict import baselines
+from pytest_sme2.verdict import checks as gate
+from pytest_sme2.verdict.limits import default_limits
+from tests.support.artifacts import make_artifact
+from tests.support.gate_examples import CONV_ON, EMULATED, LINUX, TRANSPOSE
+from tests.support.profiles import columns_of, profile_of, real, run_of
+
+NAMES = {"session": "s", "recorded": "2025-01-01T00:00:00Z", "runtime": "1.5.0"}
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Artifact:
+    return make_artifact(tmp_path / "artifact", "toy", "fp16")
+
+
+def run(artifact: Artifact, arm: Arm, **changes: Any) -> Run:
+    facts: dict[str, Any] = {
+        "request": RunRequest(artifact, arm),
+        "target": "linux",
+        "runner": "wheel",
+        "emulated": False,
+        "sme2_effective": arm is Arm.ON,
+        "wall_ns": (3_000, 1_000, 2_000),
+        "cpu_ns": (3_000, 1_000, 2_000),
+        "load_ns": 500,
+        "peak_rss_load_bytes": 1_000,
+        "peak_rss_bytes": 2_000,
+        "outputs": (),
+    }
+    return Run(**{**facts, **changes})
+
+
+def output(folder: Path, value: float, *, keep: bool = True, has_nan: bool = False) -> Output:
+    data = np.float32(value).tobytes()
+    path = folder / f"{value}.bin"
+    path.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    return Output("float32", (1,), digest, has_nan, path if keep else None)
+
+
+def pair_of(artifact: Artifact, **changes: Any) -> Pair:
+    facts: dict[str, Any] = {
+        "artifact": artifact,
+        "target": "linux",
+        "on": (run(artifact, Arm.ON),),
+        "off": (run(artifact, Arm.OFF),),
+        "traced_on": None,
+        "traced_off": None,
+        "evidence": None,
+    }
+    return Pair(**{**facts, **changes})
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def test_structure_counts_operators_by_name() -> None:
+    found = structure_of(
+        profile_of([(CONV_ON, 5), (TRANSPOSE, 1), (TRANSPOSE, 1)], ("native_call_cumsum.out", 3))
+    )
+    assert {entry.name: entry.count for entry in found.operators if entry.count > 1} == {
+        TRANSPOSE: 2
+    }
+    assert found.total == 4
+    assert (found.matrix, found.sme2, found.coverage) == (1, 1, 1.0)
+    assert found.executed_by(Executor.PORTABLE) == 1
+    assert [entry.name for entry in found.operators] == sorted(e.name for e in found.operators)
+
+
+def test_shares_carry_the_spread_of_the_runs() -> None:
+    blocks = [
+        run_of([[(CONV_ON, 800_000), (TRANSPOSE, time)]]) for time in (100_000, 200_000, 300_000)
+    ]
+    shares = shares_of(build_profile(columns_of(*blocks)))
+    share = shares[Category.DATA_MOVEMENT]
+    assert share.low < share.value < share.high
+    assert share.value == pytest.approx(0.2, abs=0.01)
+    assert (share.low, share.high) == pytest.approx((0.12, 0.26), abs=0.02)
+    absent = shares.get(Category.GEMM)
+    assert absent is None or absent.high == 0.0
+
+
+def measurement(interval: tuple[float, float] | None) -> Measurement:
+    look = Look(10, 0.005, 0.5, interval, 0.5)
+    half = math.log(0.5)
+    pairs = (
+        PairSample(0, "on", 20.0, 10.0, half, 0.0),
+        PairSample(1, "off", 22.0, 11.0, half, 0.0),
+    )
+    return Measurement(
+        "off", "on", 0, 3, 10, 1, pairs, (), None, (look,), "precise", None, None, (), (), 1.0
+    )
+
+
+def test_speedup_is_the_inverse_of_the_ratio() -> None:
+    found = speedup_of(measurement((0.4, 0.8)))
+    assert (found.value, found.low, found.high) == (2.0, 1.25, 2.5)
+    assert (found.confidence, found.pairs) == (0.99, 10)
+    weak = speedup_of(measurement(None))
+    assert (weak.low, weak.high) == (0.0, math.inf)
+
+
+def test_sessions_have_names_of_their_own() -> None:
+    (first, recorded), (second, _) = new_session(), new_session()
+    assert first != second
+    assert recorded.endswith("Z")
+
+
+# --- together -------------------------------------------------------------------------------------
+
+
+def test_everything_of_a_timed_pair(artifact: Artifact) -> None:
+    profiles = {Arm.ON: real("cpp_toy_fp16_on"), Arm.OFF: real("cpp_toy_fp16_off")}
+    evidence = check_pair(profiles[Arm.ON], profiles[Arm.OFF])
+    pair = pair_of(
+        artifact, evidence=evidence, on=(run(artifact, Arm.ON), run(artifact, Arm.ON, load_ns=700))
+    )
+    found = assemble(pair, LINUX, profiles=profiles, measurement=measurement((0.4, 0.8)), **NAMES)
+    assert (found.model, found.variant, found.emulated) == ("toy", "fp16", False)
+    assert found.medians_ns == {Arm.ON: (10.0, 11.0), Arm.OFF: (20.0, 22.0)}
+    assert found.speedup == speedup_of(measurement((0.4, 0.8)))
+    assert found.loads_ns == {Arm.ON: (500.0, 700.0), Arm.OFF: (500.0,)}
+    assert found.peak_bytes == {Arm.ON: 2_000, Arm.OFF: 2_000}
+    assert found.pte_bytes == artifact.pte.stat().st_size
+    assert found.versions == {"executorch": "1.5.1", "executorch runtime": "1.5.0"}
+    assert found.coverage == profiles[Arm.ON].coverage
+    structure = found.structures[Arm.ON]
+    assert structure.matrix == profiles[Arm.ON].coverage.matrix_operators
+    assert structure.sme2 == profiles[Arm.ON].coverage.sme2_operators
+
+
+def test_without_pairs_the_processes_speak(artifact: Artifact) -> None:
+    found = assemble(pair_of(artifact), LINUX, profiles={}, **NAMES)
+    assert found.medians_ns == {Arm.ON: (2_000.0,), Arm.OFF: (2_000.0,)}
+    assert found.speedup is None
+
+
+def emulated_pair(artifact: Artifact, **changes: Any) -> Pair:
+    facts = {"emulated": True, "target": "emulated"}
+    return pair_of(
+        artifact,
+        target="emulated",
+        on=(),
+        off=(),
+        traced_on=run(artifact, Arm.ON, **facts),
+        traced_off=run(artifact, Arm.OFF, **facts),
+        **changes,
+    )
+
+
+def from_dumps(artifact: Artifact, name: str) -> Measured:
+    profiles = {Arm.ON: real(f"{name}_on"), Arm.OFF: real(f"{name}_off")}
+    evidence = check_pair(profiles[Arm.ON], profiles[Arm.OFF])
+    pair = emulated_pair(artifact, evidence=evidence)
+    return assemble(pair, EMULATED, profiles=profiles, **NAMES)
+
+
+def test_emulated_pairs_have_no_times(artifact: Artifact) -> None:
+    found = from_dumps(artifact, "cpp_toy_fp16")
+    timed = found.medians_ns, found.speedup, found.shares, found.loads_ns, found.peak_bytes
+    assert timed == (None,) * 5
+
+
+def test_real_dumps_become_a_baseline_and_agree_with_it(tmp_path: Path, artifact: Artifact) -> None:
+    found = from_dumps(artifact, "cpp_mobile_fp32")
+    baselines.store(tmp_path, found)
+    known = baselines.load(tmp_path, "toy", "fp16", EMULATED)
+    assert known is not None
+    assert known.structures == found.structures
+    checks = gate.check_all(found, known, default_limits())
+    assert {check.verdict for check in checks} == {Outcome.PASS}
+    assert baselines.update(known, found)[1] == ()
+
+
+def test_a_real_other_program_is_caught_by_its_operators(artifact: Artifact) -> None:
+    """fp16 instead of fp32, from real dumps: no timing is needed to see it."""
+    known, _ = baselines.update(None, from_dumps(artifact, "cpp_mobile_fp32"))
+    checks = gate.check_all(from_dumps(artifact, "cpp_mobile_fp16"), known, default_limits())
+    failed = {check.metric: check for check in checks if check.verdict is Outcome.REGRESSED}
+    assert "operators (on)" in failed
+    assert any("F16" in line for line in failed["operators (on)"].details)
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+def test_outputs_are_held_against_each_other_and_the_reference(
+    tmp_path: Path, artifact: Artifact
+) -> None:
+    pair = pair_of(
+        artifact,
+        on=(run(artifact, Arm.ON, outputs=(output(tmp_path, 1.5),)),),
+        off=(run(artifact, Arm.OFF, outputs=(output(tmp_path, 1.0),)),),
+    )
+    found = assemble(pair, LINUX, profiles={}, **NAMES).agreements
+    assert [(a.against, a.arm, a.max_abs) for a in found] == [
+        ("off", Arm.ON, 0.5),
+        ("reference", Arm.ON, 1.5),
+        ("reference", Arm.OFF, 1.0),
+    ]
+
+
+def test_outputs_that_were_not_kept_are_not_compared(tmp_path: Path, artifact: Artifact) -> None:
+    outputs = (output(tmp_path, 1.5, keep=False, has_nan=True),)
+    pair = pair_of(artifact, on=(run(artifact, Arm.ON, outputs=outputs),))
+    found = assemble(pair, LINUX, profiles={}, **NAMES)
+    assert found.agreements == ()
+    assert found.nan_arms == (Arm.ON,)
+
+
+# --- refusing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": "mac"}, "different targets were mixed"),
+        ({"runner": "pair"}, "different runners were mixed"),
+        ({"emulated": True}, "different real and emulated runs were mixed"),
+    ],
+)
+def test_a_mixture_is_refused(artifact: Artifact, changes: dict[str, Any], message: str) -> None:
+    pair = pair_of(artifact, off=(run(artifact, Arm.OFF, **changes),))
+    with pytest.raises(TargetError, match=message):
+        assemble(pair, LINUX, profiles={}, **NAMES)
+
+
+def test_other_programs_or_threads_are_refused(artifact: Artifact) -> None:
+    other = dataclasses.replace(artifact, sha256="other")
+    for request, message in (
+        (RunRequest(other, Arm.OFF), "different programs"),
+        (RunRequest(artifact, Arm.OFF, threads=4), "different thread counts"),
+    ):
+        pair = pair_of(artifact, off=(run(artifact, Arm.OFF, request=request),))
+        with pytest.raises(TargetError, match=message):
+            assemble(pair, Fingerprint("linux", ()), profiles={}, **NAMES)
+
+
+def test_nothing_is_nothing(artifact: Artifact) -> None:
+    with pytest.raises(TargetError, match="nothing was run"):
+        assemble(pair_of(artifact, on=(), off=()), LINUX, profiles={}, **NAMES)

@@ -1,0 +1,187 @@
+"""Which device a run holds when one dies, cannot be reached, or another is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.errors import (
+    ConnectionLostError,
+    DeviceGoneError,
+    NoDeviceLeftError,
+    TargetError,
+    UnvouchedError,
+)
+from pytest_sme2.results import Fingerprint
+from pytest_sme2.session import device
+from pytest_sme2.session import device as held_device
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets.phone.leases import DevicePool, Lease
+
+
+class Phone:
+    """As much of a target as is held."""
+
+    name = "android"
+    patience_seconds = 15.0
+
+    def __init__(self, lab: Lab, lease: Lease | None, soc: str) -> None:
+        self.lab, self.lease, self.soc = lab, lease, soc
+
+    @property
+    def serial(self) -> str:
+        return self.lease.serial if self.lease else "own"
+
+    def prepare(self) -> None:
+        self.lab.events.append(f"prepare {self.serial}")
+        if self.serial in self.lab.dead:
+            raise ConnectionLostError(f"{self.serial} is not there.")
+
+    def restore(self) -> None:
+        self.lab.events.append(f"restore {self.serial}")
+        if self.lease is not None:
+            self.lease.release()
+        if self.serial in self.lab.dead:
+            raise ConnectionLostError(f"{self.serial} is not there.")
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint("android", (("soc", self.soc),))
+
+
+class Lab:
+    """Phones by serial, with the SoC of each, and which of them are dead."""
+
+    def __init__(self, folder: Path, socs: dict[str, str], *, leased: bool = True) -> None:
+        self.folder, self.socs, self.leased = folder, socs, leased
+        self.dead: set[str] = set()
+        self.events: list[str] = []
+
+    def choose(
+        self, settings: Settings, *, run: str, soc: str | None, like: Any, progress: Any
+    ) -> Phone:
+        if not self.leased:
+            return Phone(self, None, "own SoC")
+        pool = DevicePool("server", list(self.socs), run=run, folder=self.folder)
+
+        def accept(serial: str) -> bool:
+            fits = soc is None or soc.lower() in self.socs[serial].lower()
+            return fits and (like is None or dict(like.facts)["soc"] == self.socs[serial])
+
+        lease = pool.lease(timeout=0, accept=accept)
+        return Phone(self, lease, self.socs[lease.serial])
+
+
+@pytest.fixture
+def make_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def make(**socs: str) -> Lab:
+        lab = Lab(tmp_path, socs, leased=bool(socs))
+        monkeypatch.setattr(device, "choose_target", lab.choose)
+        return lab
+
+    return make
+
+
+def hold() -> held_device.HeldDevice:
+    return held_device.HeldDevice(Settings(device="android"), lambda: "run", lambda line: None)
+
+
+def test_nothing_is_chosen_before_it_is_needed(make_lab: Any) -> None:
+    lab = make_lab(a="X")
+    held = hold()
+    held.close()
+    assert lab.events == []
+    assert held.prepared is held.prepared is held.chosen
+    assert lab.events == ["prepare a"]
+
+
+def test_one_that_cannot_be_reached_is_passed_over_and_put_back_if_it_returns(
+    make_lab: Any,
+) -> None:
+    lab = make_lab(a="X", b="Y")
+    lab.dead = {"a"}
+    held = hold()
+    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    lab.dead = set()
+    held.close()
+    assert lab.events == ["prepare a", "prepare b", "restore b", "restore a"]
+
+
+def test_the_only_one_that_cannot_be_reached_is_its_own_error(make_lab: Any) -> None:
+    lab = make_lab()
+    lab.dead = {"own"}
+    with pytest.raises(ConnectionLostError, match="own is not there"):
+        _ = hold().prepared
+
+
+def test_one_that_died_is_replaced_by_one_of_its_kind(make_lab: Any) -> None:
+    make_lab(a="X", b="Y", c="X")
+    held = hold()
+    assert held.prepared.serial == "a"  # type: ignore[attr-defined]
+    held.replace(DeviceGoneError("a is gone."))
+    assert held.prepared.serial == "c"  # type: ignore[attr-defined]
+    with pytest.raises(TargetError, match=r"c is gone\. No other of its kind could take over\."):
+        held.replace(DeviceGoneError("c is gone."))
+    # Whoever comes next has no such wish.
+    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+
+
+def test_a_chip_is_asked_for(make_lab: Any) -> None:
+    lab = make_lab(a="Maker One", b="Maker Two")
+    held = hold()
+    assert held.prepared.serial == "a"  # type: ignore[attr-defined]
+    assert held.ask_for("two")
+    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    assert not held.ask_for("two")
+    # The one that is held will do for a test that asks for nothing.
+    assert held.ask_for(None)
+    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    assert lab.events == ["prepare a", "restore a", "prepare b"]
+
+
+def test_a_chip_that_nobody_has_skips(make_lab: Any) -> None:
+    lab = make_lab(a="X", b="Y")
+    held = hold()
+    held.ask_for("Z")
+    with pytest.raises(UnvouchedError, match="no device has a chip named like 'Z'"):
+        _ = held.prepared
+    # One that died may have been the one: that is an error, not a skip.
+    lab.dead = {"a"}
+    held.ask_for(None)
+    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    held.ask_for("Z")
+    with pytest.raises(NoDeviceLeftError):
+        _ = held.prepared
+
+
+def test_a_device_that_is_no_choice_is_asked_for_its_chip_too(make_lab: Any) -> None:
+    make_lab()
+    held = hold()
+    held.ask_for("OWN")
+    assert held.prepared.name == "android"
+    held.ask_for("other")
+    with pytest.raises(UnvouchedError, match="a chip named like 'other', and android is another"):
+        _ = held.prepared
+
+
+def test_a_stage_is_done_again_from_its_start_on_another_phone(make_lab: Any) -> None:
+    make_lab(a="X", b="X")
+    session = Session(Settings(device="android"), identity="run")
+    used: list[str] = []
+
+    def arm(name: str) -> str:
+        """An arm's run is kept, and the phone dies during the second."""
+
+        def make() -> str:
+            serial = session.bench.target.serial  # type: ignore[attr-defined]
+            used.append(f"{name} on {serial}")
+            if used[-1] == "off on a":
+                raise DeviceGoneError("a is gone.")
+            return str(serial)
+
+        return session.steadily(lambda: session._once(make, "traced", name))
+
+    assert session.steadily(lambda: (arm("on"), arm("off"))) == ("b", "b")
+    assert used == ["on on a", "off on a", "on on b", "off on b"]

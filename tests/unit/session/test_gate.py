@@ -1,0 +1,57 @@
+"""A gate over a session that is told what it can do; the checks themselves are the gate's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pytest_sme2.errors import Sme2Error, UnvouchedError
+from pytest_sme2.results import Arm, Check, Measured
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.gate import Gate
+from pytest_sme2.session.session import Session
+from tests.support.gate_examples import emulated
+
+
+class EmulatedSession:
+    """What a session on an emulator answers."""
+
+    bench = SimpleNamespace(
+        arms=(Arm.OFF, Arm.ON),
+        target=SimpleNamespace(name="emulated"),
+        # It has SME2.
+        require_sme2=lambda: None,
+    )
+
+    def __init__(self) -> None:
+        self.kept: list[Check] = []
+
+    def measured(self, case: object, *, timed: bool) -> Measured:
+        if timed:
+            raise UnvouchedError("emulated cannot vouch for timing")
+        return emulated()
+
+    def limits(self, case: object) -> Any:
+        from pytest_sme2.results import Limits
+
+        return Limits()
+
+    def baseline(self, case: object) -> None:
+        return None
+
+    def keep(self, case: object, measured: Measured, checks: list[Check]) -> Path:
+        self.kept = checks
+        return Path("kept")
+
+
+def test_what_was_checked_is_kept_after_a_check_that_the_device_cannot_vouch_for() -> None:
+    session = EmulatedSession()
+    gate = Gate(cast(Session, session), cast(Case, object()), lambda checks: None)
+    gate.check_evidence()
+    with pytest.raises(Sme2Error, match="cannot vouch for timing"):
+        gate.check_latency()
+    assert gate.keep() == Path("kept")
+    assert [check.metric for check in session.kept] == ["evidence"]

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.system import platforms
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "name"),
+    [
+        ("linux", "aarch64", "linux-aarch64"),
+        ("linux", "x86_64", "linux-x86_64"),
+        ("linux", "AMD64", "linux-x86_64"),
+        ("darwin", "arm64", "macos-arm64"),
+    ],
+)
+def test_machines_have_names(monkeypatch, system, machine, name):
+    monkeypatch.setattr(platforms.sys, "platform", system)
+    monkeypatch.setattr(platforms.platform, "machine", lambda: machine)
+    assert platforms.host_platform() == name
+    assert name in platforms.PLATFORMS
+
+
+def test_an_unknown_machine_is_told_what_would_do(monkeypatch):
+    monkeypatch.setattr(platforms.platform, "machine", lambda: "riscv64")
+    with pytest.raises(TargetError, match=r"riscv64.*Use Linux on aarch64"):
+        platforms.host_platform()

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.system.processes import run_process, whitelisted_environment
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_output_and_exit_code_come_back():
+    finished = run_process(
+        python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"),
+        timeout_seconds=30,
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (7, "out\n", "err\n")
+    assert not finished.timed_out
+
+
+def test_only_whitelisted_variables_reach_the_child(monkeypatch):
+    monkeypatch.setenv("SECRET", "x")
+    monkeypatch.setenv("PIP_INDEX", "y")
+    monkeypatch.setenv("WANTED", "z")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    environment = whitelisted_environment(["WANTED"], prefixes=("PIP_",))
+    assert environment["PIP_INDEX"] == "y"
+    assert environment["WANTED"] == "z"
+    assert "SECRET" not in environment
+    finished = run_process(
+        python("import os; print(sorted(os.environ))"), timeout_seconds=30, environment=environment
+    )
+    assert "WANTED" in finished.stdout
+    assert "SECRET" not in finished.stdout
+    assert "LD_PRELOAD" not in finished.stdout
+
+
+def test_a_program_that_takes_too_long_ends_with_its_children(tmp_path):
+    mark = tmp_path / "child"
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(mark)!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    start = time.monotonic()
+    finished = run_process(python(code), timeout_seconds=3)
+    assert finished.timed_out
+    assert finished.returncode == -signal.SIGKILL
+    assert time.monotonic() - start < 30
+    wait_until_gone(int(mark.read_text()))
+
+
+def wait_until_gone(process: int) -> None:
+    for _ in range(200):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return
+        # Nobody may be there to reap an orphan; then it is a zombie, which is over too.
+        status = Path(f"/proc/{process}/stat")
+        if status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process {process} is still there")
+
+
+def test_an_interrupt_ends_the_program(tmp_path, monkeypatch):
+    import subprocess
+
+    started = []
+    real = subprocess.Popen.communicate
+
+    def interrupted(self, *arguments, **options):
+        if not started:
+            started.append(self.pid)
+            raise KeyboardInterrupt
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_process(python("import time; time.sleep(600)"), timeout_seconds=600)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
+
+
+def test_standard_output_can_go_to_a_file(tmp_path):
+    with (tmp_path / "log").open("wb") as file:
+        finished = run_process(python("print('hello')"), timeout_seconds=30, stdout=file)
+    assert finished.stdout == ""
+    assert (tmp_path / "log").read_text() == "hello\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin")
+def test_a_program_can_be_pinned():
+    core = max(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    code = "import os; print(os.sched_getaffinity(0))"
+    finished = run_process(python(code), timeout_seconds=30, cpus=(core,))
+    assert finished.stdout.strip() == f"{{{core}}}"
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_program_that_is_not_there():
+    with pytest.raises(FileNotFoundError):
+        run_process(["/nowhere/at all"], timeout_seconds=1)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.results import Arm
+from pytest_sme2.system.qemu import CPUS, Qemu, check_qemu, find_qemu
+
+
+def qemu(path: Path, version: str, name: str = "qemu-aarch64") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{name} version {version} (Debian 1:{version}+ds-1)'\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bin_folder(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def cached(cache: Path) -> Path:
+    return cache / "tools/qemu/usr/bin/qemu-aarch64"
+
+
+@pytest.mark.parametrize("version", ["10.1.0", "10.1.0-rc2", "11.1.2", "12.0.50"])
+def test_new_enough(tmp_path, version):
+    path = qemu(tmp_path / "qemu", version)
+    assert check_qemu(path) == Qemu(path, version.partition("-")[0])
+
+
+@pytest.mark.parametrize("version", ["7.2.13", "10.0.3", "9.99.0"])
+def test_too_old_is_refused_with_its_version_and_a_remedy(tmp_path, version):
+    path = qemu(tmp_path / "qemu", version)
+    with pytest.raises(TargetError, match=rf"QEMU {version}, which is too old.*install QEMU 10\.1"):
+        check_qemu(path)
+
+
+def test_something_else_is_refused(tmp_path):
+    with pytest.raises(TargetError, match="is not QEMU"):
+        check_qemu(qemu(tmp_path / "qemu", "11.0.0", name="qemu-x86_64"))
+    with pytest.raises(TargetError, match=r"cannot be started: No such file.*--qemu"):
+        check_qemu(tmp_path / "nowhere")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(TargetError, match="cannot be started: Permission denied"):
+        check_qemu(tmp_path / "text")
+
+
+def test_the_chosen_one_goes_first_even_if_it_is_wrong(bin_folder, tmp_path):
+    qemu(bin_folder / "qemu-aarch64", "11.0.0")
+    chosen = qemu(tmp_path / "mine", "12.0.0")
+    assert find_qemu(chosen, cache=tmp_path).path == chosen
+    with pytest.raises(TargetError, match="too old"):
+        find_qemu(qemu(tmp_path / "old", "7.2.0"), cache=tmp_path)
+
+
+def test_path_then_cache(bin_folder, tmp_path):
+    kept = qemu(cached(tmp_path), "11.1.2")
+    if not any(Path(folder, "qemu-aarch64").exists() for folder in ("/usr/bin", "/bin")):
+        assert find_qemu(cache=tmp_path).path == kept
+    found = qemu(bin_folder / "qemu-aarch64", "11.0.0")
+    assert find_qemu(cache=tmp_path).path == found
+    qemu(found, "7.2.0")
+    assert find_qemu(cache=tmp_path).path == kept
+
+
+def test_only_an_old_one(bin_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(bin_folder))
+    path = bin_folder / "qemu-aarch64-static"
+    path.write_text("#!/bin/sh\necho qemu-aarch64 version 7.2.0\n")
+    path.chmod(0o755)
+    with pytest.raises(TargetError, match=r"QEMU 7\.2\.0, which is too old"):
+        find_qemu(cache=tmp_path)
+
+
+def test_none_at_all(bin_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(bin_folder))
+    with pytest.raises(TargetError, match=r"No emulator was found.*install QEMU"):
+        find_qemu(cache=tmp_path)
+
+
+def test_the_emulated_cpus():
+    assert CPUS == {Arm.ON: "max,sme512=on", Arm.OFF: "max,sme=off"}

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import BuildError
+from pytest_sme2.runners import build
+from pytest_sme2.system import toolchain
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def no_packages(monkeypatch):
+    monkeypatch.setattr(toolchain, "_from_package", lambda *names: None)
+
+
+def test_the_tools_of_this_environment_are_found():
+    assert Path(toolchain.find_cmake()).is_file()
+    assert Path(toolchain.find_ninja()).is_file()
+
+
+def test_an_old_cmake_is_refused_with_its_version(no_packages, monkeypatch, tmp_path):
+    cmake = program(tmp_path / "cmake", "echo 'cmake version 3.25.1'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"3\.28 or newer; .*cmake is 3\.25\.1.*pip install"):
+        toolchain.find_cmake()
+    cmake.write_text("#!/bin/sh\necho 'cmake version 3.28.0'\n")
+    assert toolchain.find_cmake() == str(cmake)
+
+
+def test_no_tools_at_all(no_packages, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"none was found.*pip install 'cmake"):
+        toolchain.find_cmake()
+    with pytest.raises(BuildError, match="pip install ninja"):
+        toolchain.find_ninja()
+
+
+def test_a_folder_called_cmake_is_no_package(monkeypatch, tmp_path):
+    (tmp_path / "ninja_of_somebody").mkdir()
+    (tmp_path / "ninja").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert toolchain._from_package("ninja_of_somebody", "BIN_DIR", "ninja") is None
+
+
+def test_a_missing_cross_compiler_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(toolchain, "host_platform", lambda: "linux-x86_64")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"apt-get install g\+\+-aarch64-linux-gnu"):
+        toolchain.find_compiler("linux-aarch64")
+
+
+@pytest.mark.parametrize(
+    ("host", "remedy"),
+    [("linux-aarch64", r"apt-get install g\+\+"), ("macos-arm64", "xcode-select --install")],
+)
+def test_a_missing_native_compiler_says_what_to_install(monkeypatch, tmp_path, host, remedy):
+    monkeypatch.setattr(toolchain, "host_platform", lambda: host)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BuildError, match=remedy):
+        toolchain.find_compiler(host)
+
+
+def test_another_platforms_compiler_is_not_guessed(monkeypatch):
+    monkeypatch.setattr(toolchain, "host_platform", lambda: "linux-x86_64")
+    with pytest.raises(BuildError, match="macos-arm64 cannot be built from a wheel"):
+        toolchain.find_compiler("macos-arm64")
+
+
+def test_a_chosen_compiler_is_used(monkeypatch, tmp_path):
+    monkeypatch.setattr(toolchain, "host_platform", lambda: "linux-x86_64")
+    chosen = program(tmp_path / "my c++", "echo 'mine 1.0'; echo more")
+    monkeypatch.setenv("CXX", str(chosen))
+    compiler = toolchain.find_compiler("linux-x86_64")
+    assert compiler == toolchain.Compiler(str(chosen), "mine 1.0", cross=False)
+
+
+def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
+    fake = program(
+        tmp_path / "cmake",
+        'case "$1" in --build) seq 1 40; echo "main.cpp:1: error: no" >&2; exit 1;; esac',
+    )
+    monkeypatch.setattr(build, "find_cmake", lambda: str(fake))
+    log = tmp_path / "logs" / "build.log"
+    with pytest.raises(BuildError) as caught:
+        build.build_runner(tmp_path, tmp_path / "build", log=log)
+    message = str(caught.value)
+    assert "could not be compiled" in message
+    assert "main.cpp:1: error: no" in message
+    assert "\n  40\n" in message
+    assert "\n  20\n" not in message
+    assert str(log) in message
+    assert "\n20\n" in log.read_text()
+
+
+def test_cmakes_own_failure_is_told(tmp_path):
+    with pytest.raises(BuildError, match=r"(?s)could not be configured.*executorch.*Full log: "):
+        build.build_runner(tmp_path / "no sdk", tmp_path / "build", log=tmp_path / "log")
+
+
+def test_a_library_that_is_missing_says_what_to_install(tmp_path):
+    silent = program(tmp_path / "c++", 'echo "${1#-print-file-name=}"')
+    compiler = toolchain.Compiler(str(silent), "silent", cross=True)
+    with pytest.raises(BuildError, match=r"libc\.so\.6 .* was not found.*g\+\+-aarch64-linux-gnu"):
+        build.library_file(compiler, "libc.so.6")
+
+
+# --- sources that can be tried alone --------------------------------------------------------------
+
+DRIVER = r"""
+#include <cstdio>
+#include <string>
+#include "failure.h"
+#include "json.h"
+#include "sha256.h"
+int main() {
+  std::string text;
+  for (int size = 0; size < 200; ++size) {
+    std::puts(sme2::sha256(text.data(), text.size()).c_str());
+    text += static_cast<char>(size * 7);
+  }
+  sme2::Json json;
+  json.open_object().key("a\"b\\\n").text("\x01\xff<script>").key("list").numbers({1, -2});
+  json.key("empty").open_list().close_list().key("none").null().key("yes").boolean(true);
+  json.key("inner").open_object().close_object().close_object();
+  std::puts(json.document().c_str());
+  std::puts(sme2::quoted("new\nline\x7f").c_str());
+}
+"""
+
+
+def test_hashes_and_json(tmp_path):
+    import hashlib
+    import json
+
+    source = tmp_path / "driver.cpp"
+    source.write_text(DRIVER)
+    sources = [build.RUNNER_SOURCES / f"{name}.cpp" for name in ("failure", "json", "sha256")]
+    compiler = toolchain.find_compiler(toolchain.host_platform())
+    subprocess.run(
+        [
+            compiler.cxx,
+            "-std=c++17",
+            f"-I{build.RUNNER_SOURCES}",
+            "-o",
+            tmp_path / "driver",
+            source,
+            *sources,
+        ],
+        check=True,
+        timeout=120,
+    )
+    lines = subprocess.run(
+        [tmp_path / "driver"], check=True, capture_output=True, text=True, timeout=30
+    ).stdout.splitlines()
+    text = b""
+    for size in range(200):
+        assert lines[size] == hashlib.sha256(text).hexdigest(), size
+        text += bytes([size * 7 % 256])
+    assert json.loads(lines[200]) == {
+        'a"b\\\n': "\x01\xff<script>",
+        "list": [1, -2],
+        "empty": [],
+        "none": None,
+        "yes": True,
+        "inner": {},
+    }
+    assert lines[201] == r"'new\x0aline\x7f'"

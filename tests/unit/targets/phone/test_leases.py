@@ -1,0 +1,74 @@
+"""The rules of leasing, within one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.targets.phone.leases import DevicePool
+
+
+def make_pool(folder: Path, *serials: str, run: str = "run", server: str = "server") -> DevicePool:
+    return DevicePool(server, serials, run=run, folder=folder)
+
+
+def test_each_lease_is_another_device(tmp_path: Path) -> None:
+    pool = make_pool(tmp_path, "a", "b", "c")
+    leases = [pool.lease(timeout=1) for _ in range(3)]
+    assert [lease.serial for lease in leases] == ["a", "b", "c"]
+    with pytest.raises(TargetError, match="All devices are in use"):
+        pool.lease(timeout=0.1)
+    leases[1].release()
+    assert pool.lease(timeout=1).serial == "b"
+
+
+def test_workers_may_start_at_different_devices(tmp_path: Path) -> None:
+    pool = make_pool(tmp_path, "a", "b", "c")
+    leases = [pool.lease(prefer=4) for _ in range(3)]
+    assert [lease.serial for lease in leases] == ["b", "c", "a"]
+
+
+def test_the_same_serial_at_another_server_is_another_device(tmp_path: Path) -> None:
+    first = make_pool(tmp_path, "a").lease()
+    second = make_pool(tmp_path, "a", server="elsewhere").lease(timeout=1)
+    assert first.serial == second.serial
+
+
+def test_a_retired_device_is_left_alone_by_its_run_only(tmp_path: Path) -> None:
+    pool = make_pool(tmp_path, "a", "b")
+    pool.retire("a", "it died")
+    assert pool.retired() == {"a": "it died"}
+    assert make_pool(tmp_path, "a", "b").lease().serial == "b"
+    assert make_pool(tmp_path, "a", "b", run="another").lease().serial == "a"
+
+
+def test_when_none_is_left_the_reasons_are_told(tmp_path: Path) -> None:
+    pool = make_pool(tmp_path, "a", "b")
+    pool.retire("a", "it died")
+    with pytest.raises(TargetError) as caught:
+        pool.lease(accept=lambda serial: False)
+    assert "a: it died" in str(caught.value)
+    assert "b: not of the kind that was asked for" in str(caught.value)
+    with pytest.raises(TargetError, match=r"No device is left\. None was given\."):
+        make_pool(tmp_path).lease()
+
+
+def test_waiting_is_told_once(tmp_path: Path) -> None:
+    pool = make_pool(tmp_path, "a")
+    held = pool.lease()
+    told: list[str] = []
+    with pytest.raises(TargetError):
+        pool.lease(timeout=0.4, progress=told.append)
+    assert told == ["waiting for one of 1 devices to become free"]
+    held.release()
+
+
+def test_hostile_serials_are_names(tmp_path: Path) -> None:
+    serial = "../../x; $(id)\n<script>'\""
+    pool = make_pool(tmp_path / "leases", serial)
+    assert pool.lease().serial == serial
+    pool.retire(serial, "gone")
+    assert pool.retired() == {serial: "gone"}
+    assert [path.name for path in tmp_path.iterdir()] == ["leases"]

@@ -1,0 +1,107 @@
+"""The script of a run, and its answer, without a phone."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.runners.base import ProcessFiles
+from pytest_sme2.targets.phone.adb import ShellResult, quote
+from pytest_sme2.targets.phone.script import PhoneRun, parse_answer, phone_command
+
+
+def make_run(folder: Path, *command: str, etdump: bool = False) -> PhoneRun:
+    place = folder / "runs" / "name"
+    files = ProcessFiles(
+        model="model",
+        inputs=(),
+        result=f"{place}/runner.json",
+        etdump=f"{place}/run.etdump" if etdump else None,
+        outputs=None,
+    )
+    return PhoneRun("name", str(place), str(folder), command, files, longest_seconds=60)
+
+
+def in_a_shell(run: PhoneRun) -> ShellResult:
+    """This machine's shell stands for the phone's; it has no dumpsys, as old phones have none."""
+    done = subprocess.run(["sh", "-c", run.script()], capture_output=True, timeout=60, check=False)
+    return ShellResult(done.returncode, done.stdout, done.stderr)
+
+
+def test_an_untraced_run_clears_up_after_itself(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "sh", "-c", 'echo said; pwd; echo "$PYTEST_SME2_RUN"; exit 7')
+    answer = parse_answer("serial", in_a_shell(run))
+    assert answer.code == 7
+    assert answer.log.decode() == f"said\n{tmp_path}\nname\n"
+    assert answer.document == b""
+    assert not answer.throttled
+    assert not Path(run.place).exists()
+
+
+def test_a_run_that_ended_before_its_watcher_began(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "sh", "-c", f"sleep 0.2; rm {tmp_path}/runs/name/heat; echo said")
+    assert parse_answer("serial", in_a_shell(run)).log == b"said\n"
+
+
+def test_a_traced_run_leaves_what_is_to_be_fetched(tmp_path: Path) -> None:
+    place = tmp_path / "runs" / "name"
+    run = make_run(tmp_path, "sh", "-c", f"echo x > {place}/run.etdump", etdump=True)
+    answer = parse_answer("serial", in_a_shell(run))
+    assert answer.has_etdump
+    assert (place / "run.etdump").exists()
+    none = make_run(tmp_path, "true", etdump=True)
+    (place / "run.etdump").unlink()
+    assert not parse_answer("serial", in_a_shell(none)).has_etdump
+
+
+def test_a_result_that_looks_like_our_own_words_is_a_result(tmp_path: Path) -> None:
+    place = tmp_path / "runs" / "name"
+    text = "code 99\\nThermal Status: 5\\n==pytest-sme2-result==\\n"
+    run = make_run(tmp_path, "sh", "-c", f"printf '{text}' > {place}/runner.json")
+    answer = parse_answer("serial", in_a_shell(run))
+    assert answer.code == 0
+    assert not answer.throttled
+    assert answer.document.decode() == text.replace("\\n", "\n")
+
+
+def test_a_run_that_could_not_be_started(tmp_path: Path) -> None:
+    run = dataclasses.replace(make_run(tmp_path, "true"), home=str(tmp_path / "nowhere"))
+    with pytest.raises(TargetError, match=r"serial could not start the run: .*sme2 clean"):
+        parse_answer("serial", in_a_shell(run))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "throttled"), [((), False), ((0, 0), False), ((0, 2, 0), True), ((0, 1), True)]
+)
+def test_any_thermal_status_of_a_run_counts(statuses: tuple[int, ...], throttled: bool) -> None:
+    seen = "".join(f"Thermal Status: {status}\n" for status in statuses)
+    done = ShellResult(0, f"code 0\n{seen}==pytest-sme2-result==\n{{}}".encode(), b"")
+    assert parse_answer("serial", done).throttled is throttled
+
+
+def test_the_watcher_of_heat_ends_with_the_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "true")
+    marked = f"grep -l PYTEST_SME2_RUN={tmp_path.name} /proc/[0-9]*/environ 2>/dev/null"
+    run = dataclasses.replace(run, name=tmp_path.name)
+    assert parse_answer("serial", in_a_shell(run)).code == 0
+    left = subprocess.run(["sh", "-c", marked], capture_output=True, timeout=60, check=False)
+    assert left.stdout == b""
+
+
+def test_cores_and_the_last_time_limit() -> None:
+    assert phone_command(["run"], timeout_seconds=1.5) == ("timeout", "-s", "KILL", "32", "run")
+    command = phone_command(["run"], cores=(4, 5, 7), timeout_seconds=1)
+    assert command[4:] == ("taskset", "b0", "run")
+
+
+def test_a_header_is_one_line() -> None:
+    assert make_run(Path(), "a b", "c\nd'").header() == b"$ 'a b' \"c\\nd'\"\n"
+
+
+def test_no_command_can_hold_a_nul() -> None:
+    with pytest.raises(TargetError, match="NUL"):
+        quote(["a\0b"])

@@ -1,0 +1,108 @@
+"""What a user may write about phones."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.targets.settings import (
+    adb_server_from,
+    is_network_serial,
+    parse_adb_server,
+    parse_cpus,
+    parse_device,
+    parse_power_mode,
+    parse_serials,
+)
+
+
+def test_android_is_a_device() -> None:
+    assert parse_device("android") == "android"
+
+
+@pytest.mark.parametrize("mode", ["boost", "app", "keep"])
+def test_power_modes(mode: str) -> None:
+    assert parse_power_mode(mode) == mode
+
+
+def test_another_power_mode_lists_them() -> None:
+    with pytest.raises(UsageError, match=r"'turbo' is not a power mode.*boost, app, keep"):
+        parse_power_mode("turbo")
+
+
+def test_serials_are_collected_once_each() -> None:
+    assert parse_serials(["a,b", "b", " c "]) == ("a", "b", "c")
+    assert parse_serials([]) == ()
+    assert parse_serials(["x y;$(z)"]) == ("x y;$(z)",)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("lab:5037", ("lab", 5037)),
+        ("127.0.0.1:1", ("127.0.0.1", 1)),
+        ("tcp:lab.example:65535", ("lab.example", 65535)),
+        ("[::1]:5037", ("::1", 5037)),
+    ],
+)
+def test_addresses(value: str, expected: tuple[str, int]) -> None:
+    assert parse_adb_server(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["", "lab", "lab:", ":5037", "lab:0", "lab:65536", "a b:1", "l;x:1"]
+)
+def test_things_that_are_no_address(value: str) -> None:
+    with pytest.raises(UsageError, match="is not the address of an adb server"):
+        parse_adb_server(value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ("127.0.0.1", 5037)),
+        ({"ANDROID_ADB_SERVER_PORT": "6000"}, ("127.0.0.1", 6000)),
+        ({"ANDROID_ADB_SERVER_ADDRESS": "far"}, ("far", 5037)),
+        ({"ADB_SERVER_SOCKET": "tcp:far:7", "ANDROID_ADB_SERVER_PORT": "6000"}, ("far", 7)),
+    ],
+)
+def test_adbs_own_variables_are_heeded(
+    environment: dict[str, str], expected: tuple[str, int]
+) -> None:
+    assert adb_server_from(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("serial", "expected"),
+    [
+        ("192.168.1.7:5555", True),
+        ("phone.lan:41234", True),
+        ("R5CT1234", False),
+        ("emulator-5554", False),
+        ("host:99999", False),
+        ("host:55;id", False),
+    ],
+)
+def test_which_serials_are_addresses(serial: str, expected: bool) -> None:
+    assert is_network_serial(serial) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("big", "big"),
+        ("LITTLE", "little"),
+        ("4-7", (4, 5, 6, 7)),
+        ("2,0,0-1", (0, 1, 2)),
+        ("0xf0", (4, 5, 6, 7)),
+        ("0x1", (0,)),
+    ],
+)
+def test_cores(value: str, expected: object) -> None:
+    assert parse_cpus(value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "huge", "7-4", "0x0", "0xzz", "-1", "1;2", "99999"])
+def test_things_that_are_no_cores(value: str) -> None:
+    with pytest.raises(UsageError, match=r"does not name cores\. Choose one of: big, little"):
+        parse_cpus(value)

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import RunError, StorageError, TargetError, UsageError
+from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.session import device
+from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.processes import Finished
+from pytest_sme2.system.qemu import Qemu
+from pytest_sme2.targets import local
+from pytest_sme2.targets.base import describe_failure, run_logged
+from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.local import LocalTarget
+
+QEMU = Qemu(Path("/opt/qemu aarch64"), "11.1.2")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine of our choice, with or without SME2 and an emulator."""
+
+    def make(platform: str, *, sme2: bool, qemu: Qemu | None) -> None:
+        def find(chosen):
+            if qemu is None:
+                raise TargetError("No emulator was found.")
+            return qemu
+
+        monkeypatch.setattr(local, "host_platform", lambda: platform)
+        monkeypatch.setattr(local, "cpu_has_sme2", lambda name: sme2)
+        monkeypatch.setattr(device, "find_qemu", find)
+
+    return make
+
+
+# --- which one ------------------------------------------------------------------------------------
+
+
+def test_auto_is_this_machine_if_it_has_sme2(machine):
+    machine("macos-arm64", sme2=True, qemu=QEMU)
+    target = choose_target(Settings(device="auto"))
+    assert target.name == "mac"
+    assert target.capabilities().sme2
+    assert target.capabilities().timing
+
+
+def test_auto_is_the_emulator_if_there_is_one(machine):
+    machine("linux-aarch64", sme2=False, qemu=QEMU)
+    target = choose_target(Settings(device="auto"))
+    assert target.name == "emulated"
+    assert target.capabilities().sme2
+    assert not target.capabilities().timing
+    assert "emulated" in target.capabilities().reason
+
+
+def test_auto_is_else_this_machine_without_sme2_and_says_why(machine):
+    machine("linux-x86_64", sme2=False, qemu=None)
+    target = choose_target(Settings(device="auto"))
+    assert target.name == "linux"
+    capabilities = target.capabilities()
+    assert (capabilities.timing, capabilities.sme2) == (True, False)
+    assert "has no SME2" in capabilities.reason
+    assert "No emulator was found" in capabilities.reason
+
+
+def test_a_chosen_emulator_that_cannot_be_used_is_an_error_even_for_auto(machine):
+    machine("linux-x86_64", sme2=False, qemu=None)
+    with pytest.raises(TargetError, match="No emulator"):
+        choose_target(Settings(device="auto", qemu=Path("/chosen")))
+
+
+def test_emulated_without_an_emulator(machine):
+    machine("linux-x86_64", sme2=False, qemu=None)
+    with pytest.raises(TargetError, match="No emulator"):
+        choose_target(Settings(device="emulated"))
+
+
+@pytest.mark.parametrize(
+    ("platform", "device"), [("linux-x86_64", "mac"), ("macos-arm64", "linux")]
+)
+def test_a_machine_is_not_another(machine, platform, device):
+    machine(platform, sme2=False, qemu=None)
+    with pytest.raises(TargetError, match=f"The device '{device}'"):
+        choose_target(Settings(device=device))
+
+
+def test_an_unknown_device_lists_the_choices(machine):
+    machine("linux-x86_64", sme2=False, qemu=None)
+    with pytest.raises(UsageError, match=r"'toaster' is not a device\. Choose one of: auto, mac"):
+        choose_target(Settings(device="toaster"))
+
+
+# --- this machine ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("vector", "bits"),
+    [
+        (struct.pack("=6Q", 16, 5, 26, 1 << 37, 0, 0), 1 << 37),
+        (struct.pack("=4Q", 16, 5, 0, 0), 0),
+        (b"", 0),
+        (struct.pack("=2Q", 26, 3) + b"cut", 3),
+    ],
+)
+def test_the_auxiliary_vector(vector, bits):
+    assert local._hwcap2(vector) == bits
+
+
+ARM_CPUINFO = """\
+processor	: 0
+CPU implementer	: 0x41
+CPU part	: 0xd81
+
+processor	: 1
+CPU implementer	: 0x41
+CPU part	: 0xd8c
+
+processor	: 2
+CPU implementer	: 0x41
+CPU part	: 0xd81
+"""
+
+
+def test_the_cpu_is_named_by_its_cores():
+    assert local.cpu_name(ARM_CPUINFO) == "2x 0x41:0xd81, 1x 0x41:0xd8c"
+    assert local.cpu_name("model name\t: Fast One @ 2GHz \nmodel name\t: Fast One @ 2GHz\n") == (
+        "2x Fast One @ 2GHz"
+    )
+    assert local.cpu_name("") == "unknown"
+
+
+def test_the_fingerprint_is_stable_and_says_what_matters():
+    first, second = LocalTarget().fingerprint(), LocalTarget().fingerprint()
+    assert first == second
+    assert {"cores", "cpu", "os", "platform", "sme2"} <= set(dict(first.facts))
+    assert first.key.startswith(f"{first.target}-")
+
+
+def test_a_mac_is_asked_through_sysctl(monkeypatch):
+    answers = {"hw.optional.arm.FEAT_SME2": "1", "machdep.cpu.brand_string": "Apple M4"}
+    monkeypatch.setattr(local, "host_platform", lambda: "macos-arm64")
+    monkeypatch.setattr(local, "_sysctl", lambda name: answers.get(name, "unknown"))
+    target = LocalTarget()
+    assert target.name == "mac"
+    assert target.capabilities().sme2
+    assert dict(target.fingerprint().facts)["cpu"] == "Apple M4"
+
+
+def test_a_system_that_cannot_pin_says_so(monkeypatch):
+    monkeypatch.delattr(local.os, "sched_getaffinity", raising=False)
+    with pytest.raises(TargetError, match="cannot pin"):
+        local.check_cpus((0,))
+    local.check_cpus(())
+
+
+# --- the emulator ---------------------------------------------------------------------------------
+
+
+def test_the_cpu_is_switched_by_the_emulator():
+    target = EmulatedTarget(QEMU)
+    assert target.launcher(Arm.ON) == ("/opt/qemu aarch64", "-cpu", "max,sme512=on")
+    assert target.launcher(Arm.OFF) == ("/opt/qemu aarch64", "-cpu", "max,sme=off")
+
+
+def test_or_by_the_runner_alone():
+    target = EmulatedTarget(QEMU, switch="runner", options=("-d", "in_asm"))
+    assert target.launcher(Arm.OFF) == (
+        *("/opt/qemu aarch64", "-cpu", "max,sme512=on", "-d", "in_asm"),
+    )
+    with pytest.raises(UsageError, match="Choose one of: cpu, runner"):
+        EmulatedTarget(QEMU, switch="prayer")
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [("x86_64", {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}), ("aarch64", {})],
+)
+def test_the_emulator_is_spared_what_slows_it_on_x86(monkeypatch, machine, expected):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert dict(EmulatedTarget(QEMU).environment) == expected
+
+
+def test_emulated_runs_share_one_key():
+    assert EmulatedTarget(QEMU).fingerprint().key == "emulated"
+
+
+# --- how a process ended --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("finished", "told"),
+    [
+        (Finished((), 0, "", "", False), None),
+        (Finished((), -9, "", "", True), "it did not finish within 5 s and was ended"),
+        (Finished((), -11, "", "", False), "crashed on an invalid memory access (SIGSEGV)."),
+        (Finished((), -6, "", "assert\n", False), "(SIGABRT); its last words: assert"),
+        (Finished((), -9, "", "", False), "killed (SIGKILL), probably because memory ran out."),
+        (Finished((), -4, "", "", False), "an instruction this CPU does not have (SIGILL)."),
+        (Finished((), -40, "", "", False), "it was ended by signal 40."),
+        (Finished((), 11, "", "sme2_runner: 'x' is empty\n", False), "'x' is empty."),
+        (
+            Finished((), 16, "", "sme2_runner: cannot write 'x': No space left on device\n", False),
+            "cannot write 'x': No space left on device. Make room there, or choose another place.",
+        ),
+        (Finished((), 127, "", "ld: no libc\n", False), "exit code 127; its last words: ld: no"),
+        (Finished((), 1, "Error while loading\n", "", False), "words: Error while loading"),
+        (Finished((), 1, "", "", False), "it ended with exit code 1."),
+    ],
+)
+def test_how_a_process_ended_is_told_in_one_sentence(finished, told, tmp_path):
+    artifact = Artifact("toy", "fp16", tmp_path, tmp_path / "toy.pte", "", (), ())
+    request = RunRequest(artifact, Arm.OFF, timeout_seconds=5)
+    runner = Sme2Runner("wheel", "linux-aarch64", "1.5.1", tmp_path)
+    problem = describe_failure(finished, runner, request)
+    if told is None:
+        assert problem is None
+    else:
+        assert problem is not None
+        assert told in problem
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_log_that_cannot_be_written_is_not_a_runner_that_cannot_be_started(tmp_path):
+    with pytest.raises(StorageError, match=r"/dev/full: cannot be written: No space left.*Make"):
+        run_logged(["true"], Path("/dev/full"), folder=tmp_path, timeout_seconds=60)
+    with pytest.raises(RunError, match="could not be started"):
+        run_logged(["/nowhere/at/all"], tmp_path / "log", folder=tmp_path, timeout_seconds=60)

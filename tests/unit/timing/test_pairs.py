@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
+from pytest_sme2.results import Outcome
+from pytest_sme2.targets.phone.retry import redo_when_lost
+from pytest_sme2.timing import pairs as measure
+from pytest_sme2.timing.pairs import Plan, Progress, measure_pairs
+from tests.support.pretended_machine import Machine, make_run
+
+# --- outcomes and stopping ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "outcome"),
+    [
+        (0.0, Outcome.PASS),
+        (0.05, Outcome.REGRESSED),
+        (-0.06, Outcome.IMPROVED),
+    ],
+)
+def test_a_clear_answer_stops_at_the_first_look(slowdown, outcome):
+    machine = Machine(slowdown=slowdown)
+    result = machine.measure()
+    assert result.decision is not None
+    assert result.decision.outcome is outcome
+    assert result.stopped_because == "clear"
+    assert len(result.pairs) == 10
+    assert result.ratio == pytest.approx(1 + slowdown, abs=0.006)
+    assert result.interval[0] < result.ratio < result.interval[1]
+    # Two pilot processes, then ten pairs of one process of each arm.
+    assert len(machine.calls) == 22
+    assert {arm for arm, _, _ in machine.calls[2:]} == {"A", "B"}
+
+
+def test_an_answer_at_the_limit_uses_all_pairs():
+    result = Machine(slowdown=0.02, cv=0.003).measure()
+    assert result.decision.outcome is Outcome.INCONCLUSIVE
+    assert result.stopped_because == "all pairs done"
+    assert [look.pairs for look in result.looks] == [10, 20, 30]
+
+
+def test_a_noisy_machine_needs_a_later_look():
+    result = Machine(slowdown=0.04, cv=0.015).measure()
+    assert result.decision.outcome is Outcome.REGRESSED
+    assert len(result.pairs) in {20, 30}
+
+
+def test_without_a_limit_measuring_stops_when_the_ratio_is_precise():
+    result = Machine(slowdown=-0.5).measure(threshold=None, precision=0.01)
+    assert result.decision is None
+    assert result.stopped_because == "precise"
+    assert result.speedup == pytest.approx(2.0, rel=0.01)
+    assert result.speedup_interval[0] < 2.0 < result.speedup_interval[1]
+    imprecise = Machine(cv=0.05).measure(threshold=None, precision=0.001)
+    assert imprecise.stopped_because == "all pairs done"
+
+
+def test_noise_floor_and_detectable_effect_come_with_the_result():
+    result = Machine(cv=0.004).measure()
+    assert result.noise_floor == pytest.approx(0.004, rel=0.5)
+    assert 0.02 < result.detectable < 0.035
+    # Where only the ratio is asked for there is no slowdown to tolerate first.
+    ratio = Machine(cv=0.004).measure(threshold=None)
+    assert 0 < ratio.detectable < 0.015
+
+
+# --- order, warm-up, determinism ------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_order_and_another_another():
+    def orders(seed):
+        return [pair.first for pair in Machine(slowdown=0.02).measure(seed=seed).pairs]
+
+    assert orders(1) == orders(1)
+    assert orders(1) != orders(2)
+    assert 8 <= orders(1).count("A") <= 22
+
+
+def test_everything_is_equal_the_second_time():
+    assert Machine(slowdown=0.01).measure(seed=5) == Machine(slowdown=0.01).measure(seed=5)
+
+
+def test_both_arms_get_the_same_warmup_and_runs():
+    machine = Machine(slowdown=0.3)
+    result = machine.measure()
+    assert {call[1:] for call in machine.calls[2:]} == {(result.warmup, result.runs)}
+
+
+@pytest.mark.parametrize(
+    ("base_ns", "runs", "warmup"),
+    [(3e6, 100, 10), (1e5, 200, 20), (100e6, 5, 3), (1e3, 200, 20)],
+)
+def test_runs_a_process_follow_the_pilot(base_ns, runs, warmup):
+    result = Machine(base_ns=base_ns, cv=0.0001).measure(budget_seconds=600)
+    assert result.runs == pytest.approx(runs, abs=2)
+    assert result.warmup == pytest.approx(warmup, abs=1)
+
+
+def test_a_slow_model_gets_fewer_runs_rather_than_fewer_pairs():
+    machine = Machine(base_ns=0.6e9, cv=0.002)
+    result = machine.measure(budget_seconds=60)
+    assert result.runs == measure.FEWEST_RUNS_IN_A_HURRY
+    assert result.decision.outcome is Outcome.PASS
+    assert any("10 pairs fit into 60 s" in note for note in result.notes)
+
+
+def test_chosen_runs_are_kept_whatever_the_budget():
+    machine = Machine(base_ns=0.1e9)
+    result = machine.measure(runs=7, warmup=2, budget_seconds=10)
+    assert (result.runs, result.warmup) == (7, 2)
+
+
+# --- time budget ----------------------------------------------------------------------------------
+
+
+def test_the_budget_is_not_overrun():
+    machine = Machine(slowdown=0.02)
+    result = machine.measure(budget_seconds=12.0)
+    assert result.stopped_because == "time budget spent"
+    assert 10 < len(result.pairs) < 30
+    assert machine.now <= 12.0
+    # What there was by then is looked at with the error of the look that was due.
+    assert [look.pairs for look in result.looks] == [10, len(result.pairs)]
+
+
+def test_a_budget_too_small_for_a_verdict_still_gives_an_estimate():
+    machine = Machine(slowdown=0.5)
+    result = machine.measure(budget_seconds=0.1)
+    assert result.stopped_because == "time budget spent"
+    assert len(result.pairs) == 1
+    assert result.decision.outcome is Outcome.INCONCLUSIVE
+    assert result.interval is None
+    assert result.noise_floor is None
+
+
+# --- interference ---------------------------------------------------------------------------------
+
+
+def test_a_disturbed_pair_is_dropped_with_its_reason_and_redone():
+    machine = Machine(stolen={7: 0.5})
+    result = machine.measure()
+    assert [entry.pair.index for entry in result.dropped] == [2]
+    assert "over CPU time" in result.dropped[0].reason
+    assert len(result.pairs) == 10
+    assert result.decision.outcome is Outcome.PASS
+    assert len(machine.calls) == 2 + 2 * 11
+
+
+def test_redoing_has_a_cap_and_says_so():
+    machine = Machine(stolen=dict.fromkeys(range(2, 200, 8), 0.4))
+    result = machine.measure(redo_limit=3)
+    assert len(result.dropped) == 3
+    assert any("as many as may be" in note for note in result.notes)
+
+
+def swapped(ledger: measure._Ledger) -> measure._Ledger:
+    def swap(pair):
+        return replace(
+            pair, reference_ns=pair.candidate_ns, candidate_ns=pair.reference_ns, first="B"
+        )
+
+    return measure._Ledger(ledger.redo_limit, waiting=[swap(pair) for pair in ledger.waiting])
+
+
+def test_the_filter_is_blind_to_the_arms():
+    """Exchanging the arms of every pair drops the very same pairs."""
+    source = random.Random(3)
+    for _ in range(50):
+        ledger = measure._Ledger(5)
+        for index in range(10):
+            disturbed = source.random() < 0.3
+            ledger.waiting.append(
+                measure.PairSample(
+                    index,
+                    "A",
+                    source.uniform(1e6, 2e6),
+                    source.uniform(1e6, 2e6),
+                    0.0,
+                    source.uniform(0.3, 0.8) if disturbed else source.uniform(0, 0.01),
+                )
+            )
+        mirror = swapped(ledger)
+        ledger.judge()
+        mirror.judge()
+        assert [entry.pair.index for entry in ledger.dropped] == [
+            entry.pair.index for entry in mirror.dropped
+        ]
+
+
+def test_an_arm_that_always_waits_more_is_not_punished():
+    """The limit is relative to the block: what is usual for these pairs is no interference."""
+
+    class Waiting(Machine):
+        def __call__(self, arm, *, warmup, runs):
+            run = super().__call__(arm, warmup=warmup, runs=runs)
+            if arm == "A":
+                return run
+            return replace(run, cpu_ns=tuple(int(value / 1.3) for value in run.cpu_ns))
+
+    result = Waiting().measure()
+    assert result.dropped == ()
+    assert any("30% over CPU time" in note for note in result.notes)
+
+
+def test_filtering_creates_no_false_alarms():
+    """Disturbances that hit the two arms alike, at random, leave A/A verdicts alone."""
+    outcomes = []
+    for seed in range(60):
+        source = random.Random(seed)
+        stolen = {
+            number: source.uniform(0.02, 0.6) for number in range(2, 100) if source.random() < 0.1
+        }
+        outcomes.append(Machine(seed=seed, stolen=stolen).measure(seed=seed).decision.outcome)
+    assert outcomes.count(Outcome.REGRESSED) == 0
+    assert outcomes.count(Outcome.IMPROVED) == 0
+    assert outcomes.count(Outcome.PASS) >= 57
+
+
+@pytest.mark.parametrize(
+    ("machine", "why"),
+    [
+        (Machine(threads=2, stolen={5: 0.5}), "several threads run"),
+        (Machine(stolen={5: 0.5}), "the runner gives no CPU time"),
+    ],
+)
+def test_where_interference_cannot_be_known_nothing_is_dropped(machine, why):
+    def run_arm(arm, *, warmup, runs):
+        run = machine(arm, warmup=warmup, runs=runs)
+        return run if machine.threads > 1 else replace(run, cpu_ns=())
+
+    result = measure_pairs(run_arm, "A", "B", Plan(), clock=machine.clock)
+    assert result.dropped == ()
+    assert all(pair.interference is None for pair in result.pairs)
+    assert f"Interference was not checked: {why}." in result.notes
+
+
+# --- drift, progress, faults ----------------------------------------------------------------------
+
+
+def test_runs_that_get_slower_within_a_process_are_flagged():
+    class Heating(Machine):
+        def __call__(self, arm, *, warmup, runs):
+            run = super().__call__(arm, warmup=warmup, runs=runs)
+            hot = [int(value * (1 + 0.06 * n / runs)) for n, value in enumerate(run.wall_ns)]
+            return replace(run, wall_ns=tuple(hot), cpu_ns=tuple(hot))
+
+    result = Heating().measure()
+    assert [arm for arm, _ in result.drift] == ["A", "B"]
+    assert all(0.03 < amount < 0.05 for _, amount in result.drift)
+    assert any("Runs of A get" in note and "slower" in note for note in result.notes)
+    assert Machine().measure().drift == ()
+
+
+def test_progress_is_told_after_every_pair():
+    seen: list[Progress] = []
+    Machine(slowdown=0.05).measure(progress=seen.append)
+    assert [step.pairs for step in seen] == list(range(1, 11))
+    assert all(step.look == 10 and step.most_pairs == 30 for step in seen)
+    assert seen[0].interval is None
+    assert seen[-1].interval[0] > 1.02
+    assert seen[0].seconds_left > seen[-1].seconds_left > 0
+
+
+def test_emulated_times_are_refused():
+    with pytest.raises(TargetError, match="Emulated times"):
+        measure_pairs(lambda arm, *, warmup, runs: make_run([1000] * runs, emulated=True), "A", "B")
+
+
+@pytest.mark.parametrize("wall", [[], [0, 0, 0]])
+def test_a_run_without_times_is_an_error(wall):
+    with pytest.raises(RunError, match="no usable run times"):
+        measure_pairs(lambda arm, *, warmup, runs: make_run(wall), "A", "B")
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"threshold": -1.0}, "not above -1"),
+        ({"threshold": float("nan")}, "not above -1"),
+        ({"looks": (20, 10), "split": (0.5, 0.5)}, "do not rise"),
+        ({"looks": (), "split": ()}, "do not rise"),
+        ({"looks": (10, 20)}, "part of the error"),
+        ({"split": (0.5, 0.5, 0.5)}, "part of the error"),
+        ({"family": 0}, "at least one verdict"),
+        ({"budget_seconds": 0.0}, "leaves no time"),
+        ({"budget_seconds": float("nan")}, "leaves no time"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(choices, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(**choices)
+
+
+def test_equal_labels_are_refused():
+    with pytest.raises(ValueError, match="different labels"):
+        measure_pairs(Machine(), "A", "A")
+
+
+# --- beside the pairs -----------------------------------------------------------------------------
+
+
+def test_tracing_overhead_compares_process_medians():
+    traced = [make_run([1100, 1100, 9000]), make_run([1120, 1120, 1120])]
+    assert measure.tracing_overhead([1000.0, 1000.0, 1010.0], traced) == pytest.approx(0.11)
+
+
+def test_more_threads_that_are_slower_are_named():
+    warnings = measure.thread_warnings({1: [10e6], 4: [6e6, 6.1e6, 5.9e6], 2: [5.5e6], 8: [5.51e6]})
+    assert len(warnings) == 1
+    assert warnings[0].startswith("4 threads are 9.1% slower than 2")
+
+
+# --- what a phone can do to a measurement ---------------------------------------------------------
+
+
+def test_a_throttled_pair_is_dropped_and_measured_again():
+    class Hot(Machine):
+        def __call__(self, arm, *, warmup, runs):
+            run = super().__call__(arm, warmup=warmup, runs=runs)
+            return replace(run, throttled=len(self.calls) in {6, 12})
+
+    machine = Hot()
+    result = machine.measure()
+    assert [entry.reason for entry in result.dropped] == [
+        "the device slowed itself down against heat"
+    ] * 2
+    assert all(entry.pair.throttled for entry in result.dropped)
+    assert len(result.pairs) == 10
+    assert not any(pair.throttled for pair in result.pairs)
+
+
+def test_a_lost_connection_redoes_the_whole_pair():
+    class Fragile(Machine):
+        lost = False
+
+        def __call__(self, arm, *, warmup, runs):
+            # In the second process of the first pair, after two of the pilot.
+            if len(self.calls) == 3 and not self.lost:
+                self.lost = True
+                raise ConnectionLostError("Lost.")
+            return super().__call__(arm, warmup=warmup, runs=runs)
+
+    class Phone:
+        recovered = 0
+
+        def recover(self):
+            self.recovered += 1
+
+    machine, phone = Fragile(), Phone()
+    result = measure_pairs(machine, "A", "B", Plan(), redo=lambda pair: redo_when_lost(phone, pair))
+    assert phone.recovered == 1
+    assert len(result.pairs) == 10
+    # The process that had been measured before the loss was measured again.
+    assert len(machine.calls) == 2 + 1 + 2 * 10
+    plain = Machine()
+    assert [pair.first for pair in result.pairs] == [pair.first for pair in plain.measure().pairs]
+
+
+def test_without_redo_a_lost_connection_is_the_callers_business():
+    def lost(arm, *, warmup, runs):
+        raise ConnectionLostError("Lost.")
+
+    with pytest.raises(ConnectionLostError):
+        measure_pairs(lost, "A", "B")
+
+
+# --- taking turns ---------------------------------------------------------------------------------
+
+
+class Alternating(Machine):
+    """Its processes take turns on a core whose speed comes and goes in spells."""
+
+    def in_turns(self, arms, *, warmup, runs, turn):
+        alone = {arm: self(arm, warmup=warmup, runs=runs) for arm in arms}
+        rounds = -(-runs // turn.runs)
+        # A spell lasts some rounds and makes everything up to three times slower.
+        spells = [1.0] * rounds
+        for start in range(0, rounds, 5):
+            spells[start : start + 5] = [self.random.choice([1.0, 1.7, 3.0])] * 5
+        return {
+            arm: replace(
+                run,
+                request=replace(run.request, turn=turn),
+                wall_ns=tuple(
+                    round(value * spells[index // turn.runs])
+                    for index, value in enumerate(run.wall_ns)
+                ),
+            )
+            for arm, run in alone.items()
+        }
+
+    def measure_in_turns(self, **choices):
+        return measure_pairs(
+            self, "A", "B", Plan(**choices), clock=self.clock, in_turns=self.in_turns
+        )
+
+
+@pytest.mark.parametrize(("slowdown", "outcome"), [(0.0, Outcome.PASS), (0.05, Outcome.REGRESSED)])
+def test_spells_of_noise_do_not_reach_the_ratio_of_two_that_take_turns(slowdown, outcome):
+    machine = Alternating(slowdown=slowdown)
+    result = machine.measure_in_turns()
+    assert result.decision.outcome is outcome
+    assert result.stopped_because == "clear"
+    assert result.ratio == pytest.approx(1 + slowdown, abs=0.01)
+    # The times themselves are all over the place.
+    levels = [pair.reference_ns for pair in result.pairs]
+    assert max(levels) > 1.3 * min(levels)
+    assert result.turn is not None
+
+
+def test_a_turn_is_a_few_runs_and_a_slow_run_is_one():
+    assert measure.choose_turn(0.0005) == measure.Turn(4, lead=1)
+    assert measure.choose_turn(0.004) == measure.Turn(1, lead=1)
+    assert measure.choose_turn(0.5) == measure.Turn(1, lead=0)
+
+
+def test_the_quiet_rounds_are_chosen_blind_to_the_arms():
+    source = random.Random(11)
+    for _ in range(50):
+        reference = [source.randrange(1000, 4000) for _ in range(41)]
+        candidate = [source.randrange(1000, 4000) for _ in range(41)]
+        there = measure.rounds_log_ratio(reference, candidate, 2)
+        back = measure.rounds_log_ratio(candidate, reference, 2)
+        assert there == pytest.approx(-back)
+
+
+def test_one_disturbed_side_makes_a_round_a_loud_one():
+    quiet = [1000] * 6
+    disturbed = [1000, 9000, 1000, 9000, 1000, 1100]
+    assert measure.rounds_log_ratio(quiet, disturbed, 1) == pytest.approx(0.0)
+
+
+def test_a_small_budget_pays_for_what_a_turn_begins_with():
+    plan = Plan(budget_seconds=2.0)
+    plain = measure.choose_sampling(0.002, 0.0, 2.0, plan)
+    with_lead = measure.choose_sampling(0.002, 0.0, 2.0, plan, measure.Turn(1, lead=1))
+    assert with_lead.runs < plain.runs

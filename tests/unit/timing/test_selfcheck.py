@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+
+import pytest
+
+from pytest_sme2.cli.commands import selfcheck as command
+from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.results import Capabilities, Outcome
+from pytest_sme2.timing import selfcheck
+from pytest_sme2.timing.selfcheck import PROGRAM, check_machine, selfcheck_artifact, summarise
+from tests.support.pretended_machine import Machine
+
+
+@pytest.fixture(autouse=True)
+def no_governor(monkeypatch, tmp_path):
+    """What the host's governor is must not matter here."""
+    monkeypatch.setattr(selfcheck, "GOVERNOR", tmp_path / "none")
+
+
+def check(machine, seconds=60.0, **choices):
+    return check_machine(machine, "linux", seconds=seconds, clock=machine.clock, **choices)
+
+
+def renamed(machine):
+    """The second label is as slow as the machine's B."""
+
+    def run_arm(arm, *, warmup, runs):
+        return machine("B" if arm == "A again" else "A", warmup=warmup, runs=runs)
+
+    return run_arm
+
+
+def test_a_quiet_machine_is_called_quiet():
+    machine = Machine(cv=0.003)
+    result = check(machine)
+    assert len(result.measurements) >= 5
+    assert machine.now <= 60.0
+    assert result.false_alarms == 0
+    assert result.count(Outcome.PASS) == len(result.measurements)
+    assert result.noise_floor == pytest.approx(0.003, rel=0.3)
+    assert result.detectable[0] > result.detectable[-1] > result.threshold
+    assert result.advice == ()
+    assert command.exit_code(result) == 0
+    assert "quiet enough" in command.format_summary(result)
+
+
+def test_a_noisy_machine_gets_advice_and_its_own_exit_code():
+    result = check(Machine(cv=0.1), seconds=20.0)
+    assert result.count(Outcome.INCONCLUSIVE) == len(result.measurements)
+    assert "No single cause" in result.advice[0]
+    assert "will mostly go unseen" in result.advice[-1]
+    assert command.exit_code(result) == 3
+    assert "This machine is noisy" in command.format_summary(result)
+
+
+def test_advice_names_the_cause_that_was_seen():
+    stolen = {number: 0.2 + 0.1 * (number % 7) for number in range(1000)}
+    result = check(Machine(cv=0.1, stolen=stolen), seconds=20.0)
+    assert "Other programs take the cores" in result.advice[0]
+    governed = summarise("linux", 0.02, result.measurements, "powersave")
+    assert any("'powersave'" in line for line in governed.advice)
+    assert not any("governor" in line for line in result.advice)
+
+
+def test_a_difference_between_equals_is_a_false_alarm():
+    machine = Machine(slowdown=0.08)
+    result = check_machine(renamed(machine), "linux", seconds=8.0, clock=machine.clock)
+    assert result.false_alarms == len(result.measurements) > 0
+    assert command.exit_code(result) == 1
+
+
+def test_too_little_time_says_so():
+    result = check(Machine(base_ns=100e6), seconds=0.2)
+    assert len(result.measurements) == 1
+    assert result.detectable == ()
+    assert "give more --minutes" in result.advice[0]
+
+
+def test_progress_and_results_are_told_as_they_come():
+    steps, ends = [], []
+    result = check(
+        Machine(),
+        seconds=20.0,
+        progress=lambda number, step: steps.append((number, step.pairs)),
+        finished=lambda number, measurement: ends.append((number, measurement)),
+    )
+    assert steps[:3] == [(0, 1), (0, 2), (0, 3)]
+    assert [measurement for _, measurement in ends] == list(result.measurements)
+
+
+def test_the_document_is_json_and_holds_the_raw_medians():
+    result = check(Machine(), seconds=10.0)
+    document = json.loads(json.dumps(command.to_document(result)))
+    assert document["false_alarms"] == 0
+    assert document["measurements"][0]["pairs"][0]["reference_ns"] > 0
+
+
+def test_the_program_is_part_of_the_package():
+    artifact = selfcheck_artifact()
+    assert artifact.pte == PROGRAM
+    assert artifact.sha256 == hashlib.sha256(PROGRAM.read_bytes()).hexdigest()
+    assert PROGRAM.read_bytes()[4:8] == b"ET12"
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
+def test_minutes_must_be_a_number_above_zero(minutes):
+    with pytest.raises(UsageError, match="--minutes takes"):
+        command.run(argparse.Namespace(device=None, minutes=minutes, json=False))
+
+
+def test_a_device_that_cannot_vouch_for_times_is_refused(monkeypatch):
+    class Emulator:
+        name = "emulated"
+
+        def capabilities(self):
+            return Capabilities(timing=False, sme2=True, reason="the CPU is emulated.")
+
+    monkeypatch.setattr(command, "choose_target", lambda settings: Emulator())
+    with pytest.raises(TargetError, match="cannot vouch for times: the CPU is emulated"):
+        command.run(argparse.Namespace(device="emulated", minutes=1.0, json=False))

@@ -1,0 +1,485 @@
+"""The reader on real dumps, on generated ones, and on damaged ones. Needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import flatbuffers
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_sme2.errors import EtdumpError
+from pytest_sme2.results import Columns
+from pytest_sme2.trace.etdump import read_etdump
+from tests.support.damaged_etdumps import DUMPS, check, mutate, read
+from tests.support.etdump_builder import (
+    Allocation,
+    Block,
+    Debugging,
+    Event,
+    Profiling,
+    build_etdump,
+)
+
+REAL = sorted(DUMPS.glob("*.etdump"))
+
+
+@pytest.fixture
+def traced_memory() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+# --- real dumps -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+def test_real_dumps_hold_together(path: Path) -> None:
+    columns = read_etdump(path)
+    check(columns)
+    names = [columns.names[code] for code in columns.name]
+    assert columns.runs == (4 if path.stem == "py_methods" else 2)
+    for row, name in enumerate(names):
+        above = columns.parent[row]
+        if columns.delegate_name[row] >= 0:
+            assert names[above] == "DELEGATE_CALL"
+            assert columns.instruction[above] == columns.instruction[row]
+        elif name.startswith("native_call_"):
+            assert names[above] == "OPERATOR_CALL"
+            assert columns.instruction[above] == columns.instruction[row]
+        elif name in ("OPERATOR_CALL", "DELEGATE_CALL"):
+            assert names[above] == "Method::execute"
+        elif name == "Method::init":
+            assert names[above] == "Program::load_method"
+        else:
+            assert name in ("Method::execute", "Program::load_method")
+            assert above == -1
+
+
+def test_sme2_shows_in_the_names() -> None:
+    on = read_etdump(DUMPS / "cpp_toy_fp16_on.etdump")
+    off = read_etdump(DUMPS / "cpp_toy_fp16_off.etdump")
+    assert "Convolution (NHWC, PF16) IGEMM #1" in on.names
+    assert "Convolution (NHWC, F16) IGEMM #1" in off.names
+    assert not any("PF16" in name for name in off.names)
+
+
+def test_load_is_no_run_and_methods_are_runs() -> None:
+    columns = read_etdump(DUMPS / "py_methods.etdump")
+    assert columns.block_names == ("Default", "Execute", "Default", "Execute", "Execute", "Execute")
+    by_block = dict(zip(columns.block.tolist(), columns.run.tolist(), strict=True))
+    assert by_block == {0: -1, 1: 0, 2: -1, 3: 1, 4: 2, 5: 3}
+
+
+def test_path_and_bytes_read_alike() -> None:
+    path = REAL[0]
+    from_path, from_bytes = read_etdump(path), read_etdump(path.read_bytes())
+    assert from_path.names == from_bytes.names
+    assert from_path.start.tolist() == from_bytes.start.tolist()
+
+
+def test_reading_imports_neither_torch_nor_pandas() -> None:
+    code = (
+        "import sys; from pathlib import Path; from pytest_sme2.trace.etdump import read_etdump; "
+        "read_etdump(Path(sys.argv[1])); "
+        "heavy = {'torch', 'executorch', 'pandas', 'scipy', 'flatbuffers', 'pytest'}; "
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    root = Path(__file__).parents[3]
+    process = subprocess.run(
+        [sys.executable, "-c", code, str(REAL[0])],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+
+
+# --- generated dumps ------------------------------------------------------------------------------
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+times = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(sorted)
+texts = st.one_of(st.none(), st.sampled_from(["", "a", "b", "ab", "é", "日本", "a\0b"]), st.text())
+profiling = st.builds(
+    lambda span, **fields: Profiling(start=span[0], end=span[1], **fields),
+    span=times,
+    name=texts,
+    instruction=int32,
+    chain=int32,
+    delegate_id=st.one_of(st.just(-1), int32),
+    delegate_name=texts,
+    metadata=st.one_of(st.none(), st.binary(max_size=9)),
+)
+allocations = st.builds(Allocation, allocator=int32, size=st.integers(0, 2**64 - 1))
+events = st.one_of(profiling, profiling, allocations, st.builds(Debugging, st.text(max_size=3)))
+blocks = st.builds(
+    Block,
+    events=st.one_of(st.none(), st.lists(events, max_size=8)),
+    name=texts,
+    bundled_input=int32,
+    allocators=st.lists(st.text(max_size=3), max_size=2),
+)
+
+
+def event_name(event: Profiling) -> str:
+    """As Inspector names it."""
+    if event.delegate_id != -1:
+        return str(event.delegate_id)
+    return event.delegate_name or event.name or ""
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs=st.lists(blocks, max_size=5), size_prefixed=st.booleans())
+def test_what_is_written_is_read(runs: list[Block], size_prefixed: bool) -> None:
+    columns = read_etdump(build_etdump(runs, size_prefixed=size_prefixed))
+    check(columns)
+    rows = [
+        (index, event)
+        for index, block in enumerate(runs)
+        for event in block.events or ()
+        if isinstance(event, Profiling)
+    ]
+    assert columns.block_names == tuple(block.name or "" for block in runs)
+    assert columns.bundled_input.tolist() == [block.bundled_input for block in runs]
+    assert columns.block.tolist() == [index for index, _ in rows]
+    assert len(set(columns.names)) == len(columns.names)
+    assert [columns.names[code] for code in columns.name] == [event_name(e) for _, e in rows]
+    assert [columns.names[code] if code >= 0 else None for code in columns.delegate_name] == [
+        event.delegate_name or None for _, event in rows
+    ]
+    assert columns.start.tolist() == [event.start for _, event in rows]
+    assert columns.end.tolist() == [event.end for _, event in rows]
+    assert columns.instruction.tolist() == [event.instruction for _, event in rows]
+    assert columns.chain.tolist() == [event.chain for _, event in rows]
+    assert columns.delegate_id.tolist() == [event.delegate_id for _, event in rows]
+    allocated = [
+        (index, event.allocator, event.size)
+        for index, block in enumerate(runs)
+        for event in block.events or ()
+        if isinstance(event, Allocation)
+    ]
+    read_allocations = zip(
+        columns.allocation_block.tolist(),
+        columns.allocation_allocator.tolist(),
+        columns.allocation_bytes.tolist(),
+        strict=True,
+    )
+    assert list(read_allocations) == allocated
+
+
+def named(columns: Columns) -> list[str]:
+    return [columns.names[code] for code in columns.name]
+
+
+def test_what_is_left_out_has_the_schemas_defaults() -> None:
+    columns = read_etdump(
+        build_etdump([Block([Debugging(), Profiling("a", 1, 2), Allocation(0, 0)])])
+    )
+    assert named(columns) == ["a"]
+    assert (columns.chain.tolist(), columns.instruction.tolist()) == ([0], [-1])
+    assert (columns.delegate_id.tolist(), columns.delegate_name.tolist()) == ([-1], [-1])
+    assert columns.bundled_input.tolist() == [-1]
+    assert (columns.allocation_block.tolist(), columns.allocation_allocator.tolist()) == ([0], [0])
+
+
+def test_runs_without_a_name_have_an_empty_one() -> None:
+    blocks = [Block((), name) for name in (None, "a", "", "b", "a")]
+    assert read_etdump(build_etdump(blocks)).block_names == ("", "a", "", "b", "a")
+
+
+def test_events_go_by_their_delegates_number_then_its_name_then_their_own() -> None:
+    columns = read_etdump(
+        build_etdump(
+            [
+                Block(
+                    [
+                        Profiling("own", 1, 2, delegate_id=7, delegate_name="theirs"),
+                        Profiling("own", 1, 2, delegate_name="theirs"),
+                        Profiling("own", 1, 2, delegate_name=""),
+                        Profiling(None, 1, 2),
+                        Profiling("own", 1, 2, delegate_id=7),
+                    ]
+                )
+            ]
+        )
+    )
+    assert named(columns) == ["7", "theirs", "own", "", "7"]
+    given = [columns.names[code] if code >= 0 else None for code in columns.delegate_name]
+    assert given == ["theirs", "theirs", None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("event", "runs"),
+    [
+        (Profiling("Method::execute", 1, 9), 1),
+        (Profiling("c", 1, 9), 0),
+        # What a delegate calls its own events says nothing about the method.
+        (Profiling("x", 1, 9, delegate_name="Method::execute"), 0),
+        (Profiling("Method::execute", 1, 9, delegate_id=7), 0),
+    ],
+)
+def test_only_the_runtimes_own_event_makes_an_inference(event: Profiling, runs: int) -> None:
+    blocks = [Block([Profiling("a", 1, 2), Profiling("b", 1, 2)]), Block([event])]
+    columns = read_etdump(build_etdump(blocks))
+    assert columns.runs == runs
+    assert columns.run.tolist() == [-1, -1, runs - 1]
+
+
+def test_a_delegates_events_belong_to_a_call_and_to_nothing_else_of_its_instruction() -> None:
+    block = [
+        Profiling(None, 7, 9, 1, delegate_name="counted in cycles"),
+        Profiling("another", 100, 120, 1),
+        Profiling("DELEGATE_CALL", 90, 150, 1),
+    ]
+    assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
+
+
+# --- a clock of 32 bits ---------------------------------------------------------------------------
+
+TOP = 2**32 - 1
+
+
+def test_a_clock_that_begins_anew_inside_of_an_event() -> None:
+    plain = [Profiling("a", 3, 5), Profiling("b", 5, 5)]
+    columns = read_etdump(build_etdump([Block(plain), Block([Profiling("c", TOP, 3)])]))
+    assert columns.start.tolist() == [3, 5, TOP]
+    assert columns.end.tolist() == [5, 5, TOP + 3]
+
+
+def test_what_lies_on_both_sides_of_that_moment_is_inside_of_the_event() -> None:
+    around = [
+        Profiling("before", TOP - 20, TOP - 10),
+        Profiling("after", 0, 5),
+        Profiling("all", TOP - 20, 5),
+    ]
+    alone = [Profiling("inner", 2, 4), Profiling("outer", 1, 9)]
+    columns = read_etdump(build_etdump([Block(alone), Block(around), Block(alone)]))
+    assert columns.parent.tolist() == [1, -1, 4, 4, -1, 6, -1]
+    # As Inspector has it: what does not hold the moment keeps its times.
+    assert columns.start.tolist() == [2, 1, TOP - 20, 0, TOP - 20, 2, 1]
+    assert columns.end.tolist() == [4, 9, TOP - 10, 5, TOP + 5, 4, 9]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        # Of no duration, at the tick at which another begins: beside it, as ever.
+        [Profiling("empty", 3, 3), Profiling("next", 3, 7), Profiling("all", TOP - 20, 9)],
+        # The outer one begins at the clock's last tick, the inner ones at its first.
+        [Profiling("inner", 0, 4), Profiling("inner", 4, 5), Profiling("outer", TOP, 5)],
+    ],
+    ids=lambda block: block[0].name,
+)
+def test_behind_that_moment_events_nest_as_before_it(block: list[Profiling]) -> None:
+    assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
+
+
+def test_no_runs() -> None:
+    columns = read_etdump(build_etdump([]))
+    assert (columns.runs, columns.names, columns.name.size) == (0, (), 0)
+
+
+def test_what_stands_behind_the_announced_size_is_ignored() -> None:
+    data = REAL[0].read_bytes()
+    assert read_etdump(data + b"\xff" * 64).start.tolist() == read_etdump(data).start.tolist()
+
+
+# --- damaged and foreign files --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "empty"),
+        (b"ED", "not an ETDump"),
+        (b"\x1c\0\0\0ET12" + b"\0" * 64, "not an ETDump"),
+        (b"\x89PNG\r\n\x1a\n" + b"\0" * 64, "begins with"),
+        (b"\0\0\0\0ED00", "at offset"),
+        (b"\xff\xff\xff\xffED00", "at offset"),
+        (b"\xff\xff\xff\x7f\x08\0\0\0ED00", "announced"),
+        (b"\x08\0\0\0\x08\0\0\0ED00", "the root table reaches past the file's 12 bytes"),
+        (b"\0\0\0\0\x08\0\0\0ED00", "the header reaches past the file's 4 bytes"),
+        (b"0123456789abcdef", r"begins with b'0123456789ab'\. Give"),
+    ],
+)
+def test_foreign_files_say_what_they_are(data: bytes, message: str) -> None:
+    with pytest.raises(EtdumpError, match=message):
+        read_etdump(data)
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a 'b';\n<script>.etdump"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(EtdumpError) as caught:
+        read_etdump(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(EtdumpError, match="no such file"):
+        read_etdump(tmp_path / "none.etdump")
+    with pytest.raises(EtdumpError, match="not a file"):
+        read_etdump(tmp_path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_disk(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "a.etdump"
+    path.write_bytes(REAL[0].read_bytes())
+    monkeypatch.setattr(np, "fromfile", broken_disk)
+    with pytest.raises(EtdumpError, match=r"a\.etdump: cannot be read: Input/output error\.$"):
+        read_etdump(path)
+
+
+def test_errors_in_bytes_name_no_file() -> None:
+    with pytest.raises(EtdumpError, match=r"^ETDump: the file is empty"):
+        read_etdump(b"")
+
+
+def test_every_truncation_is_refused() -> None:
+    """Cut anywhere, and with the size corrected: nothing but an error or a shorter whole."""
+    data = (DUMPS / "cpp_toy_fp32_on.etdump").read_bytes()
+    for length in range(0, len(data), 3):
+        with pytest.raises(EtdumpError):
+            read_etdump(data[:length])
+        fitted = max(length - 4, 0).to_bytes(4, "little") + data[4:length]
+        with contextlib.suppress(EtdumpError):
+            check(read_etdump(fitted))
+
+
+def test_an_event_that_ends_before_it_starts_is_refused() -> None:
+    data = build_etdump([Block([Profiling("A", 2**40, 2**40 - 1)])])
+    with pytest.raises(EtdumpError, match=r"ends before it starts at offset \d+"):
+        read_etdump(data)
+
+
+def test_names_that_are_not_text_are_refused() -> None:
+    data = build_etdump([Block([Profiling("name", 1, 2)])]).replace(b"name", b"na\xff\xfe")
+    with pytest.raises(EtdumpError, match="not UTF-8"):
+        read_etdump(data)
+
+
+def shared_vector(count: int, table: int, builder: flatbuffers.Builder) -> int:
+    builder.StartVector(4, count, 4)
+    for _ in range(count):
+        builder.PrependUOffsetTRelative(table)
+    return int(builder.EndVector())
+
+
+def finish(builder: flatbuffers.Builder, run_data: int) -> bytes:
+    builder.StartObject(2)
+    builder.PrependUOffsetTRelativeSlot(1, run_data, 0)
+    builder.FinishSizePrefixed(builder.EndObject(), file_identifier=b"ED00")
+    return bytes(builder.Output())
+
+
+def test_one_run_cannot_be_claimed_to_be_many() -> None:
+    builder = flatbuffers.Builder(1024)
+    builder.StartObject(4)
+    data = finish(builder, shared_vector(100, builder.EndObject(), builder))
+    with pytest.raises(EtdumpError, match=r"ETDump: 100 runs are claimed, more than \d+ bytes can"):
+        read_etdump(data)
+
+
+def test_one_event_cannot_be_claimed_to_be_many() -> None:
+    builder = flatbuffers.Builder(1024)
+    builder.StartObject(3)
+    events = shared_vector(100, builder.EndObject(), builder)
+    builder.StartObject(4)
+    builder.PrependUOffsetTRelativeSlot(3, events, 0)
+    data = finish(builder, shared_vector(1, builder.EndObject(), builder))
+    with pytest.raises(EtdumpError, match=r"ETDump: 100 events are claimed, more than \d+ bytes"):
+        read_etdump(data)
+
+
+@pytest.mark.usefixtures("traced_memory")
+def test_runs_that_share_their_events_do_not_multiply() -> None:
+    """Ten thousand runs of one list of ten thousand events would be a hundred million."""
+    builder = flatbuffers.Builder(1024)
+    builder.StartObject(8)
+    profile = builder.EndObject()
+    builder.StartObject(3)
+    builder.PrependUOffsetTRelativeSlot(0, profile, 0)
+    event_vector = shared_vector(10_000, builder.EndObject(), builder)
+    builder.StartObject(4)
+    builder.PrependUOffsetTRelativeSlot(3, event_vector, 0)
+    data = finish(builder, shared_vector(10_000, builder.EndObject(), builder))
+    assert "more than" in (read(data) or "")
+
+
+@pytest.mark.usefixtures("traced_memory")
+def test_names_that_overlap_do_not_multiply() -> None:
+    """Each name reaches from its own place to the end of all: together, the square of the file."""
+    count = 4_000
+    builder = flatbuffers.Builder(1024)
+    # Words that are lengths at the same time, all of names that end at the same zero.
+    body = b"".join((4 * (count - index)).to_bytes(4, "little") for index in range(count))
+    pool = builder.CreateByteVector(body + b"\0" * 8)
+    tables = []
+    for index in range(count):
+        builder.StartObject(8)
+        builder.PrependUOffsetTRelativeSlot(0, pool - 4 - 4 * index, 0)
+        profile = builder.EndObject()
+        builder.StartObject(3)
+        builder.PrependUOffsetTRelativeSlot(0, profile, 0)
+        tables.append(builder.EndObject())
+    builder.StartVector(4, count, 4)
+    for table in tables:
+        builder.PrependUOffsetTRelative(table)
+    event_vector = builder.EndVector()
+    builder.StartObject(4)
+    builder.PrependUOffsetTRelativeSlot(3, event_vector, 0)
+    data = finish(builder, shared_vector(1, builder.EndObject(), builder))
+    assert "overlap" in (read(data) or "")
+
+
+@pytest.mark.usefixtures("traced_memory")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda row: Profiling(None, 0, 0),
+        lambda row: Profiling(None, 0, 5_000 - row),
+        lambda row: Profiling(f"{row}", 0, 0, 0, delegate_name=f"d{row}"),
+        lambda row: Profiling(None, 0, 0, delegate_id=row),
+        lambda row: Allocation(0, 0),
+    ],
+    ids=["empty", "backwards", "all names differ", "all numbers differ", "allocations"],
+)
+def test_the_smallest_events_stay_within_the_memory_promised(kind: Callable[[int], Event]) -> None:
+    assert read(build_etdump([Block([kind(row) for row in range(5_000)])])) is None
+
+
+@pytest.mark.usefixtures("traced_memory")
+def test_the_smallest_runs_stay_within_the_memory_promised() -> None:
+    assert read(build_etdump([Block(None, None)] * 5_000)) is None
+
+
+@pytest.mark.usefixtures("traced_memory")
+def test_mutated_dumps_are_refused_or_read() -> None:
+    dumps = [path.read_bytes() for path in REAL]
+    random = Random(20_261_115)
+    outcomes = [read(mutate(random, dumps)) for _ in range(2_000)]
+    # Neither a reader that refuses all nor one that checks nothing would do.
+    assert 200 < sum(outcome is None for outcome in outcomes) < 1_500
+
+
+@pytest.mark.usefixtures("traced_memory")
+def test_names_of_all_lengths_among_many_short_ones() -> None:
+    """A pass over all names for each length would be ten million steps here."""
+    names = ["x" * size for size in range(500)] + ["y"] * 20_000
+    assert read(build_etdump([Block([Profiling(name, 0, 0) for name in names])])) is None

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_sme2.results import Arm, Kernel, KernelFamily
+from pytest_sme2.trace.kernel_log import (
+    census_from_qemu_log,
+    census_from_xnnpack_log,
+    family_of,
+    is_microkernel,
+)
+from tests.support.elf_writer import write_elf
+
+SME2 = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
+SME2_BODY = SME2.replace("kai_run", "kai_kernel")
+SME = "kai_run_lhs_imatmul_pack_x16p2vlx2_x16p_sme"
+NEON = "xnn_f16_gemm_minmax_ukernel_6x8__neonfp16arith_ld64"
+BASE = 0x7F0000000000
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        (SME2, KernelFamily.SME2),
+        (SME, KernelFamily.SME),
+        (NEON, KernelFamily.NEON),
+        ("xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2", KernelFamily.SME2),
+        ("xnn_pf32_gemm_minmax_ukernel_32x32__neonsme", KernelFamily.SME),
+        ("xnn_f32_gemm_minmax_ukernel_4x8__asm_aarch64_neonfma_ld128", KernelFamily.NEON),
+        ("kai_run_matmul_clamp_f32_qai8dxp4x8_qsi4c32p4x8_16x4x32_neon_i8mm", KernelFamily.NEON),
+        ("kai_run_lhs_quant_pack_qai8dxp_f32", KernelFamily.OTHER),
+        ("xnn_f32_spmm_minmax_ukernel_8x1__scalar", KernelFamily.OTHER),
+    ],
+)
+def test_family_is_in_the_name(name: str, family: KernelFamily) -> None:
+    assert is_microkernel(name)
+    assert family_of(name) is family
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "xnn_create_convolution2d_nhwc_pf16",
+        "kai_get_m_step_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa",
+        "xnn_pf32_gemm_minmax_ukernel_1x32__neonsme2_get_mr",
+        "kai_commit_za",
+        "main",
+        "",
+        "kai_run_x\nkai_run_y",
+    ],
+)
+def test_other_functions_are_no_kernels(name: str) -> None:
+    assert not is_microkernel(name)
+
+
+def opened(name: str, descriptor: int = 4) -> str:
+    return f'81 openat(AT_FDCWD,"{name}",O_RDONLY|O_CLOEXEC) = {descriptor}\n'
+
+
+def mapped(offset: int = 0x1000, base: int = BASE, size: int = 0x9000, descriptor: int = 4) -> str:
+    place = base + offset
+    return (
+        f"81 mmap(NULL,{size},PROT_READ,MAP_PRIVATE,{descriptor},0) = 0x{base:016x}\n"
+        f"81 mmap(0x{place:016x},{size},PROT_EXEC|PROT_READ,MAP_PRIVATE|MAP_DENYWRITE|MAP_FIXED,"
+        f"{descriptor},{offset:#x}) = 0x{place:016x}\n"
+    )
+
+
+def block(address: int, *instructions: str, symbol: str = "", base: int = BASE) -> str:
+    lines = "".join(
+        f"0x{base + address + 4 * index:012x}:  d503201f  {instruction}\n"
+        for index, instruction in enumerate(instructions or ("nop      ",))
+    )
+    return f"----------------\nIN: {symbol}\n{lines}\n"
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    return write_elf(
+        tmp_path / "libkernels.so",
+        [
+            (0x1100, 0x40, SME2),
+            (0x1140, 0x40, SME2_BODY),
+            (0x1200, 0x40, SME),
+            (0x1300, 0x40, NEON),
+            (0x1400, 0x40, "xnn_create_something"),
+        ],
+        unwind=[(0x1800, 0x100), (0x1900, 0x100)],
+    )
+
+
+def census(folder: Path, text: str, *libraries: Path) -> dict[str, Kernel]:
+    log = folder / "qemu.log"
+    log.write_text(text, errors="surrogateescape")
+    found = census_from_qemu_log(log, libraries, Arm.ON)
+    assert found.arm is Arm.ON
+    assert found.source == "emulator"
+    return {kernel.name: kernel for kernel in found.kernels}
+
+
+def test_blocks_become_kernels(tmp_path: Path, library: Path) -> None:
+    text = opened(f"/somewhere/{library.name}") + mapped()
+    text += block(0x1100) + block(0x1110) + block(0x1150) + block(0x1200) + block(0x1304)
+    text += block(0x1400) + block(0x1FFC)
+    assert census(tmp_path, text, library) == {
+        SME2: Kernel(SME2, KernelFamily.SME2, 3),
+        SME: Kernel(SME, KernelFamily.SME, 1),
+        NEON: Kernel(NEON, KernelFamily.NEON, 1),
+    }
+
+
+def test_segments_that_are_shifted_resolve(tmp_path: Path) -> None:
+    library = write_elf(tmp_path / "libshifted.so", [(0x11100, 0x40, SME2)], shift=0x10000)
+    text = opened(library.name) + mapped() + block(0x1100)
+    assert set(census(tmp_path, text, library)) == {SME2}
+
+
+def test_a_whole_file_mapped_executable_resolves(tmp_path: Path, library: Path) -> None:
+    line = f"81 mmap(NULL,40960,PROT_READ|PROT_EXEC,MAP_PRIVATE,4,0) = 0x{BASE:x}\n"
+    assert set(census(tmp_path, opened(library.name) + line + block(0x1200), library)) == {SME}
+
+
+def test_before_the_mapping_nothing_resolves(tmp_path: Path, library: Path) -> None:
+    assert census(tmp_path, block(0x1100) + opened(library.name) + mapped(), library) == {}
+
+
+def test_a_descriptor_that_is_used_again_is_another_file(tmp_path: Path, library: Path) -> None:
+    text = opened(library.name) + opened("/lib/libc.so.6") + mapped() + block(0x1100)
+    assert census(tmp_path, text, library) == {}
+
+
+def test_what_is_mapped_over_hides_what_was_there(tmp_path: Path, library: Path) -> None:
+    other = write_elf(tmp_path / "libother.so", [(0x1100, 0x40, NEON)])
+    text = opened(library.name) + mapped() + opened(other.name) + mapped() + block(0x1100)
+    assert set(census(tmp_path, text, library, other)) == {NEON}
+
+
+@pytest.mark.parametrize("folder", ["a b", 'quo"te', "semi;colon", "new\nline", "<script>", "x,O_"])
+def test_hostile_folders_stay_folders(tmp_path: Path, library: Path, folder: str) -> None:
+    text = opened(f"/tmp/{folder}/{library.name}") + mapped() + block(0x1100)
+    assert set(census(tmp_path, text, library)) == {SME2}
+
+
+def test_the_program_itself_is_known_by_the_emulators_symbols(tmp_path: Path) -> None:
+    text = block(0x10, symbol="main", base=0x400000) + block(0x90, symbol=NEON, base=0x400000)
+    assert set(census(tmp_path, text)) == {NEON}
+
+
+def test_hidden_kernels_are_told_by_their_instructions(tmp_path: Path, library: Path) -> None:
+    fmla = "fmla     v0.4s, v1.4s, v2.s[0]"
+    text = opened(library.name) + mapped()
+    text += block(0x1800, fmla, fmla) + block(0x1880, fmla, "fmax     v0.4s, v0.4s, v1.4s")
+    text += block(0x1900, "movi     v0.2d, #0000000000000000", *["mov      v1.16b, v0.16b"] * 9)
+    # No bounds at all, as hidden assembly has none: near blocks are one kernel.
+    text += block(0x3000, fmla, fmla) + block(0x3100, fmla, fmla) + block(0x6000, "smstart  ")
+    assert census(tmp_path, text, library) == {
+        f"{library.name}+0x1800": Kernel(f"{library.name}+0x1800", KernelFamily.NEON, 2, False),
+        f"{library.name}+0x3000": Kernel(f"{library.name}+0x3000", KernelFamily.NEON, 2, False),
+        f"{library.name}+0x6000": Kernel(f"{library.name}+0x6000", KernelFamily.SME, 1, False),
+    }
+
+
+def test_vector_code_of_other_libraries_is_no_kernel(tmp_path: Path) -> None:
+    library = write_elf(tmp_path / "libm.so", [(0x1100, 0x40, "exp")], unwind=[(0x1800, 0x100)])
+    fmla = "fmla     v0.4s, v1.4s, v2.s[0]"
+    text = opened(library.name) + mapped() + block(0x1800, *[fmla] * 9)
+    assert census(tmp_path, text, library) == {}
+
+
+def test_an_emulator_without_disassembler_still_names_kernels(
+    tmp_path: Path, library: Path
+) -> None:
+    text = opened(library.name) + mapped()
+    text += f"----------------\nIN: \n0x{BASE + 0x1100:012x}:  \nOBJD-T: 1f2003d5\n\n"
+    assert set(census(tmp_path, text, library)) == {SME2}
+
+
+def test_all_blocks_are_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(block(0x10) + block(0x20) + "IN: \n\nIN: \n0xnothex\n")
+    assert census_from_qemu_log(log, [], Arm.OFF).blocks == 2
+
+
+def test_kernels_come_in_a_fixed_order(tmp_path: Path, library: Path) -> None:
+    text = opened(library.name) + mapped() + block(0x1300) + block(0x1200) + block(0x1100)
+    assert list(census(tmp_path, text, library)) == [SME2, SME, NEON]
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 900), noise=st.binary(max_size=60), at=st.integers(0, 900))
+def test_a_broken_log_never_breaks_the_census(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, noise: bytes, at: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    library = write_elf(folder / "libkernels.so", [(0x1100, 0x40, SME2)])
+    whole = (opened(library.name) + mapped() + block(0x1100) + block(0x1800)).encode()
+    log = folder / "log"
+    log.write_bytes((whole[:at] + noise + whole[at:])[:cut])
+    found = census_from_qemu_log(log, [library], Arm.ON)
+    assert {kernel.name for kernel in found.kernels} <= {SME2}
+
+
+def test_numbers_beyond_reason_are_passed_over(tmp_path: Path, library: Path) -> None:
+    huge = "9" * 5000
+    text = opened(library.name, 4).replace("= 4", f"= {huge}")
+    text += f"81 mmap(NULL,{huge},PROT_EXEC,MAP_PRIVATE,{huge},{huge}) = 0x{'f' * 5000}\n"
+    text += f"IN: \n0x{'f' * 5000}: \n"
+    text += opened(library.name) + mapped() + block(0x1100)
+    assert set(census(tmp_path, text, library)) == {SME2}
+
+
+def test_memory_stays_flat(tmp_path: Path, library: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        file.write(opened(library.name) + mapped())
+        for _ in range(3000):
+            file.write(block(0x1100, *["fmopa    za0.s, p1/m, p1/m, z2.h, z14.h"] * 20))
+        file.write("x" * 20_000_000)
+    census_from_qemu_log(log, [library], Arm.ON)
+    tracemalloc.start()
+    found = census_from_qemu_log(log, [library], Arm.ON)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.kernels[0].count == 3000
+    assert peak < 1_000_000
+
+
+# --- XNNPACK's log --------------------------------------------------------------------------------
+
+XNNPACK_LOG = """\
+I 00:00:00.000123 executorch:executor_runner.cpp:301] Model file a.pte is loaded.
+Note (XNNPACK): Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'. (gemm.c)
+Note (XNNPACK): Using gemm microkernel 'xnn_pf16_gemm_minmax_ukernel_32x32c2__neonsme'. (gemm.c)
+Note (XNNPACK): Using gemm microkernel 'xnn_f32_gemm_minmax_ukernel_4x8__neonfma'. (gemm-config.c)
+Note (XNNPACK): Using transpose microkernel 'xnn_x32_transposec_ukernel__4x4_neon'. (t.c)
+Debug (XNNPACK): running operator 8:0 (Fully Connected (NC, PF32) GEMM)
+Debug (XNNPACK): running operator 8:0 (Fully Connected (NC, PF32) GEMM)
+Debug (XNNPACK): running operator 9:0 (Convolution (NHWC, PF16) IGEMM)
+Debug (XNNPACK): running operator 10:0 (Transpose (ND, X32) Transpose)
+"""
+
+
+def test_only_what_ran_is_said_to_have_run() -> None:
+    found = census_from_xnnpack_log(XNNPACK_LOG, Arm.ON)
+    assert found.source == "xnnpack-log"
+    assert found.kernels == ()
+    assert found.operators == (
+        Kernel("Fully Connected (NC, PF32) GEMM", KernelFamily.SME2, 2),
+        Kernel("Convolution (NHWC, PF16) IGEMM", KernelFamily.SME, 1),
+        Kernel("Transpose (ND, X32) Transpose", KernelFamily.OTHER, 1),
+    )
+    assert [(kernel.name, kernel.family) for kernel in found.candidates] == [
+        ("xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2", KernelFamily.SME2),
+        ("xnn_pf16_gemm_minmax_ukernel_32x32c2__neonsme", KernelFamily.SME),
+        ("xnn_f32_gemm_minmax_ukernel_4x8__neonfma", KernelFamily.NEON),
+        ("xnn_x32_transposec_ukernel__4x4_neon", KernelFamily.NEON),
+    ]
+
+
+def test_an_xnnpack_log_may_be_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(XNNPACK_LOG)
+    with path.open() as file:
+        assert census_from_xnnpack_log(file, Arm.ON) == census_from_xnnpack_log(XNNPACK_LOG, Arm.ON)
+
+
+@given(text=st.text() | st.integers(0, len(XNNPACK_LOG)).map(lambda cut: XNNPACK_LOG[:cut]))
+def test_a_broken_xnnpack_log_never_breaks_the_census(text: str) -> None:
+    found = census_from_xnnpack_log(text, Arm.OFF)
+    assert len(found.operators) <= 3
+    assert len(found.candidates) <= 4

@@ -1,0 +1,215 @@
+"""Nesting against trees that are known, and against a slow and obvious reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.trace.nesting import _next_not_greater, depths
+from tests.support.etdump_builder import (
+    Block,
+    Profiling,
+    Tree,
+    build_etdump,
+    delegate_call,
+    inference,
+    operator_call,
+)
+
+
+def expected(trees: list[Tree]) -> tuple[list[int], list[int]]:
+    """Depth and parent's row of every event of blocks that hold one tree each."""
+    depth: list[int] = []
+    parent: list[int] = []
+    for tree in trees:
+        walked = list(tree.walk())
+        row = {id(node): len(depth) + index for index, (node, _) in enumerate(walked)}
+        above = {id(child): row[id(node)] for node, _ in walked for child in node.children}
+        depth += [level for _, level in walked]
+        parent += [above.get(id(node), -1) for node, _ in walked]
+    return depth, parent
+
+
+def assert_nested(trees: list[Tree]) -> None:
+    columns = read_etdump(build_etdump(Block(tree.events()) for tree in trees))
+    depth, parent = expected(trees)
+    assert columns.parent.tolist() == parent
+    assert columns.depth.tolist() == depth
+
+
+durations = st.sampled_from((0, 0, 1, 2, 1000))
+
+
+@st.composite
+def runtime_trees(draw: Callable[..., int]) -> Tree:
+    """What a runtime could have traced, with a clock that may stand still at any time."""
+    clock = draw(st.sampled_from((0, 5, 2**63)))
+    begin = clock
+
+    def pause() -> int:
+        nonlocal clock
+        clock += draw(durations)
+        return clock
+
+    calls = []
+    for instruction in range(draw(st.integers(0, 4))):
+        start = pause()
+        children = []
+        if draw(st.booleans()):
+            # The delegate has a clock of its own, and may count more than the call took.
+            own = draw(st.sampled_from((start, 0, 2**62)))
+            for number in range(draw(st.integers(0, 4))):
+                end = own + draw(durations)
+                name = f"Operator #{number % 2}"
+                event = Profiling(None, own, end, instruction, delegate_name=name)
+                children.append(Tree(event))
+                own = end
+            name = "DELEGATE_CALL"
+        else:
+            for _ in range(draw(st.integers(0, 2))):
+                kernel = pause()
+                children.append(
+                    Tree(Profiling("native_call_add.out", kernel, pause(), instruction))
+                )
+            name = "OPERATOR_CALL"
+        calls.append(Tree(Profiling(name, start, pause(), instruction), children))
+    return Tree(Profiling("Method::execute", begin, pause(), 0, -1), calls)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(runtime_trees(), min_size=1, max_size=3))
+def test_every_event_finds_its_parent(trees: list[Tree]) -> None:
+    assert_nested(trees)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=70).flatmap(
+        lambda rows: st.just(
+            (np.array([row[0] for row in rows], np.uint64), np.array([r[1] for r in rows], bool))
+        )
+    )
+)
+def test_search_agrees_with_the_obvious_one(case: tuple[np.ndarray, np.ndarray]) -> None:
+    start, strictly = case
+    answer = [
+        next(
+            (j for j in range(i + 1, start.size) if start[j] + np.uint64(strictly[i]) <= start[i]),
+            start.size,
+        )
+        for i in range(start.size)
+    ]
+    assert _next_not_greater(start, strictly).tolist() == answer
+
+
+@given(st.lists(st.integers(0, 100), max_size=60))
+def test_depths_agree_with_walking_up(choices: list[int]) -> None:
+    parent = [choice % row - 1 if row else -1 for row, choice in enumerate(choices)]
+
+    def walk(row: int) -> int:
+        return 0 if parent[row] < 0 else 1 + walk(parent[row])
+
+    assert depths(np.array(parent, np.int64)).tolist() == [walk(row) for row in range(len(parent))]
+
+
+def test_delegate_events_may_outlast_their_call() -> None:
+    call = delegate_call(0, 10, 15, [("Convolution #1", 4_000), ("Transpose #1", 9_000)])
+    assert_nested([Tree(Profiling("Method::execute", 5, 20, 0, -1), [call])])
+
+
+def test_delegate_events_in_cycles_stay_in_their_call() -> None:
+    first = delegate_call(0, 100, 150, [])
+    second = delegate_call(1, 200, 250, [])
+    cycles = [Tree(Profiling(None, 7, 9, 1, delegate_id=3))]
+    root = Profiling("Method::execute", 90, 300, 0, -1)
+    assert_nested([Tree(root, [first, replace(second, children=cycles)])])
+
+
+def test_the_same_instruction_in_a_loop() -> None:
+    calls = [delegate_call(4, 10 * turn, 10 * turn + 5, [("Add #1", 1)]) for turn in range(1, 4)]
+    assert_nested([Tree(Profiling("Method::execute", 0, 100, 0, -1), calls)])
+
+
+def test_delegate_events_within_delegate_events() -> None:
+    inner = [
+        Tree(Profiling(None, 10, 20, 0, delegate_name="Inner #1")),
+        Tree(Profiling(None, 20, 20, 0, delegate_name="Inner #2")),
+        Tree(Profiling(None, 25, 40, 0, delegate_name="Inner #3")),
+    ]
+    outer = Tree(Profiling(None, 10, 40, 0, delegate_name="Outer #1"), inner)
+    twins = [Tree(Profiling(None, 50, 60, 0, delegate_id=number)) for number in range(2)]
+    call = Tree(Profiling("DELEGATE_CALL", 0, 100, 0), [outer, *twins])
+    assert_nested([Tree(Profiling("Method::execute", 0, 100, 0, -1), [call])])
+
+
+def test_delegate_events_without_a_call_go_by_time() -> None:
+    load = Tree(
+        Profiling("Program::load_method", 0, 100, 0, -1),
+        [
+            Tree(
+                Profiling("Method::init", 10, 90, 0, -1),
+                [Tree(Profiling(None, 20, 30, 0, delegate_name="Compile"))],
+            )
+        ],
+    )
+    assert_nested([load])
+
+
+def test_outer_events_first() -> None:
+    """Not what the runtime writes, but what a person might: parents before their children."""
+    events = [
+        Profiling("Method::execute", 0, 100, 0, -1),
+        Profiling("OPERATOR_CALL", 10, 20, 0),
+        Profiling("native_call_add.out", 10, 20, 0),
+        Profiling("DELEGATE_CALL", 20, 30, 1),
+        Profiling(None, 20, 30, 1, delegate_name="Add #1"),
+    ]
+    columns = read_etdump(build_etdump([Block(events)]))
+    assert columns.parent.tolist() == [-1, 0, 1, 0, 3]
+    assert columns.depth.tolist() == [0, 1, 2, 1, 2]
+
+
+def test_overlapping_events_are_not_nested() -> None:
+    events = [Profiling("A", 0, 10), Profiling("B", 5, 15), Profiling("C", 12, 20)]
+    assert read_etdump(build_etdump([Block(events)])).parent.tolist() == [-1, -1, -1]
+
+
+def test_blocks_do_not_enclose_each_other() -> None:
+    blocks = [Block([Profiling("A", 10, 20)]), Block([Profiling("Method::execute", 0, 100)])]
+    assert read_etdump(build_etdump(blocks)).parent.tolist() == [-1, -1]
+
+
+def test_a_clock_of_32_bits_that_begins_anew() -> None:
+    top = 2**32 - 1
+    call = operator_call(0, 5, 9, "add.out")
+    before = operator_call(1, top - 20, top - 10, "mul.out")
+    block = inference([before, call], start=top - 30, end=12)
+    columns = read_etdump(build_etdump([block]))
+    assert columns.parent.tolist() == [1, 4, 3, 4, -1]
+    # As Inspector has it: one less than the clock's period is added.
+    assert int(columns.end[4] - columns.start[4]) == 42
+    assert columns.start.tolist()[4] == top - 30
+
+
+@pytest.mark.parametrize("shape", ["chain", "comb", "siblings"])
+def test_no_shape_is_slow(shape: str) -> None:
+    """Ten thousand events in the shapes that cost a search by hopping the most."""
+    count = 10_000
+    if shape == "chain":
+        times = [(count - row, count + row) for row in range(count)]
+    elif shape == "siblings":
+        times = [(2 * row, 2 * row + 1) for row in range(count)]
+    else:
+        half = count // 2
+        times = [(half - row, half + row) for row in range(half)]
+        times += [(count + 2 * row, count + 2 * row + 1) for row in range(half)]
+    data = build_etdump([Block([Profiling("A", start, end) for start, end in times])])
+    columns = read_etdump(data)
+    deepest = {"chain": count - 1, "siblings": 0, "comb": count // 2 - 1}[shape]
+    assert columns.depth.max() == deepest

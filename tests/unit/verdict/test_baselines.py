@@ -1,0 +1,694 @@
+"""Baselines: what is accepted, how it is written, and that nothing can leave half a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_sme2.errors import BaselineError
+from pytest_sme2.profile.structure import sort_structure
+from pytest_sme2.results import (
+    Agreement,
+    Arm,
+    Baseline,
+    Category,
+    Estimate,
+    Executor,
+    Fingerprint,
+    Kernel,
+    KernelCensus,
+    KernelFamily,
+    OperatorCount,
+    Session,
+    Spread,
+)
+from pytest_sme2.verdict import baseline_file as baseline_document
+from pytest_sme2.verdict import baselines
+from pytest_sme2.verdict.baseline_file import migrate, parse, render
+from tests.support.gate_examples import (
+    CONV_ON,
+    EMULATED,
+    EVIDENCE,
+    LINUX,
+    STRUCTURES,
+    TRANSPOSE,
+    agreement,
+    baseline,
+    census,
+    emulated,
+    measured,
+    medians,
+    structure,
+)
+
+PATH = Path("baselines/linux/toy.json")
+HOSTILE = (
+    "a b",
+    "'; rm -rf ~ #",
+    "../../../etc/passwd",
+    "..",
+    ".",
+    "",
+    "<script>alert(1)</script>",
+    "new\nline",
+    "nul\0byte",
+    "/absolute",
+    "x" * 400,
+    "naïve-模型",
+    "broken \udcff name",
+)
+
+
+# --- where they lie -------------------------------------------------------------------------------
+
+
+def test_usual_names_stay_readable() -> None:
+    path = baselines.baseline_path(Path("b"), "toy_cnn", "fp16@256", EMULATED)
+    assert path == Path("b/emulated/toy_cnn-fp16@256.json")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_names(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "baselines"
+    now = emulated(model=name)
+    path, _ = baselines.store(root, now)
+    assert path.parent == root / "emulated"
+    assert path.is_file()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["baselines"]
+    found = baselines.load(root, name, "fp16", EMULATED)
+    assert found is not None
+    assert found.model == name
+
+
+def test_names_never_collide() -> None:
+    names = [*HOSTILE, "a_b", "a?b", "a!b"]
+    paths = {baselines.baseline_path(Path("b"), name, "fp16", EMULATED) for name in names}
+    assert len(paths) == len(names)
+
+
+# --- round trip -----------------------------------------------------------------------------------
+
+
+def test_example_survives_the_file() -> None:
+    known = dataclasses.replace(
+        baseline(),
+        kernels={
+            arm: baseline_document.census_of_names(c) for arm, c in baseline().kernels.items()
+        },
+    )
+    assert parse(render(known), PATH) == known
+
+
+def test_the_file_is_made_for_diffs() -> None:
+    text = render(baseline())
+    assert text.endswith("}\n")
+    assert text.startswith('{\n  "schema": 1,\n')
+    fewer = {**STRUCTURES, Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 1})}
+    other = render(baseline(structures=fewer))
+    changed = [
+        (old, new)
+        for old, new in zip(text.splitlines(), other.splitlines(), strict=True)
+        if old != new
+    ]
+    # The operator's line names it; the rest is the summary.
+    assert sum(TRANSPOSE in new for _, new in changed) == 1
+    assert len(changed) == 3
+    assert json.loads(text)["structure"]["on"]["summary"]["matrix on sme2"] == 4
+
+
+names = st.text(max_size=12)
+reals = st.floats(1e-6, 1e12, allow_nan=False)
+times = st.lists(st.floats(1e-3, 1e15), max_size=4).map(tuple)
+
+
+def by_arm(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[Arm, Any]]:
+    return st.dictionaries(st.sampled_from(Arm), values)
+
+
+structures = st.lists(
+    st.builds(
+        OperatorCount, names, st.sampled_from(Category), names, st.sampled_from(Executor),
+        st.booleans(), st.booleans(), st.integers(0, 10**6),
+    ),
+    unique_by=lambda entry: (entry.name, entry.executor),
+    max_size=5,
+).map(sort_structure)  # fmt: skip
+agreements = st.builds(
+    Agreement, names, st.sampled_from(Arm), st.integers(0, 9), names, st.booleans(),
+    reals | st.just(float("inf")), reals, st.none() | reals, st.none() | reals, st.booleans(),
+)  # fmt: skip
+censuses = st.lists(
+    st.builds(Kernel, names, st.sampled_from(KernelFamily), st.just(1)),
+    unique_by=lambda kernel: kernel.name,
+    max_size=4,
+)
+
+
+@st.composite
+def any_baselines(draw: st.DrawFn) -> Baseline:
+    kernels = {
+        arm: baseline_document.census_of_names(KernelCensus(arm, draw(names), tuple(found)))
+        for arm, found in draw(by_arm(censuses)).items()
+    }
+    spreads = st.dictionaries(
+        st.sampled_from(Category), st.builds(Spread, reals, reals, reals), max_size=3
+    )
+    facts = draw(st.dictionaries(names, names, max_size=3))
+    return Baseline(
+        model=draw(names),
+        variant=draw(names),
+        fingerprint=Fingerprint(draw(names), tuple(sorted(facts.items()))),
+        structures=draw(by_arm(structures)),
+        kernels=kernels,
+        sessions=tuple(
+            draw(
+                st.lists(
+                    st.builds(
+                        Session, names, names, st.integers(0, 99), st.integers(1, 64), names,
+                        names, by_arm(times), by_arm(times),
+                    ),
+                    max_size=3,
+                )
+            )
+        ),
+        speedup=draw(
+            st.none() | st.builds(Estimate, reals, reals, reals, reals, st.integers(0, 99))
+        ),
+        shares=draw(by_arm(spreads)),
+        category_ns=draw(by_arm(st.dictionaries(st.sampled_from(Category), reals, max_size=3))),
+        operator_ns=draw(by_arm(st.dictionaries(names, reals, max_size=3))),
+        peak_bytes=draw(by_arm(st.integers(0, 2**60))),
+        pte_bytes=draw(st.none() | st.integers(0, 2**60)),
+        pte_sha256=draw(names),
+        agreements=tuple(draw(st.lists(agreements, max_size=2))),
+        versions=draw(st.dictionaries(names, names, max_size=3)),
+        weights=draw(names),
+    )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_baselines())
+def test_any_baseline_survives_the_file(known: Baseline) -> None:
+    text = render(known)
+    assert parse(text, PATH) == known
+    assert render(parse(text, PATH)) == text
+
+
+# --- reading what is damaged, newer, or somebody else's -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        '{"schema": 1}',
+        '{"schema": "1"}',
+        '{"schema": true}',
+        '{"schema": -1}',
+        '{"schema": NaN}',
+        "[" * 100_000,
+        "\x00\x01",
+    ],
+)
+def test_damage_is_named_and_nothing_is_overwritten(tmp_path: Path, text: str) -> None:
+    path = baselines.baseline_path(tmp_path, "toy_cnn", "fp16", LINUX)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(BaselineError, match="cannot be read") as caught:
+        baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
+    assert str(path) in str(caught.value)
+    with pytest.raises(BaselineError):
+        baselines.store(tmp_path, measured())
+    assert path.read_text() == text
+
+
+def test_not_utf_8(tmp_path: Path) -> None:
+    path = baselines.baseline_path(tmp_path, "toy_cnn", "fp16", LINUX)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(BaselineError, match="cannot be read"):
+        baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
+
+
+def every_place(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    found = [path] if path else []
+    if isinstance(value, (dict, list)):
+        for key, inner in items:
+            if isinstance(inner, (dict, list)):
+                found += every_place(inner, (*path, key))
+            else:
+                found.append((*path, key))
+    return found
+
+
+def test_a_wrong_value_anywhere_is_an_error_or_a_value_never_a_crash() -> None:
+    """Each place of the document in turn holds something of another type."""
+    text = render(baseline())
+    refused = 0
+    for place in every_place(json.loads(text)):
+        for wrong in (None, [], {}, "x", -1, 1.5, True, [[]], {"x": {"y": 1}}):
+            document = json.loads(text)
+            inner = document
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = wrong
+            try:
+                parse(json.dumps(document), PATH)
+            except BaselineError:
+                refused += 1
+    assert refused > 500
+
+
+def test_a_summary_edited_by_hand_is_noticed() -> None:
+    document = json.loads(render(baseline()))
+    document["structure"]["on"]["summary"]["matrix on sme2"] = 3
+    with pytest.raises(BaselineError, match="does not add up"):
+        parse(json.dumps(document), PATH)
+
+
+def test_a_newer_schema_is_refused_and_kept(tmp_path: Path) -> None:
+    path, _ = baselines.store(tmp_path, measured())
+    newer = path.read_text().replace('"schema": 1', '"schema": 2')
+    path.write_text(newer)
+    with pytest.raises(BaselineError, match="schema 2; this pytest-sme2 knows up to 1"):
+        baselines.store(tmp_path, measured())
+    assert path.read_text() == newer
+
+
+def test_another_model_or_target_is_refused_and_kept(tmp_path: Path) -> None:
+    path, _ = baselines.store(tmp_path, measured())
+    text = path.read_text()
+    for old, new, message in (
+        ('"toy_cnn"', '"other"', "baseline of model 'other', not of 'toy_cnn'"),
+        ('"fp16"', '"fp32"', "baseline of variant 'fp32'"),
+        ("Neoverse-V3", "Cortex-X5", "cpu 'Cortex-X5' there, 'Neoverse-V3' here"),
+    ):
+        path.write_text(text.replace(old, new))
+        with pytest.raises(BaselineError, match=message):
+            baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
+        with pytest.raises(BaselineError, match=message):
+            baselines.store(tmp_path, measured())
+        assert path.read_text() == text.replace(old, new)
+
+
+def test_no_baseline_is_none_and_others_can_be_named(tmp_path: Path) -> None:
+    assert baselines.load(tmp_path, "toy_cnn", "fp16", LINUX) is None
+    assert baselines.other_targets(tmp_path / "none", "toy_cnn", "fp16") == ()
+    baselines.store(tmp_path, emulated())
+    assert baselines.load(tmp_path, "toy_cnn", "fp16", LINUX) is None
+    assert baselines.other_targets(tmp_path, "toy_cnn", "fp16") == (EMULATED,)
+
+
+def test_structure_may_come_from_the_emulator(tmp_path: Path) -> None:
+    assert baselines.load_structure(tmp_path, "toy_cnn", "fp16", LINUX) is None
+    baselines.store(tmp_path, emulated())
+    found = baselines.load_structure(tmp_path, "toy_cnn", "fp16", LINUX)
+    assert found is not None
+    assert found.fingerprint == EMULATED
+    baselines.store(tmp_path, measured())
+    found = baselines.load_structure(tmp_path, "toy_cnn", "fp16", LINUX)
+    assert found is not None
+    assert found.fingerprint == LINUX
+
+
+# --- migration ------------------------------------------------------------------------------------
+
+
+def test_older_versions_are_brought_up_one_after_another() -> None:
+    def from_0(document: dict[str, Any]) -> dict[str, Any]:
+        document = dict(document)
+        return {**document, "model": document.pop("name")}
+
+    def from_1(document: dict[str, Any]) -> dict[str, Any]:
+        return {**document, "extra": document["model"].upper()}
+
+    old = {"schema": 0, "name": "toy"}
+    new = migrate(old, PATH, schema=2, migrations={0: from_0, 1: from_1})
+    assert new == {"schema": 2, "name": "toy", "model": "toy", "extra": "TOY"}
+    assert old == {"schema": 0, "name": "toy"}
+
+
+def test_a_version_0_file_is_read_and_written_back_as_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up version 0 that called the program's entry ``artifact``."""
+
+    def from_0(document: dict[str, Any]) -> dict[str, Any]:
+        document = dict(document)
+        return {**document, "program": document.pop("artifact")}
+
+    monkeypatch.setattr(baseline_document, "MIGRATIONS", {0: from_0})
+    path, _ = baselines.store(tmp_path, measured())
+    document = json.loads(path.read_text())
+    document["artifact"] = document.pop("program")
+    document["schema"] = 0
+    path.write_text(json.dumps(document))
+    found = baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
+    assert found is not None
+    assert found.pte_bytes == 100_000
+    baselines.store(tmp_path, measured(session="another"))
+    assert json.loads(path.read_text())["schema"] == 1
+
+
+def test_a_gap_in_the_migrations_is_an_error() -> None:
+    with pytest.raises(BaselineError, match="schema 0 was never"):
+        migrate({"schema": 0}, PATH, schema=2, migrations={1: dict})
+
+
+# --- updating -------------------------------------------------------------------------------------
+
+
+def test_first_update_accepts_everything() -> None:
+    now = measured()
+    new, changed = baselines.update(None, now)
+    assert new.structures == now.structures
+    assert new.speedup == now.speedup
+    assert new.peak_bytes == now.peak_bytes
+    assert [entry.session for entry in new.sessions] == [now.session]
+    assert {change.old for change in changed} == {"none"}
+    texts = {change.what: change.new for change in changed}
+    assert texts["SME2 coverage"] == "4 of 4 matrix operators"
+    assert texts["latency (on, 1 thread)"] == "10.000 ms"
+    assert texts["sessions (1 thread)"] == "1 (provisional until 3)"
+
+
+def test_an_update_says_old_and_new() -> None:
+    new, _ = baselines.update(None, measured())
+    slower = measured(
+        session="second",
+        medians_ns={Arm.ON: medians(12), Arm.OFF: medians(20)},
+        structures={**STRUCTURES, Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 3})},
+    )
+    _, changed = baselines.update(new, slower)
+    texts = {change.what: (change.old, change.new) for change in changed}
+    assert texts == {
+        f"operator {TRANSPOSE} (on, delegated)": ("2", "3"),
+        "latency (on, 1 thread)": ("10.000 ms", "12.000 ms"),
+    }
+
+
+def test_storing_the_same_session_twice_changes_nothing() -> None:
+    first, _ = baselines.update(None, measured())
+    second, changed = baselines.update(first, measured())
+    assert second == first
+    assert changed == ()
+
+
+def test_sessions_of_the_same_thing_share_an_epoch() -> None:
+    known = None
+    for number in range(4):
+        known, _ = baselines.update(known, measured(session=str(number)))
+    assert known is not None
+    assert [entry.epoch for entry in known.sessions] == [1, 1, 1, 1]
+    assert len(known.current(1)) == 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"versions": {"executorch": "1.5.1", "executorch runtime": "1.6.0"}},
+        {"runner": "pair"},
+        {"structures": {**STRUCTURES, Arm.ON: structure({CONV_ON: 5})}},
+        {"medians_ns": {Arm.ON: medians(10.6), Arm.OFF: medians(20)}},
+        {"medians_ns": {Arm.ON: medians(10), Arm.OFF: medians(18)}},
+    ],
+)
+def test_something_else_starts_a_new_epoch_and_keeps_the_history(changes: dict[str, Any]) -> None:
+    first, _ = baselines.update(None, measured())
+    second, _ = baselines.update(first, measured(session="second", **changes))
+    assert [entry.epoch for entry in second.sessions] == [1, 2]
+    assert [entry.session for entry in second.current(1)] == ["second"]
+
+
+def test_noise_alone_starts_no_epoch() -> None:
+    """On a rough machine a session may lie far off without meaning anything."""
+    first, _ = baselines.update(None, measured(medians_ns={Arm.ON: medians(10, spread=0.3)}))
+    rough = measured(session="second", medians_ns={Arm.ON: medians(10.8, spread=0.3)})
+    second, _ = baselines.update(first, rough)
+    assert len(second.current(1)) == 2
+
+
+def test_thread_counts_are_kept_apart() -> None:
+    first, _ = baselines.update(None, measured())
+    both, _ = baselines.update(first, measured(threads=4, medians_ns={Arm.ON: medians(4)}))
+    assert [entry.threads for entry in both.sessions] == [1, 4]
+    assert len(both.current(1)) == len(both.current(4)) == 1
+    assert both.current(2) == ()
+
+
+def test_old_sessions_are_dropped_in_the_end() -> None:
+    known: Baseline | None = baselines.update(None, measured(threads=4))[0]
+    for number in range(baselines.MAX_SESSIONS + 5):
+        known, _ = baselines.update(known, measured(session=str(number)))
+    assert known is not None
+    assert len(known.current(1)) == baselines.MAX_SESSIONS
+    assert known.current(1)[-1].session == str(baselines.MAX_SESSIONS + 4)
+    assert len(known.current(4)) == 1
+
+
+def test_what_was_not_measured_is_kept() -> None:
+    first, _ = baselines.update(None, measured())
+    only_off = measured(
+        session="second",
+        structures={Arm.OFF: STRUCTURES[Arm.OFF]},
+        kernels={},
+        medians_ns=None,
+        speedup=Estimate(1.0, 0.0, float("inf"), 0.99, 2),
+        shares=None,
+        loads_ns=None,
+        peak_bytes=None,
+        pte_bytes=None,
+        agreements=(),
+        evidence=None,
+    )
+    second, changed = baselines.update(first, only_off)
+    assert second == first
+    assert changed == ()
+
+
+@pytest.mark.parametrize(
+    ("unfit", "message"),
+    [
+        (
+            measured(evidence=dataclasses.replace(EVIDENCE, valid=False, message="Off is on.")),
+            "not valid and was not stored: Off is on",
+        ),
+        (emulated(medians_ns={Arm.ON: medians(10)}), "emulated times"),
+        (emulated(speedup=Estimate(2, 1.9, 2.1, 0.99, 10)), "emulated times"),
+        (emulated(shares={}), "emulated times"),
+        (emulated(fingerprint=LINUX), "were mixed"),
+        (measured(fingerprint=EMULATED), "were mixed"),
+        (measured(nan_arms=(Arm.ON,)), "holds NaN"),
+        (measured(structures={}), "nothing was traced"),
+    ],
+)
+def test_what_must_not_be_believed_is_not_stored(tmp_path: Path, unfit: Any, message: str) -> None:
+    with pytest.raises(BaselineError, match=message):
+        baselines.update(None, unfit)
+    with pytest.raises(BaselineError, match=message):
+        baselines.store(tmp_path / "baselines", unfit)
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_update_refuses_another_model_or_target() -> None:
+    with pytest.raises(BaselineError, match="cannot update the baseline of other-fp16"):
+        baselines.update(baseline(model="other"), measured())
+    with pytest.raises(BaselineError, match="another target"):
+        baselines.update(baseline(fingerprint=Fingerprint("mac", ())), measured())
+
+
+def test_kernels_are_stored_by_name() -> None:
+    new, _ = baselines.update(None, emulated())
+    twice = emulated(kernels={Arm.ON: census(Arm.ON, "a_sme2"), Arm.OFF: census(Arm.OFF, "b")})
+    newer, changed = baselines.update(new, twice)
+    assert [kernel.name for kernel in newer.kernels[Arm.ON].kernels] == ["a_sme2"]
+    assert ("kernel a_sme2 (on)", "none", "runs") in [
+        (change.what, change.old, change.new) for change in changed
+    ]
+
+
+def test_outputs_are_stored_with_the_digits_that_matter() -> None:
+    found = agreement(max_abs=1.23456e-5, max_rel=math.inf, sqnr_db=54.321, cosine=0.99999912345)
+    new, _ = baselines.update(None, measured(agreements=(found,)))
+    (stored,) = new.agreements
+    assert (stored.max_abs, stored.max_rel) == (1.23e-5, math.inf)
+    assert (stored.sqnr_db, stored.cosine) == (54.3, 0.999999)
+    assert parse(render(new), PATH).agreements == (stored,)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def test_store_writes_once_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path, changed = baselines.store(tmp_path, measured())
+    assert changed
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    before = path.stat().st_mtime_ns
+    _, changed = baselines.store(tmp_path, measured())
+    assert changed == ()
+    assert path.stat().st_mtime_ns == before
+
+
+def test_leftovers_of_a_killed_update_are_cleared_away(tmp_path: Path) -> None:
+    path, _ = baselines.store(tmp_path, measured())
+    leftover = path.with_name(f".{path.name}.abc.tmp")
+    leftover.write_text("half a f")
+    other = path.with_name(".other.json.abc.tmp")
+    other.write_text("somebody else's")
+    baselines.store(tmp_path, measured(session="second"))
+    assert not leftover.exists()
+    assert other.exists()
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = baselines.store(tmp_path, measured())
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BaselineError, match="No space left on device"):
+        baselines.store(tmp_path, measured(session="second"))
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_held_lock_is_named(tmp_path: Path) -> None:
+    import filelock
+
+    baselines.store(tmp_path, measured())
+    with (
+        filelock.FileLock(tmp_path / baselines.LOCK_NAME),
+        pytest.raises(BaselineError, match="another process has been updating"),
+    ):
+        baselines.store(tmp_path, measured(session="second"), timeout_seconds=0.05)
+
+
+UPDATE = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from tests.support.gate_examples import measured
+    from pytest_sme2.verdict import baselines
+
+    baselines.store(Path(sys.argv[1]), measured(session=sys.argv[2]))
+    """
+)
+
+# One process starts the others by forking, so that each costs milliseconds.
+KILLED_UPDATES = textwrap.dedent(
+    """
+    import os, signal, sys
+    from pathlib import Path
+    import filelock
+    from tests.support.gate_examples import measured
+    from pytest_sme2.verdict import baselines
+
+    def update(root, point):
+        seen = 0
+
+        def trace(frame, event, argument):
+            ours = frame.f_code.co_filename.endswith(("baselines.py", "baseline_file.py"))
+            return count if ours else None
+
+        def count(frame, event, argument):
+            nonlocal seen
+            if event == "line":
+                seen += 1
+                if seen == point:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return count
+
+        sys.settrace(trace)
+        baselines.store(root, measured(session="second"))
+        sys.settrace(None)
+        return seen
+
+    def in_a_process(root, point):
+        child = os.fork()
+        if child == 0:
+            update(root, point)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+    parent = Path(sys.argv[1])
+    baselines.store(parent / "probe", measured())
+    lines = update(parent / "probe", 0)
+    # The last lines are where the file is replaced: each of them is a point of its own.
+    for point in sorted({*range(1, lines, 60), *range(lines - 40, lines + 1)}):
+        root = parent / str(point)
+        baselines.store(root, measured())
+        assert in_a_process(root, point), point
+    """
+)
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+
+
+def test_a_killed_update_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
+    """Processes kill themselves at the n-th line they execute, for many n over the whole update."""
+    finish(start(KILLED_UPDATES, str(tmp_path)))
+    outcomes = []
+    for root in tmp_path.iterdir():
+        path = baselines.baseline_path(root, "toy_cnn", "fp16", LINUX)
+        sessions = [entry.session for entry in parse(path.read_text(), path).sessions]
+        assert sessions in ([measured().session], [measured().session, "second"])
+        outcomes.append(len(sessions))
+        # And the next update works as if nothing had happened.
+        baselines.store(root, measured(session="third"))
+        assert "third" in path.read_text()
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+    assert {*outcomes} == {1, 2}
+    assert len(outcomes) > 60
+
+
+def test_concurrent_updates_lose_nothing(tmp_path: Path) -> None:
+    names_of_sessions = [f"session-{number}" for number in range(6)]
+    for process in [start(UPDATE, str(tmp_path), name) for name in names_of_sessions]:
+        finish(process)
+    found = baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
+    assert found is not None
+    assert sorted(entry.session for entry in found.sessions) == names_of_sessions
+
+
+def test_what_is_no_number_is_not_stored(tmp_path: Path) -> None:
+    path, _ = baselines.store(tmp_path, measured())
+    before = path.read_bytes()
+    broken = measured(session="second", medians_ns={Arm.ON: (math.nan,), Arm.OFF: (1.0,)})
+    with pytest.raises(BaselineError, match=r"toy_cnn-fp16 cannot be written.*no number"):
+        baselines.store(tmp_path, broken)
+    assert path.read_bytes() == before

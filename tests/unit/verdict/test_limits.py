@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.export.variant import PRECISIONS
+from pytest_sme2.results import Bounds, Category, Limits, Tolerance
+from pytest_sme2.verdict import limits
+
+
+@pytest.fixture
+def write(tmp_path: Path):  # type: ignore[no-untyped-def]
+    def write_file(text: str, name: str = "limits.toml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+# --- single values --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "fraction"),
+    [("3%", 0.03), ("3 %", 0.03), (" 2.5%", 0.025), (0.03, 0.03), ("0.03", 0.03), (0, 0.0),
+     (1, 1.0), ("150%", 1.5)],
+)  # fmt: skip
+def test_fractions(value: object, fraction: float) -> None:
+    assert limits.parse_fraction(value) == pytest.approx(fraction)
+
+
+@pytest.mark.parametrize(
+    "value", [3, "3", -0.1, "-3%", "three", "", None, True, [], "3%%", "3x", float("nan"), "inf"]
+)
+def test_what_is_no_fraction(value: object) -> None:
+    with pytest.raises(ValueError, match=r'write "3%" or 0\.03'):
+        limits.parse_fraction(value)
+
+
+@pytest.mark.parametrize(("value", "speedup"), [(1.5, 1.5), ("1.5x", 1.5), ("2", 2.0), (3, 3.0)])
+def test_speedups(value: object, speedup: float) -> None:
+    assert limits.parse_speedup(value) == speedup
+
+
+@pytest.mark.parametrize("value", [0, -1, "50%", "fast", True, float("inf")])
+def test_what_is_no_speedup(value: object) -> None:
+    with pytest.raises(ValueError, match="speedup"):
+        limits.parse_speedup(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(1024, 1024), ("300 MB", 300_000_000), ("256MiB", 2**28), ("1.5 gb", 1_500_000_000)],
+)
+def test_sizes(value: object, size: int) -> None:
+    assert limits.parse_bytes(value) == size
+
+
+@pytest.mark.parametrize("value", [0, "300 MBit", "-1", "", False])
+def test_what_is_no_size(value: object) -> None:
+    with pytest.raises(ValueError, match="size"):
+        limits.parse_bytes(value)
+
+
+def test_a_share_is_at_most_the_whole() -> None:
+    assert limits.parse_share("100%") == 1.0
+    with pytest.raises(ValueError, match="more than the whole"):
+        limits.parse_share("101%")
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+FULL = """
+max_regression = "3%"
+min_speedup = "1.5x"
+min_coverage = 0.9
+max_share_growth = "4%"
+max_memory_growth = 0.2
+max_memory_bytes = "300 MB"
+max_size_growth = 0
+max_load_growth = "50%"
+
+[shares.DATA_MOVEMENT]
+max = "30%"
+
+[shares.GEMM]
+min = 0.1
+max = 0.9
+
+[tolerance.fp16]
+max_abs = 0.01
+
+[on_off_tolerance.int8]
+max_rel = 0
+min_sqnr_db = 40
+
+[variant.fp16]
+min_speedup = 2.5
+[variant.fp16.shares.GEMM]
+max = 0.5
+
+[variant."fp16@256"]
+min_speedup = 2.0
+"""
+
+
+def test_every_limit_can_be_given(write) -> None:  # type: ignore[no-untyped-def]
+    path = write(FULL)
+    found = limits.resolve("fp32", files=[path])
+    assert found.max_regression == 0.03
+    assert found.min_speedup == 1.5
+    assert found.min_coverage == 0.9
+    assert found.max_share_growth == 0.04
+    assert found.max_memory_growth == 0.2
+    assert found.max_memory_bytes == 300_000_000
+    assert found.max_size_growth == 0
+    assert found.max_load_growth == 0.5
+    assert found.shares == {
+        Category.DATA_MOVEMENT: Bounds(0.0, 0.3),
+        Category.GEMM: Bounds(0.1, 0.9),
+    }
+    # What a tolerance does not mention stays as it was.
+    assert found.tolerances["fp16"] == Tolerance(0.01, 5e-2, 35.0)
+    assert found.on_off_tolerances["int8"] == Tolerance(None, 0.0, 40.0)
+    assert found.sources["max_regression"] == str(path)
+    assert set(limits.SCALARS) <= {*found.sources}
+
+
+@pytest.mark.parametrize(
+    ("variant", "speedup", "greatest"),
+    [("fp32", 1.5, 0.9), ("fp16", 2.5, 0.5), ("fp16@256", 2.0, 0.5), ("fp16@512", 2.5, 0.5)],
+)
+def test_the_more_particular_table_wins(  # type: ignore[no-untyped-def]
+    write, variant: str, speedup: float, greatest: float
+) -> None:
+    found = limits.resolve(variant, files=[write(FULL)])
+    assert found.min_speedup == speedup
+    assert found.shares[Category.GEMM].greatest == greatest
+
+
+def test_command_line_over_model_over_default(write) -> None:  # type: ignore[no-untyped-def]
+    default = write("max_regression = 0.05\nmin_speedup = 1.2\nmin_coverage = 0.5\n", "a.toml")
+    model = write("min_speedup = 1.4\nmin_coverage = 0.6\n[variant.fp16]\nmin_speedup = 1.6\n")
+    given = {"min_coverage": "80%", "max_regression": None}
+    found = limits.resolve("fp16", files=[default, model], command_line=given)
+    assert (found.max_regression, found.min_speedup, found.min_coverage) == (0.05, 1.6, 0.8)
+    assert found.sources == {
+        "max_regression": str(default),
+        "min_speedup": str(model),
+        "min_coverage": "--min-coverage",
+    }
+
+
+def test_without_any_file_the_defaults_hold(tmp_path: Path) -> None:
+    found = limits.resolve("fp16", files=[tmp_path / "limits.toml"])
+    assert found == limits.default_limits()
+    assert found.max_regression == Limits().max_regression == 0.02
+    assert found.min_speedup is None
+    assert set(found.tolerances) == set(found.on_off_tolerances) == set(PRECISIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_regresion = 0.1", r"max_regresion: is not a limit. Choose one of: max_regression, "),
+        ("max_regression = 3", r'max_regression: 3 is not a fraction; write "3%" or 0.03'),
+        ("max_regression = '-3%'", "max_regression: '-3%' is not a fraction"),
+        ("min_speedup = true", "min_speedup: True is not a speedup"),
+        ("shares = 3", r"shares: must be a table, as in \[shares\]"),
+        ("[shares]\nGEMM = 3", r"shares.GEMM: must be a table, as in \[shares.GEMM\]"),
+        ("[shares.CONVS]\nmax = 1", "shares.CONVS: is not a category. Choose one of: CONV, GEMM"),
+        ("[shares.GEMM]\nmost = 1", "shares.GEMM.most: is not a bound. Choose one of: min, max"),
+        ("[shares.GEMM]\nmax = 2", "shares.GEMM.max: 2 is not a fraction"),
+        ("[shares.GEMM]\nmin = 0.5\nmax = 0.4", "shares.GEMM.min: 0.5 is more than max, 0.4"),
+        ("[tolerance.fp8]\nmax_abs = 1", "tolerance.fp8: is not a precision. Choose one of: fp32"),
+        ("[tolerance.fp16]\natol = 1", "tolerance.fp16.atol: is not a tolerance. Choose one of"),
+        ("[tolerance.fp16]\nmax_abs = -1", "tolerance.fp16.max_abs: -1 is not a number of at"),
+        ("[tolerance.fp16]\nmax_abs = '1'", "tolerance.fp16.max_abs: '1' is not a number"),
+        ("[tolerance.fp16]\nmax_abs = inf", "tolerance.fp16.max_abs: inf is not a number"),
+        ("[variant.fp8]\nmin_speedup = 1", "variant.fp8: 'fp8' is not a variant. Choose one of"),
+        ("[variant.int8]\nmin_sped = 1", "variant.int8.min_sped: is not a limit. Choose one of"),
+        ("[variant.int8.variant.fp16]\n", "variant.int8.variant: is not a limit"),
+        ("variant = 1", r"variant: must be a table, as in \[variant\]"),
+        ("[variant]\nfp16 = 1", r"variant.fp16: must be a table, as in \[variant.fp16\]"),
+        ("max_regression =", "cannot be read as TOML"),
+    ],
+)
+def test_a_mistake_names_the_file_the_key_and_the_choices(  # type: ignore[no-untyped-def]
+    write, text: str, message: str
+) -> None:
+    path = write(text)
+    with pytest.raises(UsageError, match=message) as caught:
+        limits.resolve("fp16", files=[path])
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_unreadable_files_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        limits.resolve("fp16", files=[tmp_path])
+    path = tmp_path / "limits.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="cannot be read"):
+        limits.resolve("fp16", files=[path])
+
+
+def test_mistakes_on_the_command_line_name_the_option() -> None:
+    with pytest.raises(UsageError, match=r"^--max-regression: '3' is not a fraction"):
+        limits.resolve("fp16", command_line={"max_regression": "3"})
+    with pytest.raises(UsageError, match=r"^--max-regresion is not a limit\. Choose one of: max_"):
+        limits.resolve("fp16", command_line={"max_regresion": None})
+
+
+def test_the_documentation_tells_the_truth(write) -> None:  # type: ignore[no-untyped-def]
+    page = (Path(__file__).parents[3] / "docs" / "baselines.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
+    found = limits.resolve("fp16@256", files=[write(example)])
+    assert (found.max_regression, found.min_speedup, found.min_coverage) == (0.03, 2.5, 0.9)
+    for key in limits.SCALARS:
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{key}` |"))
+        told = row.split("|")[2].strip().strip('`"')
+        default = getattr(Limits(), key)
+        assert (None if told == "none" else limits.parse_fraction(told)) == default
+    for precision in PRECISIONS:
+        row = next(line for line in page.splitlines() if line.startswith(f"| {precision} |"))
+        for told, table in zip(
+            row.split("|")[2:4], (limits.TOLERANCES, limits.ON_OFF_TOLERANCES), strict=True
+        ):
+            tolerance = table[precision]
+            assert f"{tolerance.min_sqnr_db:g} dB" in told
+            assert (tolerance.max_rel is None) == ("max_rel" not in told)
+            assert tolerance.max_rel is None or f"`max_rel` {tolerance.max_rel:g}" in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"max_regression = {'9' * 400}",
+        f"max_regression = {'9' * 5000}",
+        f"[shares.CONV]\nmin = {'[' * 900}",
+        "[\n" * 5000,
+        f"max_memory_bytes = '{'9' * 30} GB'",
+        f"[tolerance.fp16]\nmax_abs = {'9' * 400}",
+        f"{'a.' * 20_000}a = 1",
+        "# a comment\n" * 100_000,
+        "x = '\0'",
+    ],
+    ids=range(9),
+)
+def test_what_no_person_writes_is_an_error_like_any_other(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "limits.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"limits\.toml") as caught:
+        limits.resolve("fp16", files=[path])
+    assert len(str(caught.value)) <= 4000

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import hashlib
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_sme2.errors import EvidenceError
+from pytest_sme2.results import Agreement, Arm, Artifact, Output, TensorSpec, Tolerance
+from pytest_sme2.verdict import numerics
+
+
+def compare(actual: list[float], expected: list[float]) -> Agreement:
+    return numerics.agreement(
+        np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64), against="off"
+    )
+
+
+def test_errors_of_a_known_series() -> None:
+    found = compare([1.0, 2.0, 4.5], [1.0, 2.0, 4.0])
+    assert not found.identical
+    assert found.max_abs == 0.5
+    assert found.max_rel == 0.125
+    assert found.sqnr_db == pytest.approx(10 * math.log10(21 / 0.25))
+    assert found.cosine == pytest.approx(23 / math.sqrt(21 * (1 + 4 + 4.5**2)))
+
+
+def test_identical_outputs() -> None:
+    found = compare([0.0, -1.0], [-0.0, -1.0])
+    assert found.identical
+    assert (found.max_abs, found.max_rel, found.sqnr_db, found.cosine) == (0, 0, None, 1.0)
+    assert compare([0.0], [0.0]).cosine is None
+    assert compare([], []).identical
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "has_nan"),
+    [
+        ([math.nan, 1.0], [1.0, 1.0], True),
+        ([1.0, 1.0], [math.nan, 1.0], False),
+        ([math.inf, 1.0], [1.0, 1.0], False),
+        ([math.inf, 1.0], [-math.inf, 1.0], False),
+    ],
+)
+def test_what_is_not_finite_on_one_side_is_infinitely_wrong(
+    actual: list[float], expected: list[float], has_nan: bool
+) -> None:
+    found = compare(actual, expected)
+    assert found.has_nan is has_nan
+    assert found.max_abs == found.max_rel == math.inf
+    assert not numerics.within(found, Tolerance())
+
+
+def test_a_nan_on_both_sides_is_identical_but_never_fine() -> None:
+    found = compare([math.nan, 1.0], [math.nan, 1.0])
+    assert found.identical
+    assert found.has_nan
+    assert not numerics.within(found, Tolerance(max_abs=1e9))
+
+
+def test_shared_infinities_do_not_hide_other_errors() -> None:
+    found = compare([math.inf, 1.5], [math.inf, 1.0])
+    assert (found.max_abs, found.max_rel) == (0.5, 0.5)
+
+
+def test_zeros_where_something_was_expected_and_the_reverse() -> None:
+    gone = compare([0.0, 0.0], [1.0, 2.0])
+    assert (gone.max_rel, gone.cosine, gone.sqnr_db) == (1.0, None, 0.0)
+    sprung_up = compare([1e-9], [0.0])
+    assert (sprung_up.max_rel, sprung_up.sqnr_db) == (math.inf, None)
+    assert not numerics.within(sprung_up, Tolerance(min_sqnr_db=10))
+    assert numerics.within(sprung_up, Tolerance(max_abs=1e-6))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 2), min_size=1))
+def test_any_finite_values_give_an_answer(pairs: list[tuple[float, float]]) -> None:
+    found = compare([a for a, _ in pairs], [b for _, b in pairs])
+    assert found.identical == all(a == b for a, b in pairs)
+    assert found.max_abs >= 0
+    assert not math.isnan(found.max_rel)
+    assert found.sqnr_db is None or not math.isnan(found.sqnr_db)
+
+
+@settings(deadline=None)
+@given(st.floats(1e-3, 1e4), st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=20))
+def test_a_scale_changes_nothing_but_the_absolute_error(scale: float, values: list[float]) -> None:
+    expected = np.asarray(values)
+    actual = expected + 0.5
+    base, scaled = (
+        numerics.agreement(actual * factor, expected * factor, against="off")
+        for factor in (1.0, scale)
+    )
+    if not base.identical and not scaled.identical and base.max_rel < 1e3:
+        assert scaled.max_rel == pytest.approx(base.max_rel, rel=1e-6)
+
+
+# --- tolerance ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "fine"),
+    [
+        (Tolerance(), True),
+        (Tolerance(max_abs=0.5), True),
+        (Tolerance(max_abs=0.49), False),
+        (Tolerance(max_rel=0.125), True),
+        (Tolerance(max_rel=0.12), False),
+        (Tolerance(min_sqnr_db=19.2), True),
+        (Tolerance(min_sqnr_db=19.3), False),
+        (Tolerance(max_abs=1, max_rel=1, min_sqnr_db=100), False),
+        (Tolerance(max_abs=0.1, max_rel=1, min_sqnr_db=1), False),
+    ],
+)
+def test_every_bound_that_is_given_counts(tolerance: Tolerance, fine: bool) -> None:
+    assert numerics.within(compare([1.0, 2.0, 4.5], [1.0, 2.0, 4.0]), tolerance) is fine
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+)
+def test_raw_values_of_every_type(tmp_path: Path, dtype: str) -> None:
+    values = np.asarray([0, 1, 1, 0, 1, 0]).astype(dtype)
+    path = tmp_path / "output"
+    path.write_bytes(values.tobytes())
+    assert numerics.read_values(path, dtype, (2, 3)).tolist() == [0, 1, 1, 0, 1, 0]
+
+
+def test_brain_floats_are_the_upper_half_of_a_float(tmp_path: Path) -> None:
+    values = np.asarray([1.0, -2.5, 3.140625, np.inf], dtype="<f4")
+    path = tmp_path / "output"
+    path.write_bytes((values.view("<u4") >> 16).astype("<u2").tobytes())
+    assert numerics.read_values(path, "bfloat16", (4,)).tolist() == values.tolist()
+
+
+def test_a_scalar_has_no_shape(tmp_path: Path) -> None:
+    path = tmp_path / "output"
+    path.write_bytes(np.float32(2.5).tobytes())
+    assert numerics.read_values(path, "float32", ()).tolist() == [2.5]
+
+
+def test_a_file_of_the_wrong_size_or_type_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "output"
+    path.write_bytes(b"123")
+    with pytest.raises(EvidenceError, match=r"holds 3 bytes where float32 of shape \(1,\) takes 4"):
+        numerics.read_values(path, "float32", (1,))
+    with pytest.raises(EvidenceError, match="'complex64' cannot be compared"):
+        numerics.read_values(path, "complex64", (1,))
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+def output(folder: Path, name: str, values: list[float], *, keep: bool = True) -> Output:
+    data = np.asarray(values, dtype=np.float32).tobytes()
+    path = folder / name
+    path.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    return Output("float32", (len(values),), digest, False, path if keep else None)
+
+
+def artifact(folder: Path, *references: Path) -> Artifact:
+    specs = tuple(TensorSpec("float32", (2,)) for _ in references)
+    return Artifact(
+        "toy", "fp32", folder, folder / "toy.pte", "", (), specs, reference_files=references
+    )
+
+
+def test_arms_are_compared_output_by_output(tmp_path: Path) -> None:
+    on = [output(tmp_path, "a", [1, 2]), output(tmp_path, "b", [3, 4])]
+    off = [output(tmp_path, "c", [1, 2]), output(tmp_path, "d", [3, 5])]
+    first, second = numerics.compare_arms(on, off)
+    assert (first.identical, first.index, first.against) == (True, 0, "off")
+    assert (second.max_abs, second.index) == (1.0, 1)
+
+
+def test_equal_hashes_are_enough_where_nothing_was_kept(tmp_path: Path) -> None:
+    kept = output(tmp_path, "a", [1, 2])
+    bare = output(tmp_path, "b", [1, 2], keep=False)
+    assert numerics.compare_arms([kept], [bare])[0].identical
+    other = output(tmp_path, "c", [1, 3], keep=False)
+    with pytest.raises(EvidenceError, match="Output 0 was not kept"):
+        numerics.compare_arms([kept], [other])
+
+
+def test_another_program_is_refused(tmp_path: Path) -> None:
+    one, two = output(tmp_path, "a", [1]), output(tmp_path, "b", [1, 2])
+    with pytest.raises(EvidenceError, match=r"float32\[1\] with SME2 on and float32\[2\]"):
+        numerics.compare_arms([one], [two])
+    with pytest.raises(EvidenceError, match="2 outputs with SME2 on but 1 with SME2 off"):
+        numerics.compare_arms([one, two], [one])
+
+
+def test_reference(tmp_path: Path) -> None:
+    reference = tmp_path / "reference_0.bin"
+    reference.write_bytes(np.asarray([1, 2], dtype=np.float32).tobytes())
+    program = artifact(tmp_path, reference)
+    ours = output(tmp_path, "a", [1, 2.5])
+    (found,) = numerics.compare_reference(program, [ours], Arm.OFF)
+    assert (found.against, found.arm, found.max_rel) == ("reference", Arm.OFF, 0.25)
+    assert numerics.compare_reference(artifact(tmp_path), [ours], Arm.ON) == ()
+    with pytest.raises(EvidenceError, match="2 outputs from the run but 1 from eager"):
+        numerics.compare_reference(program, [ours, ours], Arm.ON)
+
+
+def test_a_reference_of_another_shape_is_refused(tmp_path: Path) -> None:
+    reference = tmp_path / "reference_0.bin"
+    reference.write_bytes(np.asarray([1, 2], dtype=np.float32).tobytes())
+    with pytest.raises(EvidenceError, match="3 values on one side and 2 on the other"):
+        numerics.compare_reference(
+            artifact(tmp_path, reference), [output(tmp_path, "a", [1, 2, 3])], Arm.ON
+        )
