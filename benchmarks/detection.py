@@ -5,9 +5,10 @@
     python -m benchmarks.detection report
 
 Every verdict is a real measurement by pytest_sme2.timing.pairs with its own processes. It is
-appended with its raw samples as one line of JSON. The report decides anew from the raw samples, and lets other
-rules decide on the same ones: pytest-benchmark's --benchmark-compare-fail by its own code, a mean
-of ten runs, a t-test on values of many processes as pyperf's, Mann and Whitney's on all runs.
+appended with its raw samples as one line of JSON. The report decides anew from the raw samples,
+and lets other rules decide on the same ones: pytest-benchmark's --benchmark-compare-fail by its
+own code, a mean of ten runs, a t-test on values of many processes as pyperf's, Mann and Whitney's
+on all runs.
 
 Fair, because all rules see the same processes of the same programs, whose true difference is known
 by construction. Rules that compare one process a side get each pair as a trial of its own, which is
@@ -39,15 +40,16 @@ from benchmarks.claims import Claim, finish
 from benchmarks.detection_programs import layers_artifact
 from benchmarks.detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.results import Arm, Measurement, Outcome, Run, RunRequest
+from pytest_sme2.results import Arm, Outcome, PairedTiming, Run, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.arms import MakeJob, alone, in_turns
-from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
 
 SCHEMA = 2
 BASE_LAYERS = 100
@@ -95,11 +97,11 @@ class Recorder:
             )
 
 
-def record(target: Target, make_job: MakeJob, plan: Plan) -> dict[str, Any]:
+def record(target: Target, make_job: MakeJob, plan: SamplingPlan) -> dict[str, Any]:
     """One verdict and its raw samples."""
     recorder = Recorder()
-    measurement: Measurement = measure_pairs(
-        alone(target, make_job, recorder.keep),
+    measurement: PairedTiming = measure_pairs(
+        one_at_a_time(target, make_job, recorder.keep),
         "A",
         "B",
         plan,
@@ -206,7 +208,7 @@ def collect(arguments: argparse.Namespace) -> int:
             begun = time.monotonic()
             extra = next_extra(records, condition)
             layers = {"A": 0, "B": extra}
-            plan = Plan(seed=len(records), budget_seconds=arguments.budget)
+            plan = SamplingPlan(seed=len(records), budget_seconds=arguments.budget)
             entry: dict[str, Any] = {"condition": condition, "extra": extra, "layers": BASE_LAYERS}
             entry |= {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
             entry |= {"load": os.getloadavg()[0]}

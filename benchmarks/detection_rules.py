@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import scipy.stats
 from pytest_benchmark.utils import PercentageRegressionCheck
 
-from pytest_sme2.timing.pairs import rounds_log_ratio
+from pytest_sme2.timing.processes import rounds_log_ratio
 
 Process = Sequence[int]
 

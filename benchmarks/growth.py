@@ -37,7 +37,7 @@ from pathlib import Path
 from benchmarks.claims import Claim, finish
 from benchmarks.devices import throughput
 from benchmarks.many_cases import dump, write_cases
-from pytest_sme2.export.registry import discover
+from pytest_sme2.export.discovery import discover
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
 from pytest_sme2.profile.build import build_profile

@@ -38,7 +38,8 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import RESULT_NAME, Target
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
 
 MODELS = Path(__file__).parents[1] / "models"
 LEAST_LOCAL_SHARE = 0.80
@@ -116,7 +117,9 @@ def adb_share(folder: Path, lab: FakeLab, pairs: int, seconds: float) -> float:
         request = RunRequest(artifact, Arm(arm), warmup=warmup, runs=runs)
         return target.run(runner, request, folder / "out")
 
-    plan = Plan(threshold=None, precision=0, looks=(pairs,), split=(1.0,), runs=3, warmup=0)
+    plan = SamplingPlan(
+        threshold=None, ratio_width=0, looks=(pairs,), split=(1.0,), runs=3, warmup=0
+    )
     started = time.perf_counter()
     try:
         target.prepare()

@@ -65,7 +65,7 @@ class ConnectionLostError(TargetError):
     """The device or its adb server went away in the middle: worth another try from the start."""
 
 
-class UnvouchedError(TargetError):
+class NotMeasurableError(TargetError):
     """The target cannot vouch for what a test asks: the test is skipped with the reason."""
 
 

@@ -24,12 +24,11 @@ from random import Random
 from types import FrameType
 from typing import Any
 
-from benchmarks import fuzz_etdump
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.trials import NotCleanError, Subject, expect
 from pytest_sme2.cli.experiment_file import read_plan, template
 from pytest_sme2.errors import EtdumpError, Sme2Error
-from pytest_sme2.export.artifacts import load_artifact
+from pytest_sme2.export.store import load_artifact
 from pytest_sme2.plugin.conclusion import update_lines
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
@@ -40,10 +39,9 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
-from pytest_sme2.verdict import baselines, limits
-from pytest_sme2.verdict import checks as gate
+from pytest_sme2.verdict import baselines, limits, sizes, structure, times
 from pytest_sme2.verdict.baseline_file import render
-from tests.support import gate_examples, records
+from tests.support import damaged_etdumps, gate_examples, records
 from tests.support.artifacts import make_artifact
 from tests.support.elf_writer import write_elf
 
@@ -98,7 +96,7 @@ def read_within_bounds(
 
 @functools.cache
 def _dumps() -> tuple[bytes, ...]:
-    return tuple(path.read_bytes() for path in sorted(fuzz_etdump.DUMPS.glob("*.etdump")))
+    return tuple(path.read_bytes() for path in sorted(damaged_etdumps.DUMPS.glob("*.etdump")))
 
 
 def etdump(chance: Random, folder: Path) -> None:
@@ -106,7 +104,7 @@ def etdump(chance: Random, folder: Path) -> None:
     tracemalloc.start()
     try:
         for _ in range(100):
-            fuzz_etdump.read(fuzz_etdump.mutate(chance, _dumps()))
+            damaged_etdumps.read(damaged_etdumps.mutate(chance, _dumps()))
     finally:
         tracemalloc.stop()
 
@@ -116,7 +114,7 @@ def etdump_file(chance: Random, folder: Path) -> None:
     from pytest_sme2.session.analysis import analyze_file
 
     path = folder / "run.etdump"
-    path.write_bytes(fuzz_etdump.mutate(chance, _dumps()))
+    path.write_bytes(damaged_etdumps.mutate(chance, _dumps()))
 
     def read() -> None:
         with contextlib.suppress(EtdumpError):
@@ -148,7 +146,7 @@ RUNNER_JSON: dict[str, Any] = {
 
 def runner_result(chance: Random, folder: Path) -> None:
     """The result a runner leaves, read and used the way a measurement does."""
-    from pytest_sme2.timing.pairs import interference
+    from pytest_sme2.timing.processes import interference
 
     result = folder / "runner.json"
     result.write_bytes(damaged_json(chance, json.dumps(RUNNER_JSON)))
@@ -184,16 +182,16 @@ def baseline(chance: Random, folder: Path) -> None:
         found = baselines.load(folder, measured.model, measured.variant, measured.fingerprint)
         some = limits.default_limits()
         for arm in Arm:
-            gate.check_operators(measured, found, arm)
-            gate.check_kernels(measured, found, arm)
-            gate.check_latency(measured, found, some, arm)
-            gate.check_memory(measured, found, some, arm)
-            gate.check_load(measured, found, some, arm)
-        gate.check_coverage(measured, found, some)
-        gate.check_speedup(measured, found, some)
-        gate.check_size(measured, found, some)
+            structure.check_operators(measured, found, arm)
+            structure.check_kernels(measured, found, arm)
+            times.check_latency(measured, found, some, arm)
+            sizes.check_memory(measured, found, some, arm)
+            times.check_load(measured, found, some, arm)
+        structure.check_coverage(measured, found, some)
+        times.check_speedup(measured, found, some)
+        sizes.check_size(measured, found, some)
         for category in (measured.shares or {}).get(Arm.ON, {}):
-            gate.check_share(measured, found, some, category)
+            times.check_share(measured, found, some, category)
 
     read_within_bounds(read, path.name)
     try:

@@ -20,8 +20,9 @@ import filelock
 
 from benchmarks.hostile.trials import NotCleanError, NotPossibleError, expect
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export.artifacts import export_model, load_artifact
-from pytest_sme2.export.registry import discover
+from pytest_sme2.export.artifacts import export_model
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.store import load_artifact
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform

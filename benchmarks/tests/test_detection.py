@@ -12,7 +12,7 @@ import pytest
 
 from pytest_sme2.results import Arm, Outcome, RunRequest
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.pairs import Plan
+from pytest_sme2.timing.sampling import SamplingPlan
 from tests.support.pretended_machine import ARTIFACT, Machine
 
 
@@ -46,7 +46,7 @@ class PretendedTarget(Machine):
 def entry_of(detection, extra, seed):
     target = PretendedTarget(slowdown=extra / 100, seed=seed)
     entry = {"condition": "idle", "extra": extra}
-    entry |= detection.record(target, target.make_job, Plan(seed=seed))
+    entry |= detection.record(target, target.make_job, SamplingPlan(seed=seed))
     return json.loads(json.dumps(entry))
 
 

@@ -53,7 +53,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExperimentPlan:
     """A whole experiment file."""
 
     model: Path
@@ -75,7 +75,7 @@ def template(name: str) -> str:
     return (folder / f"{name}.json").read_text(encoding="utf-8")
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> ExperimentPlan:
     """The experiment file, or an error that names the file, the field and what it may be."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def read_plan(path: Path) -> Plan:
         raise UsageError(f"{path}: {error}") from None
 
 
-def parse_plan(document: object) -> Plan:
+def parse_plan(document: object) -> ExperimentPlan:
     """A plan from JSON's own types."""
     top = _object(document, "the file")
     _only(top, _TOP_FIELDS, "")
@@ -111,7 +111,7 @@ def parse_plan(document: object) -> Plan:
         raise UsageError(
             f"device: {device!r} is not a device. Choose one of: {', '.join(DEVICES)}."
         )
-    return Plan(
+    return ExperimentPlan(
         model=model,
         output_root=_path(top, "output_root", "", required=True),
         experiments=experiments,

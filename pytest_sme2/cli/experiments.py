@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.cli.experiment_file import Experiment, Plan
+from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
@@ -21,17 +21,16 @@ from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, 
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.case_result import assemble, new_session
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
-from pytest_sme2.session.run_lock import Occupation
+from pytest_sme2.session.run_lock import RunLock
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, write_json
+from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.trace.etdump import read_etdump
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.targets.base import Target
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,16 @@ class Done:
     census: KernelCensus | None = None
 
 
-def run_plan(plan: Plan, say: Say, *, qemu: Path | None = None) -> list[tuple[Path, CaseRecord]]:
+def run_plan(
+    plan: ExperimentPlan, say: Say, *, qemu: Path | None = None
+) -> list[tuple[Path, CaseRecord]]:
     """Run every experiment; the cases that came of it, each with its folder."""
     from pytest_sme2.session.device import choose_target
 
     plan = replace(plan, output_root=plan.output_root.expanduser().absolute())
     artifact = program_artifact(plan.model)
     identity, recorded = new_session()
-    occupation = Occupation(plan.output_root, identity)
+    run_lock = RunLock(plan.output_root, identity)
     target = choose_target(Settings(device=parse_device(plan.device), qemu=qemu))
     target.prepare()
     try:
@@ -76,7 +77,7 @@ def run_plan(plan: Plan, say: Say, *, qemu: Path | None = None) -> list[tuple[Pa
         record = read_record(folder)
         write_case(folder, record)
         written.append((folder, record))
-    occupation.leave()
+    run_lock.leave()
     return written
 
 
@@ -136,7 +137,7 @@ def _record(
 
 def program_artifact(pte: Path) -> Artifact:
     """The program as it was exported, where its record lies beside it; else as a bare file."""
-    from pytest_sme2.export.artifacts import META_FILE, load_artifact
+    from pytest_sme2.export.store import META_FILE, load_artifact
 
     pte = pte.expanduser().absolute()
     if not pte.is_file():
@@ -172,7 +173,9 @@ def _runner(experiment: Experiment, target: Target, say: Say) -> Runner:
     return single_runner(path)
 
 
-def _run(plan: Plan, experiment: Experiment, artifact: Artifact, target: Target, say: Say) -> Done:
+def _run(
+    plan: ExperimentPlan, experiment: Experiment, artifact: Artifact, target: Target, say: Say
+) -> Done:
     from pytest_sme2.targets.census import collect_census
 
     runner = _runner(experiment, target, say)
@@ -218,7 +221,7 @@ def _named(run: Run, folder: Path, stem: str) -> Run:
     return replace(run, etdump=etdump, log=run.log and run.log.replace(folder / f"{stem}.log"))
 
 
-def _pairs(plan: Plan, done: Mapping[str, Done]) -> list[dict[Arm, Done]]:
+def _pairs(plan: ExperimentPlan, done: Mapping[str, Done]) -> list[dict[Arm, Done]]:
     """What belongs together: the pairs to compare, else every experiment on its own."""
     pairs = []
     for before, after in plan.compare:

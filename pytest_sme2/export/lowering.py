@@ -10,33 +10,27 @@ import collections
 import contextlib
 import itertools
 import json
-import linecache
 import os
 import random
-import re
 import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
+from pytest_sme2.export.explain import Reporter, explain, own_line, shorten, target_name
+from pytest_sme2.export.quantize import quantize, quantize_weights
 from pytest_sme2.export.random_weights import fill_zero_weights, settle_batch_norms
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.export.torchvision_shim import import_torchvision, misses_operators
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
-
-# Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
-INT4_GROUP = 32
-
-# aten::add.out as the runtime writes it, aten.add.out as torch does.
-_OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -86,20 +80,6 @@ class LoweringRequest:
         )
 
 
-@dataclass
-class _Progress:
-    """How far it got: what an error message needs to say where it went wrong."""
-
-    say: Callable[[str], None]
-    stage: str = "starting"
-    captured: Any = None
-    own_files: tuple[Path, ...] = field(default_factory=tuple)
-
-    def enter(self, stage: str) -> None:
-        self.stage = stage
-        self.say(stage)
-
-
 def main(request_file: str) -> None:
     """Serve one request; the exit code is 0 where the parent was told how it ended."""
     channel = _take_over_standard_output()
@@ -110,7 +90,7 @@ def main(request_file: str) -> None:
         channel.flush()
 
     request = LoweringRequest.from_json(json.loads(Path(request_file).read_text("utf-8")))
-    progress = _Progress(say=lambda line: send(progress=line))
+    progress = Reporter(say=lambda line: send(progress=line))
     try:
         send(done=lower(request, progress))
     except MissingExtraError as error:
@@ -123,7 +103,7 @@ def main(request_file: str) -> None:
         send(error="ExportError", message=explain(error, progress))
 
 
-def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
+def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     """Write the program and what goes beside it; the answer describes it."""
     progress.enter("importing torch")
     torch = _import("torch", "Export")
@@ -142,14 +122,14 @@ def lower(request: LoweringRequest, progress: _Progress) -> dict[str, Any]:
 
     if request.variant.precision == "int4":
         progress.enter("quantizing the linear layers' weights to 4 bits")
-        _quantize_weights(network, request.entry.name, torch)
+        quantize_weights(network, request.entry.name, torch)
 
     progress.enter("capturing the graph")
     program = torch.export.export(network, arguments, keywords)
     progress.captured = program
     if request.variant.precision in ("int8", "int8_dynamic"):
         progress.enter("quantizing, calibrated on the example inputs")
-        program = _quantize(program, request.variant.precision, arguments, keywords, torch)
+        program = quantize(program, request.variant.precision, arguments, keywords, torch)
 
     progress.enter("lowering to XNNPACK")
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -304,7 +284,7 @@ def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> No
         traceback.print_exc()
         first = " ".join(str(error).split())
         raise ExportError(
-            f"The weights {str(file)!r} do not fit model {entry.name!r}: {_shorten(first)} "
+            f"The weights {str(file)!r} do not fit model {entry.name!r}: {shorten(first)} "
             "Give a state dict saved with torch.save(network.state_dict(), FILE)."
         ) from error
 
@@ -340,8 +320,8 @@ def _blame_model(entry: ModelEntry) -> Iterator[None]:
 
 
 def _model_error(entry: ModelEntry, error: BaseException) -> ModelError:
-    place = _own_line(error, entry.source_files())
-    message = _shorten(" ".join(str(error).split()))
+    place = own_line(error, entry.source_files())
+    message = shorten(" ".join(str(error).split()))
     return ModelError(
         f"Model {entry.name!r} ({entry.source}) fails before any export: "
         f"{type(error).__name__}: {message}" + (f" At {place}." if place else "")
@@ -349,53 +329,6 @@ def _model_error(entry: ModelEntry, error: BaseException) -> ModelError:
 
 
 # --- the program ----------------------------------------------------------------------------------
-
-
-def _quantize(
-    program: Any, precision: str, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
-) -> Any:
-    """int8: everything XNNPACK has an int8 kernel for. int8_dynamic: linear layers alone."""
-    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-        XNNPACKQuantizer,
-        get_symmetric_quantization_config,
-    )
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    quantizer = XNNPACKQuantizer()
-    if precision == "int8":
-        quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
-    else:
-        quantizer.set_operator_type(
-            torch.ops.aten.linear.default,
-            get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True),
-        )
-    prepared = prepare_pt2e(program.module(), quantizer)
-    with torch.no_grad():
-        prepared(*arguments, **keywords)
-    return torch.export.export(convert_pt2e(prepared), arguments, keywords)
-
-
-def _quantize_weights(network: Any, name: str, torch: Any) -> None:
-    """int4: linear layers with symmetric weights in groups and dynamically quantized inputs.
-
-    This is ExecuTorch's 8da4w, the one 4-bit form that its XNNPACK backend takes. Layers whose
-    inputs do not fill whole groups stay as they are.
-    """
-    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
-    from torchao.quantization.granularity import PerGroup
-
-    def fits(module: Any, _name: str) -> bool:
-        return isinstance(module, torch.nn.Linear) and module.in_features % INT4_GROUP == 0
-
-    if not any(fits(module, "") for module in network.modules()):
-        raise ExportError(
-            f"Model {name!r} has no linear layer with a multiple of {INT4_GROUP} inputs, so int4 "
-            "would be fp32. Choose another variant."
-        )
-    configuration = Int8DynamicActivationIntxWeightConfig(
-        weight_dtype=torch.int4, weight_granularity=PerGroup(INT4_GROUP)
-    )
-    quantize_(network, configuration, filter_fn=fits)
 
 
 def _raw(tensor: Any, torch: Any) -> bytes:
@@ -411,7 +344,7 @@ def _spec(tensor: Any) -> dict[str, Any]:
 
 def _operators(program: Any) -> dict[str, Any]:
     """How many delegate calls the program makes, and which operators were left to the runtime."""
-    targets = [_target(node) for node in program.graph.nodes if node.op == "call_function"]
+    targets = [target_name(node) for node in program.graph.nodes if node.op == "call_function"]
     portable = collections.Counter(
         target for target in targets if target not in ("executorch_call_delegate", "getitem")
     )
@@ -431,21 +364,13 @@ def _nodes(program: Any) -> list[dict[str, Any]]:
         record = {
             "name": node.name,
             "op": node.op,
-            "target": _target(node),
+            "target": target_name(node),
             "inputs": [used.name for used in node.all_input_nodes],
             "outputs": [_spec(tensor) for tensor in values if hasattr(tensor, "dtype")],
             "module": modules[-1] if modules else "",
         }
         records.append(record)
     return records
-
-
-def _target(node: Any) -> str:
-    name = str(getattr(node.target, "__name__", node.target))
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return name
-    return f"{schema.name}.{schema.overload_name or 'default'}"
 
 
 # --- what the model drew in -----------------------------------------------------------------------
@@ -483,81 +408,6 @@ def _dependencies(
 
 
 # --- failing --------------------------------------------------------------------------------------
-
-
-def explain(error: BaseException, progress: _Progress) -> str:
-    """One sentence or two: what failed, in which operator or line."""
-    text = " ".join(str(error).split())
-    operator = _operator_in(text)
-    place = _own_line(error, progress.own_files)
-    if not place and operator:
-        place = _line_of_operator(operator, progress)
-    parts = [f"{progress.stage} failed: {type(error).__name__}: {_shorten(text)}"]
-    if operator:
-        parts.append(f"Operator: {operator}.")
-    if place:
-        parts.append(f"At {place}.")
-    return " ".join(parts)
-
-
-def _shorten(text: str, limit: int = 300) -> str:
-    shortened = text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
-    return shortened if shortened.endswith((".", "…", "!", "?")) else shortened + "."
-
-
-def _operator_in(text: str) -> str | None:
-    """The first thing in a message that is an operator's name."""
-    import torch
-
-    for match in _OPERATOR.finditer(re.sub(r"\btorch\._?ops\.", "", text)):
-        namespace, name, *_ = _words(match[0])
-        # Anything may be asked for as a namespace; only an operator that exists is found in it.
-        if getattr(getattr(torch.ops, namespace), name, None) is not None:
-            return match[0]
-    return None
-
-
-def _words(operator: str) -> list[str]:
-    return re.split(r"::|\.", operator)
-
-
-def _own_line(error: BaseException, own: tuple[Path, ...]) -> str | None:
-    """The deepest line of the model's own code in the traceback, or in those of its causes."""
-    owned = {str(file) for file in own}
-    seen: BaseException | None = error
-    while seen is not None:
-        frames = [
-            (frame.f_code.co_filename, line)
-            for frame, line in traceback.walk_tb(seen.__traceback__)
-            if frame.f_code.co_filename in owned
-        ]
-        if frames:
-            return _place(*frames[-1])
-        seen = seen.__cause__ or seen.__context__
-    return None
-
-
-def _line_of_operator(operator: str, progress: _Progress) -> str | None:
-    """Where the captured graph says an operator came from."""
-    if progress.captured is None:
-        return None
-    for node in progress.captured.graph.nodes:
-        if node.op == "call_function" and _words(_target(node))[:2] == _words(operator)[:2]:
-            trace = node.meta.get("stack_trace") or ""
-            owned = {str(file) for file in progress.own_files}
-            frames = [
-                (file, int(line))
-                for file, line in re.findall(r'File "([^"]+)", line (\d+)', trace)
-                if file in owned
-            ]
-            if frames:
-                return _place(*frames[-1])
-    return None
-
-
-def _place(file: str, line: int) -> str:
-    code = linecache.getline(file, line).strip()
-    return f"{file}:{line}" + (f" `{code}`" if code else "")
 
 
 # --- the process ----------------------------------------------------------------------------------

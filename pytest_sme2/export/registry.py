@@ -6,23 +6,23 @@ model. What is broken becomes a ``Problem`` beside the entries and never hides t
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import dataclasses
-import hashlib
 import importlib
 import importlib.util
 import inspect
-import os
-import sys
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 from pytest_sme2.errors import MissingExtraError, ModelError, Sme2Error, UsageError
+from pytest_sme2.export.loading import (
+    execute_model_file,
+    files_below,
+    locate_module,
+    one_line,
+    traceback_from,
+)
 from pytest_sme2.export.variant import Variant, parse_variant
 
 DEFAULT_VARIANTS = ("fp32", "fp16", "int8")
@@ -40,9 +40,7 @@ EXTRA_OF_PACKAGE = {
     "transformers": "models",
 }
 
-_REGISTRATIONS = "__sme2_registrations__"
-_NOT_SOURCE = frozenset({"limits.toml"})
-_NOT_SOURCE_SUFFIXES = frozenset({".pyc", ".pyo", ".md"})
+REGISTRATIONS = "__sme2_registrations__"
 
 
 class Model(Protocol):
@@ -127,17 +125,17 @@ class ModelEntry:
     def source_files(self) -> tuple[Path, ...]:
         """The files the model is made of, found without importing it."""
         if self.file is not None:
-            return _files_below(self.file.parent)
+            return files_below(self.file.parent)
         if self.module is None:
             raise ModelError(f"Model {self.name!r} ({self.source}) has no file and no module.")
-        located = _locate_module(self.module)
+        located = locate_module(self.module)
         if located is None:
             raise ModelError(
                 f"Model {self.name!r} ({self.source}): the module {self.module!r} was not found. "
                 "Install the package that holds it, or correct its entry point."
             )
         # A module inside a package may use its neighbours; a top-level module stands alone.
-        return _files_below(located.parent) if "." in self.module else (located,)
+        return files_below(located.parent) if "." in self.module else (located,)
 
     def load(self) -> type[Model]:
         """The registered class. This imports the model, and with it most likely torch."""
@@ -226,193 +224,21 @@ def register_model(
 
     Give all as literals: then models are found without importing any of them.
     """
-    checked = _checked_registration(name, variants, emulated, "")
+    checked = checked_registration(name, variants, emulated, "")
 
     def mark(model_class: _Class) -> _Class:
         own = dataclasses.replace(checked, class_name=model_class.__qualname__)
-        earlier = model_class.__dict__.get(_REGISTRATIONS, ())
-        setattr(model_class, _REGISTRATIONS, (*earlier, own))
+        earlier = model_class.__dict__.get(REGISTRATIONS, ())
+        setattr(model_class, REGISTRATIONS, (*earlier, own))
         return model_class
 
     return mark
 
 
-def discover(folders: Iterable[Path], entry_points: bool = True) -> Registry:
-    """All models of ``folders`` and of installed packages.
-
-    A folder holds one folder a model, or is itself a model's folder. Names are unique: the first
-    one found keeps it.
-    """
-    entries: dict[str, ModelEntry] = {}
-    problems: list[Problem] = []
-    candidates = [entry for file in _model_files(folders) for entry in _read_folder(file)]
-    if entry_points:
-        candidates.extend(_read_entry_points())
-    for candidate in candidates:
-        if isinstance(candidate, Problem):
-            problems.append(candidate)
-            continue
-        # File names come from model names, and some file systems do not tell case apart.
-        first = entries.setdefault(candidate.name.casefold(), candidate)
-        if first is not candidate:
-            problems.append(
-                Problem(
-                    candidate.name,
-                    candidate.source,
-                    f"the name is taken: {first.source} registers {first.name!r} already. "
-                    "Rename one of them.",
-                )
-            )
-    return Registry(tuple(entries.values()), tuple(problems))
-
-
-def executorch_models() -> dict[str, tuple[str, str]]:
-    """ExecuTorch's example models: name -> (module, class). Empty where it is not installed.
-
-    The table's own module imports nothing but the standard library.
-    """
-    try:
-        examples = importlib.import_module("executorch.examples.models")
-    except ModuleNotFoundError:
-        return {}
-    return {
-        name: (f"executorch.examples.models.{module}", class_name)
-        for name, (module, class_name) in examples.MODEL_NAME_TO_MODEL.items()
-        if _locate_module(f"executorch.examples.models.{module}") is not None
-    }
-
-
-def execute_model_file(file: Path) -> ModuleType:
-    """Run a folder's ``model.py`` as a package of its own.
-
-    Both ``from .part import …`` and ``import part`` find the folder's other files; a ``part`` of
-    another folder is another module.
-    """
-    digest = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]
-    name = f"sme2_model_{digest}"
-    spec = importlib.util.spec_from_file_location(
-        name, file, submodule_search_locations=[str(file.parent)]
-    )
-    if spec is None or spec.loader is None:
-        raise ModelError(f"{file} cannot be loaded as a Python module.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        with _first_on_path(file.parent), _siblings_forgotten(file.parent, name):
-            spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    return module
-
-
 # --- finding --------------------------------------------------------------------------------------
 
 
-def _model_files(folders: Iterable[Path]) -> Iterator[Path]:
-    seen = set()
-    for folder in folders:
-        if not folder.is_dir():
-            raise UsageError(
-                f"The models folder {str(folder)!r} does not exist. "
-                "Name a folder that holds one folder a model, each with a model.py."
-            )
-        inside = sorted(
-            child / MODEL_FILE
-            for child in folder.iterdir()
-            if child.is_dir() and not child.name.startswith((".", "__"))
-        )
-        for file in (folder / MODEL_FILE, *inside):
-            if file.is_file() and file.resolve() not in seen:
-                seen.add(file.resolve())
-                yield file.absolute()
-
-
-def _read_folder(file: Path) -> list[ModelEntry | Problem]:
-    """The models one ``model.py`` registers, or the problem with it."""
-    source = str(file.parent)
-    try:
-        registrations = read_registrations(file)
-    except (Exception, SystemExit) as error:
-        return [
-            Problem(file.parent.name, source, _one_line(error), _traceback_from(error, file.parent))
-        ]
-    if not registrations:
-        message = (
-            f"{MODEL_FILE} registers no class. "
-            "Put @register_model('name') above the class of the model."
-        )
-        return [Problem(file.parent.name, source, message)]
-    return [
-        ModelEntry(
-            found.name,
-            found.variants,
-            "folder",
-            source,
-            found.class_name,
-            file=file,
-            emulated=found.emulated,
-        )
-        for found in registrations
-    ]
-
-
-def read_registrations(file: Path) -> tuple[Registration, ...]:
-    """What a file registers: from its syntax tree, or by running it where that is not enough."""
-    tree = ast.parse(file.read_bytes(), filename=str(file))
-    from_tree = _registrations_in_tree(tree)
-    if from_tree is not None:
-        return from_tree
-    module = execute_model_file(file)
-    found = {
-        registration.name: dataclasses.replace(registration, class_name=attribute)
-        for attribute, value in vars(module).items()
-        if isinstance(value, type)
-        for registration in value.__dict__.get(_REGISTRATIONS, ())
-    }
-    return tuple(found.values())
-
-
-def _registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
-    """The registrations if all are literal decorators of top-level classes, else None."""
-    aliases = {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.name == "register_model"
-    }
-
-    def is_register_model(node: ast.AST) -> bool:
-        if isinstance(node, ast.Name):
-            return node.id in aliases
-        return isinstance(node, ast.Attribute) and node.attr == "register_model"
-
-    understood: list[Registration] = []
-    understood_nodes = 0
-    for statement in tree.body:
-        if not isinstance(statement, ast.ClassDef):
-            continue
-        for decorator in reversed(statement.decorator_list):
-            if isinstance(decorator, ast.Call) and is_register_model(decorator.func):
-                try:
-                    positional = [ast.literal_eval(argument) for argument in decorator.args]
-                    named = {
-                        str(word.arg): ast.literal_eval(word.value) for word in decorator.keywords
-                    }
-                except ValueError:
-                    return None
-                bound = inspect.signature(register_model).bind(*positional, **named)
-                bound.apply_defaults()
-                understood.append(
-                    _checked_registration(**bound.arguments, class_name=statement.name)
-                )
-                understood_nodes += 1
-    mentioned = sum(is_register_model(node) for node in ast.walk(tree))
-    return tuple(understood) if mentioned == understood_nodes else None
-
-
-def _checked_registration(
+def checked_registration(
     name: object, variants: object, emulated: object, class_name: str
 ) -> Registration:
     if not isinstance(name, str) or not name or not name.isprintable():
@@ -443,48 +269,35 @@ def _checked_variants(name: str, variants: object, parameter: str) -> tuple[Vari
         raise ModelError(f"Model {name!r}: {error}") from error
 
 
-def _read_entry_points() -> list[ModelEntry | Problem]:
-    from importlib.metadata import entry_points
-
-    found: list[ModelEntry | Problem] = []
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        distribution = point.dist.name if point.dist is not None else "an unnamed package"
-        source = f"{distribution} ({point.value})"
-        try:
-            found.append(_entry_point_entry(point.name, point.module, point.attr, source))
-        except (Exception, SystemExit) as error:
-            trace = "" if isinstance(error, Sme2Error) else _traceback_from(error, None)
-            found.append(Problem(point.name, source, _one_line(error), trace))
-    return found
+# --- failing --------------------------------------------------------------------------------------
 
 
-def _entry_point_entry(name: str, module: str, attribute: str, source: str) -> ModelEntry:
-    """An entry point's name is the model's name; its class may carry the decorator as well."""
-    file = _locate_module(module)
-    if file is None:
-        raise ModelError(
-            f"the module {module!r} was not found. Reinstall the package, or correct its entry "
-            f"point in the group {ENTRY_POINT_GROUP!r}."
-        )
-    declared = _registrations_in_tree(ast.parse(file.read_bytes(), filename=str(file))) or ()
-    if not attribute:
-        if len(declared) != 1:
-            raise ModelError(
-                f"the entry point names the module {module!r} alone, which registers "
-                f"{len(declared)} classes. Name the class, as in '{module}:MyModel'."
-            )
-        attribute = declared[0].class_name
-    own = next((found for found in declared if found.class_name == attribute), None)
-    checked = _checked_registration(name, DEFAULT_VARIANTS, None, attribute)
-    return ModelEntry(
-        name,
-        own.variants if own else checked.variants,
-        "entry-point",
-        source,
-        attribute,
-        module=module,
-        emulated=own.emulated if own else None,
+def _load_error(entry: ModelEntry, error: BaseException) -> Sme2Error:
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if package in EXTRA_OF_PACKAGE:
+            return MissingExtraError(package, EXTRA_OF_PACKAGE[package], f"Model {entry.name!r}")
+    file = entry.file or locate_module(entry.module or "")
+    trace = traceback_from(error, file.parent if file is not None else None)
+    return ModelError(
+        f"Model {entry.name!r} ({entry.source}) cannot be loaded: {one_line(error)}\n{trace}"
     )
+
+
+def executorch_models() -> dict[str, tuple[str, str]]:
+    """ExecuTorch's example models: name -> (module, class). Empty where it is not installed.
+
+    The table's own module imports nothing but the standard library.
+    """
+    try:
+        examples = importlib.import_module("executorch.examples.models")
+    except ModuleNotFoundError:
+        return {}
+    return {
+        name: (f"executorch.examples.models.{module}", class_name)
+        for name, (module, class_name) in examples.MODEL_NAME_TO_MODEL.items()
+        if locate_module(f"executorch.examples.models.{module}") is not None
+    }
 
 
 def _executorch_entry(name: str) -> ModelEntry:
@@ -501,108 +314,3 @@ def _executorch_entry(name: str) -> ModelEntry:
     variants = tuple(parse_variant(variant) for variant in DEFAULT_VARIANTS)
     source = f"ExecuTorch's examples ({module}:{class_name})"
     return ModelEntry(name, variants, "executorch", source, class_name, module=module)
-
-
-def _locate_module(module: str) -> Path | None:
-    """The file of a module, found without importing any of its parents.
-
-    Below the top level the folders are walked here: importlib's finders want the parent imported.
-    """
-    top, *parts = module.split(".")
-    spec = importlib.util.find_spec(top)
-    if spec is None:
-        return None
-    file = Path(spec.origin) if spec.origin is not None else None
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    for part in parts:
-        inside = [folder / part for folder in folders]
-        packages = [folder for folder in inside if (folder / "__init__.py").is_file()]
-        modules = [folder.with_suffix(".py") for folder in inside]
-        file = next((found for found in modules if found.is_file()), None)
-        if packages:
-            file, folders = packages[0] / "__init__.py", packages[:1]
-        else:
-            folders = [folder for folder in inside if folder.is_dir()]
-        if file is None and not folders:
-            return None
-    return file
-
-
-def _files_below(folder: Path) -> tuple[Path, ...]:
-    """All files of a folder that may shape the model, sorted; caches, limits and prose are not."""
-    found: list[Path] = []
-    for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
-        found.extend(
-            Path(parent, name)
-            for name in files
-            if not name.startswith(".")
-            and name not in _NOT_SOURCE
-            and Path(name).suffix not in _NOT_SOURCE_SUFFIXES
-        )
-    return tuple(sorted(found))
-
-
-# --- failing --------------------------------------------------------------------------------------
-
-
-def _load_error(entry: ModelEntry, error: BaseException) -> Sme2Error:
-    if isinstance(error, ModuleNotFoundError):
-        package = (error.name or "").partition(".")[0]
-        if package in EXTRA_OF_PACKAGE:
-            return MissingExtraError(package, EXTRA_OF_PACKAGE[package], f"Model {entry.name!r}")
-    file = entry.file or _locate_module(entry.module or "")
-    trace = _traceback_from(error, file.parent if file is not None else None)
-    return ModelError(
-        f"Model {entry.name!r} ({entry.source}) cannot be loaded: {_one_line(error)}\n{trace}"
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    """The error's kind and the first line of what it says."""
-    if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error.msg} ({Path(error.filename or '').name}, line {error.lineno})"
-    text = str(error).strip().splitlines()
-    if isinstance(error, Sme2Error):
-        return text[0] if text else type(error).__name__
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-
-
-def _traceback_from(error: BaseException, folder: Path | None) -> str:
-    """The traceback from the model's own code on, without the frames that led to it."""
-    frames = error.__traceback__
-    start = frames
-    while start is not None and folder is not None:
-        if Path(start.tb_frame.f_code.co_filename).is_relative_to(folder):
-            break
-        start = start.tb_next
-    shown = error.with_traceback(start if start is not None else frames)
-    if folder is not None and start is None:
-        return "".join(traceback.format_exception_only(type(shown), shown)).rstrip()
-    return "".join(
-        traceback.format_exception(type(shown), shown, shown.__traceback__, chain=False)
-    ).rstrip()
-
-
-@contextlib.contextmanager
-def _first_on_path(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(str(folder))
-
-
-@contextlib.contextmanager
-def _siblings_forgotten(folder: Path, package: str) -> Iterator[None]:
-    """Forget what was imported from ``folder`` by a bare name, which another folder may use too."""
-    before = set(sys.modules)
-    try:
-        yield
-    finally:
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None)
-            inside = file is not None and Path(file).is_relative_to(folder)
-            if inside and name.partition(".")[0] != package:
-                del sys.modules[name]

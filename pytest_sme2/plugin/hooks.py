@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_sme2.errors import Sme2Error, UnvouchedError, UsageError
+from pytest_sme2.errors import NotMeasurableError, Sme2Error, UsageError
 from pytest_sme2.plugin import fixtures, hookspecs, options
 from pytest_sme2.plugin.state import CHECKS, PROBLEMS, SESSION, session_of
 
 if TYPE_CHECKING:
-    from pytest_sme2.session.run_lock import Occupation
+    from pytest_sme2.session.run_lock import RunLock
     from pytest_sme2.session.session import Session
 
 NOT_RESTORED = "sme2_not_restored"
@@ -217,7 +217,7 @@ def _speak_plainly(item: pytest.Item | None = None) -> Generator[None, object, o
             _ask_for_device(item)
         return (yield)
     except Sme2Error as error:
-        if isinstance(error, UnvouchedError):
+        if isinstance(error, NotMeasurableError):
             raise pytest.skip.Exception(str(error)) from None
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
@@ -274,16 +274,16 @@ class Collector:
         self.folders: dict[str, str] = {}
         self.checks: dict[str, list[Any]] = {}
         self.lines: list[str] = []
-        self.occupation: Occupation | None = None
+        self.run_lock: RunLock | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found = getattr(report, "sme2", None)
         if found is not None:
-            if self.occupation is None:
-                from pytest_sme2.session.run_lock import Occupation
+            if self.run_lock is None:
+                from pytest_sme2.session.run_lock import RunLock
 
                 # Its workers hold the run directory until they end; this holds it to the end.
-                self.occupation = Occupation(session_of(self.config).out, found["run"])
+                self.run_lock = RunLock(session_of(self.config).out, found["run"])
             case, folder = found["case"], found["folder"]
             # Tests may have asked for different devices: each has its own folder.
             if self.folders.get(case, folder) != folder:
@@ -306,8 +306,8 @@ class Collector:
             command=("pytest", *map(str, self.config.invocation_params.args)),
         )
         self.lines = lines
-        if self.occupation is not None:
-            self.occupation.leave()
+        if self.run_lock is not None:
+            self.run_lock.leave()
         if problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import Check, Limits, Measured
+    from pytest_sme2.results import CaseResult, Check, Limits
 
 
 @pytest.hookspec(firstresult=True)
@@ -29,7 +29,7 @@ def pytest_sme2_limits(
 
 
 def pytest_sme2_checks(
-    config: pytest.Config, measured: Measured, limits: Limits
+    config: pytest.Config, measured: CaseResult, limits: Limits
 ) -> Sequence[Check] | None:
     """Add metrics of your own: the checks returned are judged by ``sme2_gate.check_custom()``.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_sme2.results import Arm, Executor, Measured
+from pytest_sme2.results import Arm, CaseResult, Executor
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Metric:
     high: float | None = None
 
 
-def metrics(measured: Measured) -> Iterator[Metric]:
+def metrics(measured: CaseResult) -> Iterator[Metric]:
     """Every number of a result that gets better by getting smaller."""
     for arm in Arm:
         yield from _latency(f"latency-{arm}", (measured.medians_ns or {}).get(arm, ()))
@@ -57,12 +57,12 @@ def _latency(measure: str, medians: Sequence[float]) -> Iterator[Metric]:
         yield Metric(measure, "ns", statistics.median(medians), low, high)
 
 
-def _name(measured: Measured) -> str:
+def _name(measured: CaseResult) -> str:
     threads = f" ({measured.threads} threads)" if measured.threads != 1 else ""
     return f"{measured.model}-{measured.variant} on {measured.fingerprint.target}{threads}"
 
 
-def github_action_benchmark(results: Sequence[Measured]) -> str:
+def github_action_benchmark(results: Sequence[CaseResult]) -> str:
     """The JSON of github-action-benchmark's tool ``customSmallerIsBetter``."""
     entries: list[dict[str, Any]] = []
     for measured in results:
@@ -81,7 +81,7 @@ def github_action_benchmark(results: Sequence[Measured]) -> str:
     return json.dumps(entries, indent=2, allow_nan=False) + "\n"
 
 
-def bencher_metric_format(results: Sequence[Measured]) -> str:
+def bencher_metric_format(results: Sequence[CaseResult]) -> str:
     """The JSON of Bencher's Metric Format: benchmark, then measure, then value and bounds."""
     document: dict[str, dict[str, dict[str, float]]] = {}
     for measured in results:

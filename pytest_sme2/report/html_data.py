@@ -19,14 +19,14 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.operators import select
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.report.insights import insights
+from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
-from pytest_sme2.report.precision import precision
 from pytest_sme2.report.reproduce import reproduce_command
-from pytest_sme2.results import Arm, Baseline, Category, Executor, KernelCensus, Measured, Profile
+from pytest_sme2.results import Arm, Baseline, CaseResult, Category, Executor, KernelCensus, Profile
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.timing.stats import signed_rank_interval
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.verdict.checks import combine
+from pytest_sme2.verdict.judging import combine
 
 SCHEMA = 1
 # Each bound of the interval of an arm's latency misses with at most this probability.
@@ -104,7 +104,7 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
     }
 
 
-def _medians(measured: Measured) -> Mapping[Arm, tuple[float, ...]]:
+def _medians(measured: CaseResult) -> Mapping[Arm, tuple[float, ...]]:
     return {arm: values for arm, values in (measured.medians_ns or {}).items() if values}
 
 
@@ -122,12 +122,12 @@ def _latency(medians: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _coverage(measured: Measured) -> list[int] | None:
+def _coverage(measured: CaseResult) -> list[int] | None:
     found = measured.coverage
     return None if found is None else [found.sme2_operators, found.matrix_operators]
 
 
-def _speedup(measured: Measured) -> list[float] | None:
+def _speedup(measured: CaseResult) -> list[float] | None:
     found = measured.speedup
     return (
         None
@@ -138,7 +138,7 @@ def _speedup(measured: Measured) -> list[float] | None:
 
 def _precision(record: CaseRecord) -> list[float | None] | None:
     """The noise floor and the smallest detectable difference."""
-    found = precision(record)
+    found = noise_of(record)
     return None if found is None else [found.noise_floor, found.detectable]
 
 
@@ -216,7 +216,7 @@ def _timeline(
     ]
 
 
-def _shift(measured: Measured) -> dict[str, Any] | None:
+def _shift(measured: CaseResult) -> dict[str, Any] | None:
     """Category by category, off and on, in milliseconds of the traced runs."""
     if len(measured.profiles) != len(Arm):
         return None
@@ -251,7 +251,7 @@ def _kernels(censuses: Mapping[Arm, KernelCensus]) -> dict[str, Any] | None:
     }
 
 
-def _history(baseline: Baseline | None, measured: Measured) -> list[dict[str, Any]]:
+def _history(baseline: Baseline | None, measured: CaseResult) -> list[dict[str, Any]]:
     """The accepted sessions with the same thread count, oldest first, and this run as the last."""
     if baseline is None or baseline.fingerprint.key != measured.fingerprint.key:
         return []
@@ -275,7 +275,7 @@ def _history(baseline: Baseline | None, measured: Measured) -> list[dict[str, An
     return [*past, {"recorded": measured.recorded, "epoch": None, "executorch": "", **now}]
 
 
-def _baseline(baseline: Baseline | None, measured: Measured) -> dict[str, Any] | None:
+def _baseline(baseline: Baseline | None, measured: CaseResult) -> dict[str, Any] | None:
     """What of the structure the baseline has, beside what there is now."""
     if baseline is None:
         return None
@@ -296,7 +296,7 @@ def _baseline(baseline: Baseline | None, measured: Measured) -> dict[str, Any] |
     return {"device": baseline.fingerprint.target, "rows": rows}
 
 
-def _environment(measured: Measured) -> list[list[str]]:
+def _environment(measured: CaseResult) -> list[list[str]]:
     return [
         ["device", measured.fingerprint.target],
         *([name, value] for name, value in measured.fingerprint.facts),

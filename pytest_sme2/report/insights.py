@@ -13,10 +13,10 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.transposes import transposes
 from pytest_sme2.report.findings import LARGE_OVERHEAD
 from pytest_sme2.report.text import count, percent, times
-from pytest_sme2.results import Arm, Category, Executor, Measured, OperatorProfile, Profile
+from pytest_sme2.results import Arm, CaseResult, Category, Executor, OperatorProfile, Profile
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.pairs import thread_warnings
+from pytest_sme2.timing.processes import thread_warnings
 
 # What can be done about a category once it is the largest.
 _ADVICE = {
@@ -47,7 +47,7 @@ class _Member:
     """One variant of a model, as far as it is spoken of."""
 
     label: str
-    measured: Measured
+    measured: CaseResult
     profile: Profile
     timed: bool
 

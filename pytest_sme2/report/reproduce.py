@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from pytest_sme2.results import Measured
+from pytest_sme2.results import CaseResult
 
 AS_EXPORTED = "as exported"
 """The variant of a program of which only the file is known."""
 
 
-def reproduce_command(measured: Measured) -> str:
+def reproduce_command(measured: CaseResult) -> str:
     """For a shell; names are quoted. A bare program comes from an experiment file."""
     if measured.variant == AS_EXPORTED:
         return "sme2 run --config EXPERIMENT.json"

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.insights import Insight, insights
-from pytest_sme2.report.precision import Precision, overall, precision
+from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
-from pytest_sme2.results import Arm, Category, Measured, Outcome
+from pytest_sme2.results import Arm, CaseResult, Category, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.verdict.checks import combine
+from pytest_sme2.verdict.judging import combine
 
 _HEADINGS = ("variant", "SME2", "off ms", "on ms", "speedup", "most time", "MB", "verdict")
 _LEFT = (0, 5, 7)
@@ -94,7 +94,7 @@ def _row(record: CaseRecord) -> tuple[str, ...]:
     )
 
 
-def _latency(measured: Measured, arm: Arm) -> str:
+def _latency(measured: CaseResult, arm: Arm) -> str:
     medians = (measured.medians_ns or {}).get(arm)
     return _four_digits(statistics.median(medians) / 1e6) if medians else _NOTHING
 
@@ -105,14 +105,14 @@ def _four_digits(value: float) -> str:
     return f"{value:.{places}f}"
 
 
-def _speedup(measured: Measured) -> str:
+def _speedup(measured: CaseResult) -> str:
     found = measured.speedup
     if found is None:
         return _NOTHING
     return f"{found.value:.2f}x [{found.low:.2f},{found.high:.2f}]"
 
 
-def _largest(measured: Measured) -> str:
+def _largest(measured: CaseResult) -> str:
     """The category that takes most of the time now; nothing where time means nothing."""
     profile = measured.profiles.get(measured.arm)
     category = None if profile is None or measured.emulated else largest_category(profile)
@@ -162,9 +162,9 @@ def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
 
 def _precisions(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
     """How well times were measured: of all cases in one sentence, with -v of each."""
-    found: dict[str, Precision] = {}
+    found: dict[str, Noise] = {}
     for record in records:
-        entry = precision(record)
+        entry = noise_of(record)
         if entry is not None:
             found[record.id] = entry
     if found and verbosity > 0:

@@ -29,7 +29,7 @@ from pytest_sme2.session.analysis import Analysis, analyze_file
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.files import encode, safe_name, write_json, write_text
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.verdict.checks import combine
+from pytest_sme2.verdict.judging import combine
 
 REPORT = "report.md"
 TRACE = "trace.json"

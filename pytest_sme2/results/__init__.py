@@ -6,12 +6,12 @@ annotations only. What computes, reads or prints does not live here.
 """
 
 from pytest_sme2.results.artifact import Arm, Artifact, TensorSpec
-from pytest_sme2.results.baseline import Baseline, BaselineChange, Session
+from pytest_sme2.results.baseline import Baseline, BaselineChange, BaselineSession
 from pytest_sme2.results.case import (
     RUNTIME,
     Agreement,
+    CaseResult,
     Estimate,
-    Measured,
     OperatorCount,
     Spread,
     Structure,
@@ -31,7 +31,14 @@ from pytest_sme2.results.profile import (
     TransposeReport,
 )
 from pytest_sme2.results.run import Capabilities, Fingerprint, Output, Run, RunRequest, Turn
-from pytest_sme2.results.timing import Decision, DroppedPair, Look, Measurement, Outcome, PairSample
+from pytest_sme2.results.timing import (
+    Decision,
+    DroppedPair,
+    Look,
+    Outcome,
+    PairedTiming,
+    PairSample,
+)
 from pytest_sme2.results.trace import (
     Attribution,
     Columns,
@@ -50,8 +57,10 @@ __all__ = [
     "Attribution",
     "Baseline",
     "BaselineChange",
+    "BaselineSession",
     "Bounds",
     "Capabilities",
+    "CaseResult",
     "Category",
     "Change",
     "Check",
@@ -69,8 +78,6 @@ __all__ = [
     "KernelFamily",
     "Limits",
     "Look",
-    "Measured",
-    "Measurement",
     "MethodShapes",
     "Operator",
     "OperatorChange",
@@ -81,11 +88,11 @@ __all__ = [
     "Output",
     "Pair",
     "PairSample",
+    "PairedTiming",
     "Profile",
     "RobustStats",
     "Run",
     "RunRequest",
-    "Session",
     "Shape",
     "Spread",
     "Structure",

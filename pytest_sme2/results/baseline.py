@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Session:
+class BaselineSession:
     """The latencies of one run that was accepted into a baseline."""
 
     session: str
@@ -47,7 +47,7 @@ class Baseline:
     fingerprint: Fingerprint
     structures: Mapping[Arm, Structure]
     kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
-    sessions: tuple[Session, ...] = ()
+    sessions: tuple[BaselineSession, ...] = ()
     """Oldest first."""
     speedup: Estimate | None = None
     shares: Mapping[Arm, Mapping[Category, Spread]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Baseline:
     versions: Mapping[str, str] = field(default_factory=dict)
     weights: str = "random"
 
-    def current(self, threads: int) -> tuple[Session, ...]:
+    def current(self, threads: int) -> tuple[BaselineSession, ...]:
         """The sessions a new latency is held against: those of the last epoch."""
         same = tuple(session for session in self.sessions if session.threads == threads)
         if not same:

@@ -118,7 +118,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Measured:
+class CaseResult:
     """Everything measured for one model and variant on one target."""
 
     model: str

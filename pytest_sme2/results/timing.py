@@ -85,7 +85,7 @@ class DroppedPair:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class PairedTiming:
     """Two arms measured in interleaved pairs. Ratios are candidate over reference in time."""
 
     reference: str

@@ -11,7 +11,7 @@ from pytest_sme2.system.processes import (
     run_process,
     whitelisted_environment,
 )
-from pytest_sme2.system.toolchain import Compiler, _first_answer, find_cmake, find_ninja
+from pytest_sme2.system.toolchain import Compiler, find_cmake, find_ninja, first_answer
 
 RUNNER_SOURCES = Path(__file__).parent / "cpp"
 
@@ -87,7 +87,7 @@ def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
 
 def library_file(compiler: Compiler, name: str) -> Path:
     """Where the compiler would find a system library of its platform."""
-    answer = _first_answer([compiler.cxx, f"-print-file-name={name}"]).strip()
+    answer = first_answer([compiler.cxx, f"-print-file-name={name}"]).strip()
     for candidate in (Path(answer), Path("/lib") / name, Path("/lib64") / name):
         # Without a find the compiler repeats the bare name. A cross compiler must not take the
         # host's libraries for its own.

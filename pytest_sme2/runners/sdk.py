@@ -8,7 +8,6 @@ import shutil
 import stat
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
@@ -18,8 +17,7 @@ from pytest_sme2.errors import BuildError
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, host_platform
 from pytest_sme2.system.processes import run_process, whitelisted_environment
-
-Progress = Callable[[str], None]
+from pytest_sme2.system.terminal import Say
 
 # Used where no ExecuTorch is installed.
 DEFAULT_VERSION = "1.5.1"
@@ -51,7 +49,7 @@ def installed_version() -> str | None:
         return None
 
 
-def executorch_version(version: str | None = None) -> str:
+def sdk_version(version: str | None = None) -> str:
     """The version asked for, else the installed one, else the one this package knows best."""
     chosen = version or installed_version() or DEFAULT_VERSION
     try:
@@ -74,7 +72,7 @@ def executorch_sdk(
     version: str | None = None,
     *,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: Say | None = None,
 ) -> Path:
     """The folder to give CMake as prefix: the installed wheel where it fits, else a download."""
     if platform not in WHEEL_TAGS:
@@ -82,7 +80,7 @@ def executorch_sdk(
             f"ExecuTorch publishes no wheel with a C++ SDK for {platform}. "
             f"It does for: {', '.join(WHEEL_TAGS)}."
         )
-    version = executorch_version(version)
+    version = sdk_version(version)
     if platform == host_platform() and installed_version() == version:
         installed = _installed_folder()
         if installed is not None:

@@ -20,9 +20,10 @@ from pytest_sme2.errors import BuildError, RunError
 from pytest_sme2.results import Arm, Output, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
-from pytest_sme2.runners.sdk import Progress, executorch_sdk, executorch_version
+from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
+from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_compiler
 
 __all__ = [
@@ -197,7 +198,7 @@ def wheel_runner(
     *,
     executorch: str | None = None,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: Say | None = None,
 ) -> Sme2Runner:
     """The runner built from the wheel's SDK: from the cache, else built now, by one process."""
     if platform not in (LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64):
@@ -205,7 +206,7 @@ def wheel_runner(
             f"No runner for {platform} can be built from a wheel. Build one from an ExecuTorch "
             "source tree, or give a pair of runners."
         )
-    version = executorch_version(executorch)
+    version = sdk_version(executorch)
     compiler = find_compiler(platform)
     root = cache or cache_folder()
     name = f"{platform}-{version}-{_runner_key(platform, version, compiler)}"

@@ -12,18 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_sme2.errors import StorageError, UnvouchedError
+from pytest_sme2.errors import NotMeasurableError, StorageError
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.terminal import Say
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.targets.base import Target
-    from pytest_sme2.timing.pairs import Progress
+    from pytest_sme2.timing.pairs import PairProgress
 
-Say = Callable[[str], None]
 _Value = TypeVar("_Value")
 
 # An emulator is some hundred times slower than a device, and a busy machine slows it once more:
@@ -77,12 +77,12 @@ class Bench:
     def require_timing(self) -> None:
         able = self.target.capabilities()
         if not able.timing:
-            raise UnvouchedError(f"{self.target.name} cannot vouch for timing: {able.reason}")
+            raise NotMeasurableError(f"{self.target.name} cannot vouch for timing: {able.reason}")
 
     def require_sme2(self) -> None:
         able = self.target.capabilities()
         if not able.sme2:
-            raise UnvouchedError(f"{self.target.name} has no SME2: {able.reason}")
+            raise NotMeasurableError(f"{self.target.name} has no SME2: {able.reason}")
 
     def request(
         self, artifact: Artifact, arm: Arm, threads: int, **choices: int | bool
@@ -136,7 +136,7 @@ class Bench:
         if isinstance(self.target, Observed):
             self.redo(self.target.cool_down)
 
-    def show_progress(self, title: str, progress: Progress) -> None:
+    def show_progress(self, title: str, progress: PairProgress) -> None:
         interval = ""
         if progress.interval is not None:
             low, high = progress.interval

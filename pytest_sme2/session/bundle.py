@@ -26,7 +26,7 @@ from typing import IO, Any
 import filelock
 
 from pytest_sme2.errors import BundleError, ExportError, StorageError, UsageError
-from pytest_sme2.export.artifacts import artifact_stem, load_artifact
+from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact
 from pytest_sme2.runners.base import Runner

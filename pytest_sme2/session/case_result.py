@@ -1,4 +1,4 @@
-"""Runs, profiles and timings of one model and variant put together into one Measured.
+"""Runs, profiles and timings of one model and variant put together into one CaseResult.
 
 Nothing is judged here, and nothing is run.
 """
@@ -17,18 +17,18 @@ from pytest_sme2.results import (
     RUNTIME,
     Agreement,
     Arm,
+    CaseResult,
     Category,
     Estimate,
     Fingerprint,
     KernelCensus,
-    Measured,
-    Measurement,
     Pair,
+    PairedTiming,
     Profile,
     Run,
     Spread,
 )
-from pytest_sme2.timing.pairs import interference
+from pytest_sme2.timing.processes import interference
 from pytest_sme2.verdict import numerics
 
 
@@ -58,7 +58,7 @@ def shares_of(profile: Profile) -> dict[Category, Spread]:
     return shares
 
 
-def speedup_of(measurement: Measurement) -> Estimate:
+def speedup_of(measurement: PairedTiming) -> Estimate:
     """How many times faster SME2 makes it, from pairs of off (reference) and on (candidate)."""
     look = measurement.looks[-1]
     low, high = measurement.speedup_interval or (0.0, float("inf"))
@@ -73,10 +73,10 @@ def assemble(
     recorded: str,
     profiles: Mapping[Arm, Profile],
     runtime: str,
-    measurement: Measurement | None = None,
+    measurement: PairedTiming | None = None,
     yardstick_ns: float | None = None,
     runtime_sha256: str = "",
-) -> Measured:
+) -> CaseResult:
     """Everything one pair showed.
 
     Args:
@@ -98,7 +98,7 @@ def assemble(
     timed = {} if emulated else _times(pair, profiles, measurement)
     if not emulated:
         timed["yardstick_ns"] = yardstick_ns
-    return Measured(
+    return CaseResult(
         model=artifact.model,
         variant=artifact.variant,
         fingerprint=fingerprint,
@@ -155,7 +155,7 @@ def _refuse_mixture(pair: Pair, runs: Sequence[Run]) -> None:
 
 
 def _times(
-    pair: Pair, profiles: Mapping[Arm, Profile], measurement: Measurement | None
+    pair: Pair, profiles: Mapping[Arm, Profile], measurement: PairedTiming | None
 ) -> dict[str, Any]:
     """What is only known where times count. Traced runs are slower and give shares alone."""
     untraced = {Arm.ON: pair.on, Arm.OFF: pair.off}

@@ -8,18 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results import Arm, Measurement, Run, RunRequest
+from pytest_sme2.results import Arm, PairedTiming, Run, RunRequest
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.arms import alone, in_turns
-from pytest_sme2.timing.pairs import (
-    PILOT_RUNS,
-    PILOT_WARMUP,
-    Plan,
-    RunArm,
-    choose_sampling,
-    measure_pairs,
-    tracing_overhead,
-)
+from pytest_sme2.timing.arms import in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import RunArm, measure_pairs
+from pytest_sme2.timing.processes import tracing_overhead
+from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
 from pytest_sme2.timing.yardstick import Yardstick
 
 if TYPE_CHECKING:
@@ -31,7 +25,7 @@ class Timing:
     """The untraced processes of one case."""
 
     processes: Mapping[Arm, Sequence[Run]]
-    measurement: Measurement | None
+    measurement: PairedTiming | None
     """The pairs; None where only one arm could be measured."""
     yardstick_ns: float | None = None
     """What a program that never changes took meanwhile."""
@@ -58,8 +52,8 @@ def measure_case(
         processes[Arm(label)].append(run)
         yardstick.take()
 
-    run_arm = alone(bench.target, make_job, keep)
-    plan = Plan(threshold=None, budget_seconds=bench.settings.budget_seconds)
+    run_arm = one_at_a_time(bench.target, make_job, keep)
+    plan = SamplingPlan(threshold=None, budget_seconds=bench.settings.budget_seconds)
     if len(requests) == 1:
         arm = next(iter(requests))
         alone_runs = measure_alone(run_arm, arm, plan)
@@ -84,7 +78,7 @@ def measure_case(
     return Timing(counted, measurement, yardstick.median_ns)
 
 
-def measure_alone(run_arm: RunArm, arm: Arm, plan: Plan) -> list[Run]:
+def measure_alone(run_arm: RunArm, arm: Arm, plan: SamplingPlan) -> list[Run]:
     """Fresh processes of one arm: as many as a first look takes, fewer if the budget ends."""
     begun = time.monotonic()
     pilot = run_arm(str(arm), warmup=PILOT_WARMUP, runs=PILOT_RUNS)

@@ -13,8 +13,8 @@ from pytest_sme2.errors import (
     ConnectionLostError,
     DeviceGoneError,
     NoDeviceLeftError,
+    NotMeasurableError,
     TargetError,
-    UnvouchedError,
 )
 from pytest_sme2.results import Fingerprint
 from pytest_sme2.session.settings import Settings
@@ -117,10 +117,12 @@ class HeldDevice:
         except NoDeviceLeftError as error:
             if self.soc is None or like is not None or error.retired:
                 raise
-            raise UnvouchedError(f"no device has a chip named like {self.soc!r}. {error}") from None
+            raise NotMeasurableError(
+                f"no device has a chip named like {self.soc!r}. {error}"
+            ) from None
         if self.soc is not None and not _has_chip(target, self.soc):
             target.restore()
-            raise UnvouchedError(
+            raise NotMeasurableError(
                 f"it asks for a chip named like {self.soc!r}, and {target.name} is another"
             )
         return target

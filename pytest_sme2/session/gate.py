@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_sme2.errors import BaselineError, UnvouchedError
-from pytest_sme2.results import Baseline, Check, Limits, Measured, Outcome, Verdict
+from pytest_sme2.errors import BaselineError, NotMeasurableError
+from pytest_sme2.results import Baseline, CaseResult, Check, Limits, Outcome, Verdict
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
-from pytest_sme2.session.versus import Rival
-from pytest_sme2.verdict import checks as gate
+from pytest_sme2.session.versus import Versus
+from pytest_sme2.verdict import judging, outputs, sizes, structure, times
 from pytest_sme2.verdict.growth import Growth, growth_of, growth_since
 
 _BAD = (Outcome.REGRESSED, Outcome.INVALID)
@@ -45,12 +45,12 @@ class Gate:
     # --- what is held against what -------------------------------------------------------------
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> CaseResult:
         """What was measured so far: timing is in it once a check has asked for it."""
         return self.session.measured(self.case, timed=False)
 
     @property
-    def timed(self) -> Measured:
+    def timed(self) -> CaseResult:
         """What was measured, timing included; skipped where the target cannot vouch for it."""
         return self.session.measured(self.case, timed=True)
 
@@ -68,18 +68,18 @@ class Gate:
     def check_evidence(self) -> None:
         """The on run shows SME2 kernels and the off run shows none."""
         self.session.bench.require_sme2()
-        self._check(lambda: [gate.check_evidence(self.measured)])
+        self._check(lambda: [structure.check_evidence(self.measured)])
 
     def check_coverage(self) -> None:
         """The share of matrix operators on SME2 kernels."""
         self.session.bench.require_sme2()
-        self._check(lambda: [gate.check_coverage(self.measured, self.baseline, self.limits)])
+        self._check(lambda: [structure.check_coverage(self.measured, self.baseline, self.limits)])
 
     def check_operators(self) -> None:
         """The operators of the program, name by name, on each arm."""
         self._check(
             lambda: [
-                gate.check_operators(self.measured, self.baseline, arm)
+                structure.check_operators(self.measured, self.baseline, arm)
                 for arm in self.session.bench.arms
             ]
         )
@@ -88,7 +88,7 @@ class Gate:
         """How many operators XNNPACK took, and how many fell back to portable kernels."""
         self._check(
             lambda: [
-                gate.check_delegation(self.measured, self.baseline, arm)
+                structure.check_delegation(self.measured, self.baseline, arm)
                 for arm in self.session.bench.arms
             ]
         )
@@ -97,16 +97,16 @@ class Gate:
         """The kernels that ran, where the target can name them."""
         known = self.measured.kernels
         if not known:
-            raise UnvouchedError(
+            raise NotMeasurableError(
                 f"{self.session.bench.target.name} does not tell which kernels ran"
             )
         self._check(
-            lambda: [gate.check_kernels(self.measured, self.baseline, arm) for arm in known]
+            lambda: [structure.check_kernels(self.measured, self.baseline, arm) for arm in known]
         )
 
     def check_size(self) -> None:
         """The size of the program's file."""
-        self._check(lambda: [gate.check_size(self.measured, self.baseline, self.limits)])
+        self._check(lambda: [sizes.check_size(self.measured, self.baseline, self.limits)])
 
     # --- numerics ------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Gate:
         """The outputs against the eager model (``reference``) or SME2 on against ``off``."""
         if against == "off":
             self.session.bench.require_sme2()
-        self._check(lambda: [gate.check_outputs(self.measured, self.limits, against)])
+        self._check(lambda: [outputs.check_outputs(self.measured, self.limits, against)])
 
     # --- time and memory: only where the target can vouch for them -----------------------------
 
@@ -128,7 +128,7 @@ class Gate:
 
         def checks() -> list[Check]:
             stored = [
-                gate.check_latency(measured, self.baseline, self.limits, arm)
+                times.check_latency(measured, self.baseline, self.limits, arm)
                 for arm in self.session.bench.arms
             ]
             doubtful = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
@@ -145,7 +145,7 @@ class Gate:
         """How many times faster SME2 makes it."""
         self.session.bench.require_sme2()
         measured = self.timed
-        self._check(lambda: [gate.check_speedup(measured, self.baseline, self.limits)])
+        self._check(lambda: [times.check_speedup(measured, self.baseline, self.limits)])
 
     def check_shares(self) -> None:
         """Each category's part of end-to-end time."""
@@ -153,7 +153,7 @@ class Gate:
         measured = self.measured
         self._check(
             lambda: [
-                gate.check_share(measured, self.baseline, self.limits, category)
+                times.check_share(measured, self.baseline, self.limits, category)
                 for category in (measured.shares or {}).get(measured.arm, {})
             ]
         )
@@ -163,7 +163,7 @@ class Gate:
         measured = self.timed
         self._check(
             lambda: [
-                gate.check_memory(measured, self.baseline, self.limits, arm)
+                sizes.check_memory(measured, self.baseline, self.limits, arm)
                 for arm in self.session.bench.arms
             ]
         )
@@ -173,7 +173,7 @@ class Gate:
         measured = self.timed
         self._check(
             lambda: [
-                gate.check_load(measured, self.baseline, self.limits, arm)
+                times.check_load(measured, self.baseline, self.limits, arm)
                 for arm in self.session.bench.arms
             ]
         )
@@ -185,9 +185,9 @@ class Gate:
         rival = self._rival(self.session.reference)
         self._check(lambda: self._held_against(rival))
 
-    def _rival(self, reference: OpenReference) -> Rival:
+    def _rival(self, reference: OpenReference) -> Versus:
         session, case = self.session, self.case
-        return Rival(
+        return Versus(
             session.bench,
             case.id,
             session.folder(case) / "against",
@@ -197,17 +197,17 @@ class Gate:
             family=max(1, len(session.cases())),
         )
 
-    def _held_against(self, rival: Rival) -> list[Check]:
+    def _held_against(self, rival: Versus) -> list[Check]:
         """All of it on one device, so that only the versions differ."""
         return self.session.steadily(lambda: self._hold_against(rival))
 
-    def _hold_against(self, rival: Rival) -> list[Check]:
+    def _hold_against(self, rival: Versus) -> list[Check]:
         operators, comparison = self.session.bench.redo(rival.check_operators)
         checks = [operators]
         if self.session.bench.timed:
             self.session.bench.cool_down()
             measurement = rival.measure(self.limits.max_regression)
-            checks.append(gate.check_against(measurement, self.limits))
+            checks.append(times.check_against(measurement, self.limits))
             self._growth = growth_of(comparison)
         return checks
 
@@ -225,14 +225,14 @@ class Gate:
         try:
             checks = make()
         except BaselineError as error:
-            checks = [gate.baseline_problem(error)]
+            checks = [structure.baseline_problem(error)]
         self.checks += checks
         self._conclude(checks)
 
     # --- what to say about it ------------------------------------------------------------------
 
     def verdict(self, checks: Sequence[Check]) -> Verdict:
-        return gate.verdict(self.measured, checks)
+        return judging.verdict(self.measured, checks)
 
     def growth(self) -> Growth | None:
         """Where the time since the baseline went, where both were timed."""

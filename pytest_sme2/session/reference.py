@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.export.artifacts import artifact_stem, find_artifact
+from pytest_sme2.export.store import artifact_stem, find_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Artifact, Baseline, Fingerprint
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.runners.sdk import Progress
 from pytest_sme2.runners.sme2 import find_runner, wheel_runner
 from pytest_sme2.session.bundle import SUFFIXES, open_bundle
 from pytest_sme2.system.files import safe_name
+from pytest_sme2.system.terminal import Say
 
 CHOICES = (
     "Give a bundle made with sme2 bundle (.tar.gz), a folder of .pte files, or a version of "
@@ -149,7 +149,7 @@ def open_reference(
     platform: str,
     *,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: Say | None = None,
 ) -> OpenReference:
     """Make a reference ready: download and build, unpack and check, or look into the folder."""
     if reference.kind == "executorch":

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.results import Arm, Check, Measured, Measurement
-from pytest_sme2.system.files import _converter, decode, write_json
+from pytest_sme2.results import Arm, CaseResult, Check, PairedTiming
+from pytest_sme2.system.files import converter, decode, write_json
 
 if TYPE_CHECKING:
     from pytest_sme2.profile.categories import Rule
@@ -31,8 +31,8 @@ class CaseRecord:
 
     schema: int
     id: str
-    measured: Measured
-    measurement: Measurement | None
+    measured: CaseResult
+    measurement: PairedTiming | None
     checks: tuple[Check, ...]
     etdumps: Mapping[Arm, str]
     """By arm, the traced run's ETDump, relative to the record's folder."""
@@ -49,7 +49,7 @@ def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:
 
 def write_record(folder: Path, record: CaseRecord) -> None:
     slim = replace(record, measured=replace(record.measured, profiles={}))
-    write_json(folder / METRICS, _converter().unstructure(slim))
+    write_json(folder / METRICS, converter().unstructure(slim))
 
 
 def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:

@@ -19,7 +19,7 @@ _TRIES = 500
 _PAUSE_SECONDS = 0.01
 
 
-class Occupation:
+class RunLock:
     """A run directory that is this run's until it is left, or the process ends.
 
     All processes of one run, which know each other by its name, hold it together.

@@ -13,25 +13,26 @@ from pytest_sme2.errors import (
     DeviceGoneError,
     ExportError,
     ModelError,
+    NotMeasurableError,
     RunError,
     Sme2Error,
     TargetError,
-    UnvouchedError,
 )
-from pytest_sme2.export.registry import ModelEntry, Registry, discover
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import (
     Arm,
     Artifact,
     Baseline,
+    CaseResult,
     Check,
     Comparison,
     Evidence,
     KernelCensus,
     Limits,
-    Measured,
-    Measurement,
     Pair,
+    PairedTiming,
     Profile,
     Run,
     RunRequest,
@@ -41,13 +42,13 @@ from pytest_sme2.session.cases import Case, select_cases
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
+from pytest_sme2.system.terminal import Say
 
 if TYPE_CHECKING:
     from pytest_sme2.session.case_timing import Timing
     from pytest_sme2.session.reference import OpenReference
-    from pytest_sme2.session.run_lock import Occupation
+    from pytest_sme2.session.run_lock import RunLock
 
-Say = Callable[[str], None]
 _Value = TypeVar("_Value")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -179,7 +180,7 @@ class Session:
         from pytest_sme2.session.reference import open_reference
 
         if self.settings.against is None:
-            raise UnvouchedError("nothing to measure against: give --against REF")
+            raise NotMeasurableError("nothing to measure against: give --against REF")
         return open_reference(self.settings.against, self.bench.target.platform, progress=self.say)
 
     @functools.cached_property
@@ -213,15 +214,15 @@ class Session:
         return (self.settings.out or Path("sme2-out")).resolve()
 
     @functools.cached_property
-    def occupation(self) -> Occupation:
+    def run_lock(self) -> RunLock:
         """The run directory is this run's; an error where another run is at it."""
-        from pytest_sme2.session.run_lock import Occupation
+        from pytest_sme2.session.run_lock import RunLock
 
-        return Occupation(self.out, self.origin[0])
+        return RunLock(self.out, self.origin[0])
 
     def folder(self, case: Case) -> Path:
         """The case's part of the run directory, which is this run's from now on."""
-        _ = self.occupation
+        _ = self.run_lock
         asked = self.bench.device.soc
         name = (
             self.bench.target.name
@@ -367,7 +368,7 @@ class Session:
         return self._once(make, "timing", case)
 
     @_on_one_device
-    def measured(self, case: Case, *, timed: bool) -> Measured:
+    def measured(self, case: Case, *, timed: bool) -> CaseResult:
         """Everything about the case; without ``timed`` its structure and outputs alone.
 
         What was timed already is included in any case.
@@ -376,7 +377,7 @@ class Session:
             self.timing(case)
         timing = self._made.get(("timing", case))
 
-        def make() -> Measured:
+        def make() -> CaseResult:
             from pytest_sme2.session.case_result import assemble
             from pytest_sme2.session.case_timing import Timing
 
@@ -406,7 +407,7 @@ class Session:
 
         return self._once(make, "measured", case, timing is not None)
 
-    def measurement(self, case: Case) -> Measurement | None:
+    def measurement(self, case: Case) -> PairedTiming | None:
         """The pairs behind the timing, where the case was timed in pairs."""
         from pytest_sme2.session.case_timing import Timing
 
@@ -455,7 +456,7 @@ class Session:
 
     # --- what is left behind -------------------------------------------------------------------
 
-    def keep(self, case: Case, measured: Measured, checks: Iterable[Check]) -> Path:
+    def keep(self, case: Case, measured: CaseResult, checks: Iterable[Check]) -> Path:
         """Write the case's part of the run directory; returns its folder."""
         from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
 
@@ -478,6 +479,6 @@ class Session:
 
     def close(self) -> None:
         """Leave the device as it was found."""
-        if "occupation" in self.__dict__:
-            self.occupation.leave()
+        if "run_lock" in self.__dict__:
+            self.run_lock.leave()
         self.bench.close()

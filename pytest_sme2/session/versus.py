@@ -15,16 +15,17 @@ from pytest_sme2.results import (
     Artifact,
     Check,
     Comparison,
-    Measurement,
     Outcome,
+    PairedTiming,
     Profile,
     RunRequest,
 )
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.arms import alone, in_turns
-from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.timing.arms import in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.verdict.checks import operator_differences
+from pytest_sme2.verdict.structure import operator_differences
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 CANDIDATE = "this version"
 
 
-class Rival:
+class Versus:
     """One case and the reference it is compared with, on the same target."""
 
     def __init__(
@@ -105,7 +106,7 @@ class Rival:
         )
         return check, comparison
 
-    def measure(self, threshold: float) -> Measurement:
+    def measure(self, threshold: float) -> PairedTiming:
         """Interleaved pairs until the answer is clear or the budget is spent."""
         counts = {self.name: 0, CANDIDATE: 0}
 
@@ -116,7 +117,7 @@ class Rival:
 
         target = self.bench.target
         able = all(runner.takes_turns for _, runner in self.sides.values())
-        plan = Plan(
+        plan = SamplingPlan(
             threshold=threshold,
             # One alarm of the whole run must stay as rare as one verdict's would be alone.
             family=self.family,
@@ -124,7 +125,7 @@ class Rival:
         )
         with self.bench.exclusively():
             return measure_pairs(
-                alone(target, make_job),
+                one_at_a_time(target, make_job),
                 self.name,
                 CANDIDATE,
                 plan,

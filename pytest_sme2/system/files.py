@@ -91,7 +91,7 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def _converter() -> Any:
+def converter() -> Any:
     from cattrs.preconf.json import make_converter
 
     return make_converter()
@@ -99,7 +99,7 @@ def _converter() -> Any:
 
 def encode(value: object) -> Any:
     """A value of results.py as JSON's own types."""
-    return _converter().unstructure(value)
+    return converter().unstructure(value)
 
 
 def decode(document: Any, kind: Any, where: Path | str) -> Any:
@@ -107,7 +107,7 @@ def decode(document: Any, kind: Any, where: Path | str) -> Any:
     import cattrs
 
     try:
-        return _converter().structure(document, kind)
+        return converter().structure(document, kind)
     except Exception as error:  # cattrs gathers whatever the fields raised into a group
         reasons = cattrs.transform_error(error)
         raise Sme2Error(

@@ -76,11 +76,11 @@ def _from_package(package: str, attribute: str, program: str) -> str | None:
 
 
 def _cmake_version(program: str) -> Version | None:
-    match = re.search(r"cmake version (\d+(?:\.\d+)+)", _first_answer([program, "--version"]))
+    match = re.search(r"cmake version (\d+(?:\.\d+)+)", first_answer([program, "--version"]))
     return Version(match[1]) if match else None
 
 
-def _first_answer(arguments: Sequence[str]) -> str:
+def first_answer(arguments: Sequence[str]) -> str:
     try:
         finished = run_process(arguments, timeout_seconds=ANSWER_SECONDS)
     except OSError:
@@ -102,7 +102,7 @@ def find_compiler(platform: str) -> Compiler:
         raise BuildError(
             f"A runner for {platform} cannot be built from a wheel on this machine ({host})."
         )
-    version = _first_answer([cxx, "--version"]).partition("\n")[0] if cxx else ""
+    version = first_answer([cxx, "--version"]).partition("\n")[0] if cxx else ""
     if not cxx or not version:
         raise BuildError(
             f"Building the runner for {platform} needs a C++17 compiler, and none that works "

@@ -25,7 +25,7 @@ def _keep_nothing(_label: str, _run: Run) -> None:
     """For callers to whom the measurement is enough."""
 
 
-def alone(target: Target, make_job: MakeJob, keep: Keep = _keep_nothing) -> RunArm:
+def one_at_a_time(target: Target, make_job: MakeJob, keep: Keep = _keep_nothing) -> RunArm:
     """Starts one process of an arm and waits for it."""
 
     def start(label: str, /, *, warmup: int, runs: int) -> Run:

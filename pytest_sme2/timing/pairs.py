@@ -11,42 +11,40 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.results import (
     Decision,
     DroppedPair,
     Look,
-    Measurement,
     Outcome,
+    PairedTiming,
     PairSample,
     Run,
     Turn,
 )
 from pytest_sme2.timing import stats
-
-PROCESS_SECONDS = 0.3
-"""How long the measured runs of a process take together: enough for a steady median."""
-TURNS_SECONDS = 0.15
-"""The same where two processes take turns: their ratio is steady much sooner."""
-FEWEST_RUNS, MOST_RUNS = 5, 200
-FEWEST_RUNS_IN_A_HURRY = 3
-LEAST_WARMUP = 3
-PILOT_WARMUP, PILOT_RUNS = 1, 3
-TURN_SECONDS = 0.002
-"""How long a turn takes, or one run where that is longer: shorter than the spells of noise."""
-LEAD_SECONDS = 0.005
-"""Runs shorter than this lose enough to the other's use of the caches for an untimed one first."""
+from pytest_sme2.timing.processes import (
+    drifting,
+    interference,
+    pair_log_ratio,
+    process_drift,
+    process_median,
+)
+from pytest_sme2.timing.sampling import (
+    PILOT_RUNS,
+    PILOT_WARMUP,
+    Sampling,
+    SamplingPlan,
+    choose_sampling,
+    choose_turn,
+)
 
 INTERFERENCE_MARGIN = 0.05
 """A pair is suspect when wall time over CPU time is this much above its block's usual."""
 INTERFERENCE_SPREADS = 5.0
-DRIFT_LIMIT = 0.01
-THREADS_SLOWER_LIMIT = 0.02
-FEWEST_ROUNDS = 3
 
 
 class RunArm(Protocol):
@@ -67,41 +65,7 @@ Redo = Callable[[Callable[[], dict[str, Run]]], dict[str, Run]]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to measure; the defaults are those that docs/measuring.md gives figures for."""
-
-    threshold: float | None = stats.TOLERATED_SLOWDOWN
-    """The tolerated slowdown of the candidate; a least speedup of s is 1/s - 1. None: only the
-    ratio is asked for, and measuring ends when it is known to within ``precision``."""
-    precision: float = 0.01
-    alpha: float = stats.FALSE_ALARM_RATE
-    family: int = 1
-    """How many verdicts the session will give; see stats.decide_ratio."""
-    looks: tuple[int, ...] = stats.LOOKS
-    split: tuple[float, ...] = stats.ERROR_SPLIT
-    budget_seconds: float = 60.0
-    seed: int = 0
-    runs: int | None = None
-    """Runs a process; None lets a pilot run choose."""
-    warmup: int | None = None
-    redo_limit: int = 10
-    """How many pairs may be dropped for interference and measured again."""
-
-    def __post_init__(self) -> None:
-        if self.threshold is not None and not -1 < self.threshold < math.inf:
-            raise ValueError(f"A tolerated slowdown of {self.threshold} is not above -1.")
-        if list(self.looks) != sorted(set(self.looks)) or not self.looks or self.looks[0] < 1:
-            raise ValueError(f"The looks {self.looks} do not rise from 1 or more.")
-        if len(self.split) != len(self.looks) or sum(self.split) > 1 + 1e-9:
-            raise ValueError("Each look needs its part of the error, and the parts at most all.")
-        if self.family < 1:
-            raise ValueError("A session gives at least one verdict.")
-        if not self.budget_seconds > 0:
-            raise ValueError(f"A time budget of {self.budget_seconds} s leaves no time.")
-
-
-@dataclass(frozen=True)
-class Progress:
+class PairProgress:
     """Where a measurement stands, for a progress line."""
 
     pairs: int
@@ -115,125 +79,10 @@ class Progress:
     seconds_left: float
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How many runs a process makes, equal in both arms."""
-
-    warmup: int
-    runs: int
-    turn: Turn | None = None
-    """How two processes take turns; None where they run one after the other."""
-    note: str | None = None
-
-
 # --- single processes -----------------------------------------------------------------------------
 
 
-def process_median(run: Run) -> float:
-    """The median wall time of a process's runs: one replicate."""
-    if run.emulated:
-        raise TargetError(
-            "Emulated times say nothing about hardware and cannot be measured as latency. "
-            "Choose a real target with --device, or leave the timing checks out."
-        )
-    if not run.wall_ns or min(run.wall_ns) <= 0:
-        raise RunError(
-            f"The runner on {run.target} gave no usable run times. "
-            f"See its log{f' {run.log}' if run.log else ''}."
-        )
-    return float(statistics.median(run.wall_ns))
-
-
-def pair_log_ratio(reference: Run, candidate: Run) -> float:
-    """The candidate's time over the reference's, as a logarithm."""
-    turn = reference.request.turn
-    if turn is None or candidate.request.turn != turn:
-        return math.log(process_median(candidate) / process_median(reference))
-    return rounds_log_ratio(reference.wall_ns, candidate.wall_ns, turn.runs)
-
-
-def rounds_log_ratio(reference: Sequence[int], candidate: Sequence[int], turn_runs: int) -> float:
-    """The same where the two took turns of so many runs: of each round's two turns, and of these
-    the median over the quieter half of the rounds.
-
-    How quiet a round was is told by both its turns together, so that swapping the arms would
-    choose the same rounds.
-    """
-    rounds = sorted(
-        zip(_turn_logs(reference, turn_runs), _turn_logs(candidate, turn_runs), strict=True),
-        key=sum,
-    )
-    quiet = rounds[: max(min(len(rounds), FEWEST_ROUNDS), len(rounds) // 2)]
-    return statistics.median(other - one for one, other in quiet)
-
-
-def _turn_logs(wall_ns: Sequence[int], turn_runs: int) -> list[float]:
-    return [
-        math.log(statistics.median(wall_ns[first : first + turn_runs]))
-        for first in range(0, len(wall_ns), turn_runs)
-    ]
-
-
-def interference(run: Run) -> float | None:
-    """Wall time over CPU time, less 1: the share of time that something else had the core.
-
-    None where it cannot be known: several threads, or a runner that gives no CPU time.
-    """
-    if run.request.threads != 1 or len(run.cpu_ns) != len(run.wall_ns) or sum(run.cpu_ns) <= 0:
-        return None
-    return sum(run.wall_ns) / sum(run.cpu_ns) - 1
-
-
-def process_drift(run: Run) -> float | None:
-    """The last third of a process's runs over the first third, less 1; None if too short."""
-    third = len(run.wall_ns) // 3
-    if third < 2:
-        return None
-    return statistics.median(run.wall_ns[-third:]) / statistics.median(run.wall_ns[:third]) - 1
-
-
 # --- choosing how much a process does -------------------------------------------------------------
-
-
-def choose_turn(single_seconds: float) -> Turn:
-    """How much a process does in a turn, from how long one run takes."""
-    runs = max(1, round(TURN_SECONDS / single_seconds))
-    return Turn(runs, lead=1 if single_seconds < LEAD_SECONDS else 0)
-
-
-def choose_sampling(
-    single_seconds: float,
-    overhead_seconds: float,
-    seconds_left: float,
-    plan: Plan,
-    turn: Turn | None = None,
-) -> Sampling:
-    """Runs a process, from how long one run and the start of a process took in the pilot.
-
-    Processes are the replicates, so where time is short runs are cut before pairs are.
-    """
-    wanted = (PROCESS_SECONDS if turn is None else TURNS_SECONDS) / single_seconds
-    runs = plan.runs or min(MOST_RUNS, max(FEWEST_RUNS, round(wanted)))
-    warmup = plan.warmup if plan.warmup is not None else max(LEAST_WARMUP, runs // 10)
-    if plan.runs is not None:
-        return Sampling(warmup, runs, turn)
-    process_seconds = 0.8 * seconds_left / (2 * plan.looks[0]) - overhead_seconds
-    # What a turn begins with is paid for as well, though it does not count.
-    share = 1.0 if turn is None else turn.runs / (turn.runs + turn.lead)
-    affordable = int(process_seconds / single_seconds * share)
-    if affordable >= warmup + runs:
-        return Sampling(warmup, runs, turn)
-    if plan.warmup is None:
-        warmup = min(warmup, max(1, affordable // 4))
-    fewer = min(runs, max(FEWEST_RUNS_IN_A_HURRY, affordable - warmup))
-    return Sampling(
-        warmup,
-        fewer,
-        turn,
-        f"A process makes {fewer} runs after {warmup} warm-up runs instead of {runs}, so that "
-        f"{plan.looks[0]} pairs fit into {plan.budget_seconds:.0f} s. A larger --budget "
-        "makes each process's median steadier.",
-    )
 
 
 # --- judging pairs --------------------------------------------------------------------------------
@@ -300,25 +149,25 @@ def measure_pairs(
     run_arm: RunArm,
     reference: str,
     candidate: str,
-    plan: Plan | None = None,
+    plan: SamplingPlan | None = None,
     *,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[PairProgress], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
     redo: Redo | None = None,
     in_turns: RunInTurns | None = None,
-) -> Measurement:
+) -> PairedTiming:
     """Measure two arms in interleaved pairs until the answer is clear or the means are used up.
 
     With ``in_turns`` the two processes of a pair take turns; else one runs after the other.
     ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
     and may call it again from the start (``targets.retry.redo_when_lost``).
     """
-    return _Session(
-        run_arm, reference, candidate, plan or Plan(), progress, clock, redo, in_turns
+    return _Measuring(
+        run_arm, reference, candidate, plan or SamplingPlan(), progress, clock, redo, in_turns
     ).measure()
 
 
-class _Session:
+class _Measuring:
     """One measurement while it runs."""
 
     def __init__(
@@ -326,8 +175,8 @@ class _Session:
         run_arm: RunArm,
         reference: str,
         candidate: str,
-        plan: Plan,
-        progress: Callable[[Progress], None] | None,
+        plan: SamplingPlan,
+        progress: Callable[[PairProgress], None] | None,
         clock: Callable[[], float],
         redo: Redo | None,
         in_turns: RunInTurns | None,
@@ -349,7 +198,7 @@ class _Session:
         self.index = 0
         self.longest_pair = 0.0
 
-    def measure(self) -> Measurement:
+    def measure(self) -> PairedTiming:
         sampling = self.pilot()
         stopped = "all pairs done"
         looks: tuple[Look, ...] = ()
@@ -471,7 +320,7 @@ class _Session:
     def precise(self, look: Look) -> bool:
         if look.interval is None:
             return False
-        return math.log(look.interval[1] / look.interval[0]) / 2 <= self.plan.precision
+        return math.log(look.interval[1] / look.interval[0]) / 2 <= self.plan.ratio_width
 
     def report(self, due: int) -> None:
         if self.progress is None:
@@ -481,7 +330,7 @@ class _Session:
         part = self.plan.split[self.plan.looks.index(due)]
         look = stats.take_look(series, self.plan.threshold or 0.0, self.plan.alpha * part)
         self.progress(
-            Progress(
+            PairProgress(
                 pairs=len(pairs),
                 look=due,
                 most_pairs=self.plan.looks[-1],
@@ -498,7 +347,7 @@ class _Session:
         looks: tuple[Look, ...],
         decision: Decision | None,
         stopped: str,
-    ) -> Measurement:
+    ) -> PairedTiming:
         plan, kept = self.plan, self.ledger.kept
         floor = detectable = None
         if len(kept) >= 3:
@@ -518,7 +367,7 @@ class _Session:
             if reached and math.isfinite(by_look[len(reached) - 1]):
                 detectable = by_look[len(reached) - 1]
         drift = drifting(self.drift)
-        return Measurement(
+        return PairedTiming(
             reference=self.arms[0],
             candidate=self.arms[1],
             seed=plan.seed,
@@ -563,39 +412,4 @@ class _Session:
         return tuple(notes)
 
 
-def drifting(by_arm: Mapping[str, Sequence[float]]) -> tuple[tuple[str, float], ...]:
-    """The arms whose processes drift by more than DRIFT_LIMIT, beyond chance."""
-    found = []
-    for arm, drifts in by_arm.items():
-        if not drifts:
-            continue
-        centre = stats.hodges_lehmann(drifts)
-        lower, upper = stats.signed_rank_interval(drifts, 0.01)
-        if abs(centre) > DRIFT_LIMIT and (lower > 0 or upper < 0):
-            found.append((arm, centre))
-    return tuple(found)
-
-
 # --- beside the pairs -----------------------------------------------------------------------------
-
-
-def tracing_overhead(untraced_ns: Sequence[float], traced: Sequence[Run]) -> float:
-    """How much longer a traced run takes than an untraced one, from process medians."""
-    traced_ns = [process_median(run) for run in traced]
-    return statistics.median(traced_ns) / statistics.median(untraced_ns) - 1
-
-
-def thread_warnings(medians_ns: Mapping[int, Sequence[float]]) -> tuple[str, ...]:
-    """A sentence for every thread count that is slower than a smaller one of a sweep."""
-    warnings = []
-    best: tuple[int, float] | None = None
-    for threads, medians in sorted(medians_ns.items()):
-        value = statistics.median(medians)
-        if best is not None and value > best[1] * (1 + THREADS_SLOWER_LIMIT):
-            warnings.append(
-                f"{threads} threads are {value / best[1] - 1:.1%} slower than {best[0]}: "
-                f"{value / 1e6:.3f} ms against {best[1] / 1e6:.3f} ms."
-            )
-        if best is None or value < best[1]:
-            best = (threads, value)
-    return tuple(warnings)

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.results import Artifact, Measurement, Outcome, TensorSpec
+from pytest_sme2.results import Artifact, Outcome, PairedTiming, TensorSpec
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.pairs import (
     INTERFERENCE_MARGIN,
-    Plan,
-    Progress,
+    PairProgress,
     RunArm,
     RunInTurns,
     measure_pairs,
 )
+from pytest_sme2.timing.sampling import SamplingPlan
 
 PROGRAM = Path(__file__).parent / "selfcheck.pte"
 """Ten equal convolutions, made by benchmarks/detection_programs.py: no torch is needed here."""
@@ -38,7 +38,7 @@ class SelfCheck:
 
     target: str
     threshold: float
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[PairedTiming, ...]
     noise_floor: float | None
     """Median over the measurements; None where all were too short to tell."""
     detectable: tuple[float, ...]
@@ -85,19 +85,21 @@ def check_machine(
     *,
     seconds: float,
     threshold: float = stats.TOLERATED_SLOWDOWN,
-    progress: Callable[[int, Progress], None] | None = None,
-    finished: Callable[[int, Measurement], None] | None = None,
+    progress: Callable[[int, PairProgress], None] | None = None,
+    finished: Callable[[int, PairedTiming], None] | None = None,
     in_turns: RunInTurns | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SelfCheck:
     """Measure A against A again and again for about so long; at least once."""
     deadline = clock() + seconds
-    measurements: list[Measurement] = []
+    measurements: list[PairedTiming] = []
     longest = 0.0
     while not measurements or clock() + longest < deadline:
         number = len(measurements)
         begun = clock()
-        plan = Plan(threshold=threshold, seed=number, budget_seconds=max(1.0, deadline - begun))
+        plan = SamplingPlan(
+            threshold=threshold, seed=number, budget_seconds=max(1.0, deadline - begun)
+        )
         tell = None if progress is None else _numbered(progress, number)
         measurement = measure_pairs(
             run_arm, "A", "A again", plan, progress=tell, clock=clock, in_turns=in_turns
@@ -109,7 +111,9 @@ def check_machine(
     return summarise(target, threshold, tuple(measurements), _governor())
 
 
-def _numbered(progress: Callable[[int, Progress], None], number: int) -> Callable[[Progress], None]:
+def _numbered(
+    progress: Callable[[int, PairProgress], None], number: int
+) -> Callable[[PairProgress], None]:
     return lambda step: progress(number, step)
 
 
@@ -121,7 +125,7 @@ def _governor() -> str | None:
 
 
 def summarise(
-    target: str, threshold: float, measurements: tuple[Measurement, ...], governor: str | None
+    target: str, threshold: float, measurements: tuple[PairedTiming, ...], governor: str | None
 ) -> SelfCheck:
     """The figures of all measurements together, and what to do about them."""
     floors = [
@@ -144,7 +148,7 @@ def summarise(
 
 
 def advise(
-    measurements: tuple[Measurement, ...], detectable: tuple[float, ...], governor: str | None
+    measurements: tuple[PairedTiming, ...], detectable: tuple[float, ...], governor: str | None
 ) -> tuple[str, ...]:
     """What to do, most likely cause first; nothing where the machine is quiet."""
     if not detectable:

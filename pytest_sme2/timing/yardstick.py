@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.results import Arm, RunRequest
-from pytest_sme2.timing.pairs import process_median
+from pytest_sme2.timing.processes import process_median
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from pytest_sme2.results import (
     Agreement,
     Arm,
     Baseline,
+    BaselineSession,
     Category,
     Estimate,
     Executor,
@@ -23,7 +24,6 @@ from pytest_sme2.results import (
     KernelCensus,
     KernelFamily,
     OperatorCount,
-    Session,
     Spread,
     Structure,
 )
@@ -211,7 +211,7 @@ def census_of_names(census: KernelCensus) -> KernelCensus:
     return replace(census, kernels=kernels)
 
 
-def _session_to(session: Session) -> Document:
+def _session_to(session: BaselineSession) -> Document:
     return {
         "epoch": session.epoch,
         "executorch": session.executorch,
@@ -227,9 +227,9 @@ def _session_to(session: Session) -> Document:
     }
 
 
-def _session_from(document: object) -> Session:
+def _session_from(document: object) -> BaselineSession:
     table = _typed(document, dict, "session")
-    return Session(
+    return BaselineSession(
         session=_text(table, "session"),
         recorded=_text(table, "recorded"),
         epoch=_count(table["epoch"], "epoch"),

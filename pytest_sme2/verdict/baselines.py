@@ -22,11 +22,11 @@ from pytest_sme2.results import (
     Arm,
     Baseline,
     BaselineChange,
+    BaselineSession,
+    CaseResult,
     Estimate,
     Fingerprint,
-    Measured,
     Profile,
-    Session,
     Structure,
 )
 from pytest_sme2.system.files import safe_name
@@ -143,7 +143,7 @@ def differing_facts(theirs: Fingerprint, ours: Fingerprint) -> tuple[str, ...]:
 
 
 def update(
-    baseline: Baseline | None, measured: Measured
+    baseline: Baseline | None, measured: CaseResult
 ) -> tuple[Baseline, tuple[BaselineChange, ...]]:
     """The baseline that accepts what was measured, and what that changes. Pure.
 
@@ -187,7 +187,7 @@ def update(
     return new, changes(baseline, new)
 
 
-def refuse_unfit(measured: Measured) -> None:
+def refuse_unfit(measured: CaseResult) -> None:
     """An error if this must not become a baseline: what is stored is believed from then on."""
     who = f"{measured.model}-{measured.variant}"
     if measured.evidence is not None and not measured.evidence.valid:
@@ -246,10 +246,10 @@ def _bounded(estimate: Estimate | None) -> Estimate | None:
     return estimate
 
 
-def _with_session(old: Baseline, measured: Measured) -> tuple[Session, ...]:
+def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession, ...]:
     if measured.medians_ns is None or not any(measured.medians_ns.values()):
         return old.sessions
-    session = Session(
+    session = BaselineSession(
         session=measured.session,
         recorded=measured.recorded,
         epoch=_epoch(old, measured),
@@ -273,7 +273,7 @@ def _with_session(old: Baseline, measured: Measured) -> tuple[Session, ...]:
     return (*(entry for entry in kept if id(entry) not in dropped), session)
 
 
-def _epoch(old: Baseline, measured: Measured) -> int:
+def _epoch(old: Baseline, measured: CaseResult) -> int:
     """Which epoch a new session belongs to: the last one, unless something else is measured now."""
     current = old.current(measured.threads)
     following = 1 + max((entry.epoch for entry in old.sessions), default=0)
@@ -362,7 +362,7 @@ def _latency_facts(baseline: Baseline, threads: int) -> dict[str, str]:
 
 
 def store(
-    root: Path, measured: Measured, *, timeout_seconds: float = LOCK_SECONDS
+    root: Path, measured: CaseResult, *, timeout_seconds: float = LOCK_SECONDS
 ) -> tuple[Path, tuple[BaselineChange, ...]]:
     """Bring the file of what was measured up to date, and say what that changed.
 

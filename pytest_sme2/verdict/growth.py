@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_sme2.results import Arm, Baseline, Change, Comparison, Measured
+from pytest_sme2.results import Arm, Baseline, CaseResult, Change, Comparison
 from pytest_sme2.verdict.baselines import operator_times
 
 
@@ -36,7 +36,7 @@ def growth_of(comparison: Comparison) -> Growth:
     )
 
 
-def growth_since(baseline: Baseline, measured: Measured, arm: Arm | None = None) -> Growth | None:
+def growth_since(baseline: Baseline, measured: CaseResult, arm: Arm | None = None) -> Growth | None:
     """Where the time since the baseline went; None where one of the two was not timed."""
     arm = measured.arm if arm is None else arm
     profile = measured.profiles.get(arm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.results import CaseResult, Check, Outcome, Verdict
 
 UPDATE_HINT = "If that is intended, accept it with --update-baselines."
 CREATE_HINT = "Make one with --update-baselines."
@@ -40,3 +40,14 @@ def judge(low: float, high: float, limit: float) -> Outcome:
 def number(count: int, noun: str) -> str:
     """``1 operator``, ``2 operators``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def verdict(measured: CaseResult, checks: Sequence[Check]) -> Verdict:
+    """The checks of one model and variant, and what they come to."""
+    return Verdict(
+        model=measured.model,
+        variant=measured.variant,
+        target=measured.fingerprint.target,
+        outcome=combine(checks),
+        checks=tuple(checks),
+    )

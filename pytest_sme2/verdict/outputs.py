@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Agreement, Check, Limits, Measured, Outcome, Tolerance
+from pytest_sme2.results import Agreement, CaseResult, Check, Limits, Outcome, Tolerance
 from pytest_sme2.verdict.judging import number
 from pytest_sme2.verdict.numerics import within
 
 
-def check_outputs(measured: Measured, limits: Limits, against: str) -> Check:
+def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
     """Whether the outputs are right: SME2 on against ``off``, or against the eager ``reference``.
 
     A NaN fails whatever the tolerance: it is the one wrong answer that no precision explains.

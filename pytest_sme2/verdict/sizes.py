@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pytest_sme2.results import Arm, Baseline, Check, Limits, Measured, Outcome
+from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome
 from pytest_sme2.verdict.baselines import differing_facts
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, judge
 
 
 def check_memory(
-    measured: Measured, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
 ) -> Check:
     """The peak resident set: against the most allowed, then against the baseline."""
     arm = measured.arm if arm is None else arm
@@ -43,7 +43,7 @@ def check_memory(
     return _growth(metric, new, old, limits.max_memory_growth)
 
 
-def _untimed_memory(metric: str, measured: Measured) -> Check | None:
+def _untimed_memory(metric: str, measured: CaseResult) -> Check | None:
     if not measured.emulated:
         return None
     return Check(
@@ -53,7 +53,7 @@ def _untimed_memory(metric: str, measured: Measured) -> Check | None:
     )
 
 
-def check_size(measured: Measured, baseline: Baseline | None, limits: Limits) -> Check:
+def check_size(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
     """The size of the program's file."""
     metric = "program size"
     if measured.pte_bytes is None:

@@ -8,12 +8,12 @@ from pytest_sme2.results import (
     RUNTIME,
     Arm,
     Baseline,
+    CaseResult,
     Check,
     Executor,
     KernelCensus,
     KernelFamily,
     Limits,
-    Measured,
     OperatorCount,
     Outcome,
     Structure,
@@ -21,7 +21,7 @@ from pytest_sme2.results import (
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, number
 
 
-def check_evidence(measured: Measured) -> Check:
+def check_evidence(measured: CaseResult) -> Check:
     """Whether the pair shows what it claims to: SME2 kernels on, none off."""
     evidence = measured.evidence
     if evidence is None:
@@ -53,7 +53,7 @@ def _no_structure(metric: str, new: float | None) -> Check:
     return Check(metric, Outcome.NO_BASELINE, f"No baseline. {CREATE_HINT}", new=new, unit="count")
 
 
-def _versions_note(measured: Measured, baseline: Baseline | None) -> str:
+def _versions_note(measured: CaseResult, baseline: Baseline | None) -> str:
     """A changed ExecuTorch explains most changes of structure: say so before anybody searches."""
     if baseline is None:
         return ""
@@ -67,7 +67,7 @@ def _versions_note(measured: Measured, baseline: Baseline | None) -> str:
     return "".join(f" The baseline was made with {text}." for text in differing)
 
 
-def check_coverage(measured: Measured, baseline: Baseline | None, limits: Limits) -> Check:
+def check_coverage(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
     """How many matrix operators ran on SME2 kernels: against the least asked for, then exactly.
 
     The least asked for is held against all that is known, a kernel census included. A baseline is
@@ -100,7 +100,7 @@ def check_coverage(measured: Measured, baseline: Baseline | None, limits: Limits
     return Check(metric, verdict, message, old, new, "share", None, old, details)
 
 
-def _short_of(measured: Measured, structure: Structure, least: float | None) -> str | None:
+def _short_of(measured: CaseResult, structure: Structure, least: float | None) -> str | None:
     """What to say where fewer operators run on SME2 kernels than asked for."""
     sme2, matrix = structure.sme2, structure.matrix
     if measured.coverage is not None:
@@ -113,7 +113,7 @@ def _short_of(measured: Measured, structure: Structure, least: float | None) -> 
     )
 
 
-def _missed(measured: Measured) -> tuple[str, ...]:
+def _missed(measured: CaseResult) -> tuple[str, ...]:
     coverage = measured.coverage
     if coverage is None:
         return ()
@@ -144,7 +144,9 @@ def operator_differences(old: Structure, new: Structure) -> tuple[tuple[Operator
     return tuple(sorted(found, key=lambda item: (-item[1], item[0].name)))
 
 
-def check_operators(measured: Measured, baseline: Baseline | None, arm: Arm | None = None) -> Check:
+def check_operators(
+    measured: CaseResult, baseline: Baseline | None, arm: Arm | None = None
+) -> Check:
     """The operators of the program, exactly: which were added, which are gone."""
     arm = measured.arm if arm is None else arm
     metric = f"operators ({arm})"
@@ -191,7 +193,7 @@ def _difference_line(entry: OperatorCount, growth: int) -> str:
 
 
 def check_delegation(
-    measured: Measured, baseline: Baseline | None, arm: Arm | None = None
+    measured: CaseResult, baseline: Baseline | None, arm: Arm | None = None
 ) -> Check:
     """How many operators run outside the delegate, exactly, naming those that fell out of it."""
     arm = measured.arm if arm is None else arm
@@ -220,7 +222,7 @@ def check_delegation(
     return Check(metric, verdict, message, before, portable, "count", None, before, details)
 
 
-def check_kernels(measured: Measured, baseline: Baseline | None, arm: Arm | None = None) -> Check:
+def check_kernels(measured: CaseResult, baseline: Baseline | None, arm: Arm | None = None) -> Check:
     """The kernels that ran, exactly by name. Only censuses of one source can be compared."""
     arm = measured.arm if arm is None else arm
     metric = f"kernels ({arm})"

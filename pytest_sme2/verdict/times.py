@@ -9,14 +9,14 @@ from dataclasses import replace
 from pytest_sme2.results import (
     Arm,
     Baseline,
+    BaselineSession,
     Bounds,
+    CaseResult,
     Category,
     Check,
     Limits,
-    Measured,
-    Measurement,
     Outcome,
-    Session,
+    PairedTiming,
     Spread,
 )
 from pytest_sme2.verdict.baselines import differing_facts
@@ -37,7 +37,7 @@ SAME_CODE = (
 )
 
 
-def _untimed(metric: str, measured: Measured) -> Check | None:
+def _untimed(metric: str, measured: CaseResult) -> Check | None:
     """The verdict where a time must not be compared at all."""
     if measured.emulated:
         return Check(
@@ -50,7 +50,7 @@ def _untimed(metric: str, measured: Measured) -> Check | None:
 
 
 def check_latency(
-    measured: Measured, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
 ) -> Check:
     """The process medians of one arm against the sessions of the baseline."""
     arm = measured.arm if arm is None else arm
@@ -65,7 +65,7 @@ def check_latency(
 
 
 def check_load(
-    measured: Measured, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
 ) -> Check:
     """The load times of one arm's processes against the sessions of the baseline."""
     arm = measured.arm if arm is None else arm
@@ -81,11 +81,11 @@ def check_load(
 
 def _against_sessions(
     metric: str,
-    measured: Measured,
+    measured: CaseResult,
     baseline: Baseline | None,
     *,
     new: Sequence[float],
-    of: Callable[[Session], Sequence[float]],
+    of: Callable[[BaselineSession], Sequence[float]],
     limit: float,
 ) -> Check:
     untimed = _untimed(metric, measured)
@@ -144,13 +144,13 @@ def _against_sessions(
     )
 
 
-def _same_code(measured: Measured, sessions: Sequence[Session]) -> bool:
+def _same_code(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
     """Whether the last of the sessions ran this very program on this very runtime."""
     now = measured.pte_sha256, measured.runtime
     return all(now) and bool(sessions) and (sessions[-1].program, sessions[-1].runtime) == now
 
 
-def _unlike(measured: Measured, sessions: Sequence[Session]) -> str | None:
+def _unlike(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str | None:
     """Why the machine is not as it was, in one sentence; None where nothing speaks for that."""
     if (measured.interference or 0.0) > BUSY:
         return (
@@ -187,7 +187,7 @@ def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
     return f"{change}{note}.{advice}"
 
 
-def check_against(measurement: Measurement, limits: Limits) -> Check:
+def check_against(measurement: PairedTiming, limits: Limits) -> Check:
     """Two programs or runtimes measured in interleaved pairs: the answer that needs no baseline."""
     metric = f"latency against {measurement.reference}"
     limit = limits.max_regression
@@ -214,7 +214,7 @@ def check_against(measurement: Measurement, limits: Limits) -> Check:
     )
 
 
-def check_speedup(measured: Measured, baseline: Baseline | None, limits: Limits) -> Check:
+def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
     """How many times faster SME2 makes it, against the least that is asked for."""
     metric = "speedup"
     untimed = _untimed(metric, measured)
@@ -247,7 +247,7 @@ def check_speedup(measured: Measured, baseline: Baseline | None, limits: Limits)
 
 
 def check_share(
-    measured: Measured,
+    measured: CaseResult,
     baseline: Baseline | None,
     limits: Limits,
     category: Category,

@@ -14,8 +14,9 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import write_bundle
 from pytest_sme2.session.reference import OpenReference, open_reference, parse_against
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.timing.pairs import Plan, measure_pairs
-from pytest_sme2.verdict import checks as gate
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.verdict import times
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
 
@@ -77,8 +78,8 @@ def test_two_runtimes_are_measured_in_interleaved_pairs(
         folder = tmp_path / str(next(number))
         return run_off(sides[arm], program, folder, warmup=warmup, runs=runs)
 
-    plan = Plan(runs=3, warmup=1, looks=(10,), split=(1.0,), redo_limit=0)
-    found = gate.check_against(
+    plan = SamplingPlan(runs=3, warmup=1, looks=(10,), split=(1.0,), redo_limit=0)
+    found = times.check_against(
         measure_pairs(run_arm, older.reference.name, "this", plan), default_limits()
     )
     assert found.metric == "latency against executorch 1.5.0"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_sme2.runners.build import build_runner
-from pytest_sme2.runners.sme2 import executorch_sdk
+from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.platforms import MACOS_ARM64
 from pytest_sme2.system.toolchain import Compiler

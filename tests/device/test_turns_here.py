@@ -11,8 +11,9 @@ from pytest_sme2.results import Arm, RunRequest, Turn
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.timing.arms import alone, in_turns
-from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.timing.arms import in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from tests.device.conftest import artifact
 
@@ -68,10 +69,10 @@ def test_a_measurement_in_turns(local_runner: Sme2Runner, tmp_path: Path) -> Non
         kept.append(label)
 
     result = measure_pairs(
-        alone(target, make_job, keep),
+        one_at_a_time(target, make_job, keep),
         "A",
         "B",
-        Plan(runs=6, warmup=1, looks=(3,), split=(1.0,)),
+        SamplingPlan(runs=6, warmup=1, looks=(3,), split=(1.0,)),
         in_turns=in_turns(target, make_job, local_runner.takes_turns, keep),
     )
     assert len(result.pairs) == 3

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.session.run_lock import Occupation
+from pytest_sme2.session.run_lock import RunLock
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.platforms import host_platform
 from tests.support.needs import needs_export
@@ -328,7 +328,7 @@ def test_a_latency_that_looks_worse_is_decided_by_the_bundle_beside_it(
 def test_a_run_directory_in_use_is_refused_in_plain_words(
     run: Run, pytester: pytest.Pytester
 ) -> None:
-    held = Occupation(pytester.path / "sme2-out", "somebody-else")
+    held = RunLock(pytester.path / "sme2-out", "somebody-else")
     result = run()
     held.leave()
     assert result.ret == pytest.ExitCode.TESTS_FAILED

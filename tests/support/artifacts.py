@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from pytest_sme2.export.artifacts import META_FILE, SCHEMA, artifact_stem, load_artifact
+from pytest_sme2.export.store import META_FILE, SCHEMA, artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Artifact
 

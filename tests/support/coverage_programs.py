@@ -1,4 +1,4 @@
-"""Exports the programs of ``tests/data/coverage``: ``python -m tests.support.coverage_programs DIR``.
+"""Exports ``tests/data/coverage``: ``python -m tests.support.coverage_programs DIR``.
 
 Each asks one question of XNNPACK: which operators reach SME2 kernels, in which data types?
 """

@@ -10,6 +10,8 @@ from pytest_sme2.results import (
     Agreement,
     Arm,
     Baseline,
+    BaselineSession,
+    CaseResult,
     Category,
     Estimate,
     Evidence,
@@ -18,9 +20,7 @@ from pytest_sme2.results import (
     Kernel,
     KernelCensus,
     KernelFamily,
-    Measured,
     OperatorCount,
-    Session,
     Spread,
     Structure,
 )
@@ -91,7 +91,7 @@ def medians(milliseconds: float, count: int = 10, spread: float = 0.002) -> tupl
     return tuple(round(milliseconds * 1e6 * (1 + spread * step)) * 1.0 for step in steps)
 
 
-def measured(**changes: Any) -> Measured:
+def measured(**changes: Any) -> CaseResult:
     """A valid run on real hardware: 10 ms with SME2, 20 ms without."""
     facts: dict[str, Any] = {
         "model": "toy_cnn",
@@ -120,10 +120,10 @@ def measured(**changes: Any) -> Measured:
         "evidence": EVIDENCE,
         "versions": {"executorch": "1.5.1", "executorch runtime": "1.5.1"},
     }
-    return Measured(**{**facts, **changes})
+    return CaseResult(**{**facts, **changes})
 
 
-def emulated(**changes: Any) -> Measured:
+def emulated(**changes: Any) -> CaseResult:
     """The same program on the emulator: structure and kernels, no times."""
     facts: dict[str, Any] = {
         "fingerprint": EMULATED,
@@ -137,7 +137,7 @@ def emulated(**changes: Any) -> Measured:
     return measured(**{**facts, **changes})
 
 
-def session(number: int, milliseconds: float = 10, **changes: Any) -> Session:
+def session(number: int, milliseconds: float = 10, **changes: Any) -> BaselineSession:
     facts: dict[str, Any] = {
         "session": f"session-{number}",
         "recorded": f"2025-01-{number:02}T00:00:00Z",
@@ -148,7 +148,7 @@ def session(number: int, milliseconds: float = 10, **changes: Any) -> Session:
         "medians_ns": {Arm.ON: medians(milliseconds), Arm.OFF: medians(2 * milliseconds)},
         "loads_ns": {Arm.ON: medians(5), Arm.OFF: medians(5)},
     }
-    return Session(**{**facts, **changes})
+    return BaselineSession(**{**facts, **changes})
 
 
 def baseline(**changes: Any) -> Baseline:

@@ -7,8 +7,9 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_sme2.results import Arm, Artifact, Measurement, Run, RunRequest
-from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.results import Arm, Artifact, PairedTiming, Run, RunRequest
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
 
 ARTIFACT = Artifact("toy", "fp32", Path(), Path("toy.pte"), "0" * 64, (), ())
 
@@ -62,6 +63,8 @@ class Machine:
         self.now += self.start_seconds + (warmup * level * stolen + sum(wall)) / 1e9
         return make_run(wall, cpu, self.threads)
 
-    def measure(self, **choices) -> Measurement:
+    def measure(self, **choices) -> PairedTiming:
         progress = choices.pop("progress", None)
-        return measure_pairs(self, "A", "B", Plan(**choices), progress=progress, clock=self.clock)
+        return measure_pairs(
+            self, "A", "B", SamplingPlan(**choices), progress=progress, clock=self.clock
+        )

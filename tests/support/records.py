@@ -10,7 +10,7 @@ from typing import Any
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.structure import structure_of
-from pytest_sme2.results import Arm, Check, Look, Measured, Measurement, PairSample
+from pytest_sme2.results import Arm, CaseResult, Check, Look, PairedTiming, PairSample
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
 from pytest_sme2.system.files import safe_name
@@ -36,7 +36,7 @@ def write_case(
 ) -> Path:
     """One case of a run directory, as a run leaves it before it is concluded; its folder."""
     case = f"{model}-{variant}"
-    base: Measured = (gate_examples.emulated if emulated else gate_examples.measured)()
+    base: CaseResult = (gate_examples.emulated if emulated else gate_examples.measured)()
     target = base.fingerprint.target
     folder = root / safe_name(case) / "runs" / target
     etdumps = {}
@@ -63,14 +63,14 @@ def write_case(
     return folder
 
 
-def measurement(measured: Measured) -> Measurement:
+def measurement(measured: CaseResult) -> PairedTiming:
     """Pairs whose medians are those of the case, found to be quiet."""
     medians = measured.medians_ns or {}
     pairs = tuple(
         PairSample(number, "off", off, on, math.log(on / off), 0.0)
         for number, (off, on) in enumerate(zip(medians[Arm.OFF], medians[Arm.ON], strict=True))
     )
-    return Measurement(
+    return PairedTiming(
         reference="off",
         candidate="on",
         seed=0,

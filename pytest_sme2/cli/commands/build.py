@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.runners import source_build
+from pytest_sme2.runners import source_build, source_checks, source_plan
 
 HELP = "build executor_runner with SME2 on and off from an ExecuTorch checkout"
 EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform",
         required=True,
-        help="what the runner is for: " + ", ".join(source_build.PLATFORMS),
+        help="what the runner is for: " + ", ".join(source_plan.PLATFORMS),
     )
     parser.add_argument(
         "--sme2",
@@ -79,24 +79,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     environment_ndk = os.environ.get("ANDROID_NDK")
     ndk = arguments.ndk or (Path(environment_ndk) if environment_ndk else None)
-    request = source_build.SourceBuild(
+    request = source_plan.SourceBuild(
         # Made absolute, not resolved: a link named 'executorch' is a good way to get the name.
         tree=_absolute(arguments.executorch),
         platform=arguments.platform,
-        sides=source_build.parse_sides(arguments.sme2),
+        sides=source_plan.parse_sides(arguments.sme2),
         variant=arguments.variant,
         ndk=_absolute(ndk) if ndk else None,
         kleidiai=_absolute(arguments.kleidiai) if arguments.kleidiai else None,
         python=_absolute(arguments.python),
         out=_absolute(arguments.out) if arguments.out else None,
         jobs=arguments.jobs,
-        options=tuple(source_build.parse_option(option) for option in arguments.cmake_option),
+        options=tuple(source_plan.parse_option(option) for option in arguments.cmake_option),
     )
-    tools = source_build.find_tools()
-    problems = source_build.check(request, tools)
+    tools = source_plan.find_tools()
+    problems = source_checks.check(request, tools)
     if arguments.dry_run:
-        print(source_build.dry_run(request, tools), end="")
-    for note in source_build.notes(request):
+        print(source_plan.dry_run(request, tools), end="")
+    for note in source_checks.notes(request):
         print(f"note: {note}", file=sys.stderr)
     for problem in problems:
         print(f"missing: {problem}", file=sys.stderr)
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
             else "not to be seen in the binary"
         )
         print(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
-    print(source_build.usage_line(request, source_build.plan(request, tools)))
+    print(source_plan.usage_line(request, source_plan.plan(request, tools)))
     return 0
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
 from pytest_sme2.errors import ExportError, UsageError
-from pytest_sme2.export.artifacts import META_FILE, export_model, load_artifact
+from pytest_sme2.export.artifacts import export_model
+from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.results import Artifact
 

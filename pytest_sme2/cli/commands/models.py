@@ -6,13 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from pytest_sme2.export.registry import (
-    EXECUTORCH_PREFIX,
-    ModelEntry,
-    Registry,
-    discover,
-    executorch_models,
-)
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import EXECUTORCH_PREFIX, ModelEntry, Registry, executorch_models
 
 EXAMPLE = "sme2 models --models-folder models --json"
 DEFAULT_FOLDER = Path("models")

@@ -13,7 +13,7 @@ from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
-from pytest_sme2.results import Measured
+from pytest_sme2.results import CaseResult
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
@@ -21,7 +21,7 @@ from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 if TYPE_CHECKING:
-    from pytest_sme2.report.precision import Precision
+    from pytest_sme2.report.noise import Noise
 
 EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 
@@ -97,7 +97,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 
 def run_model(arguments: argparse.Namespace) -> int:
-    from pytest_sme2.report.precision import precision
+    from pytest_sme2.report.noise import noise_of
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.run_directory import METRICS, read_record
 
@@ -129,14 +129,14 @@ def run_model(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(json.loads((folder / METRICS).read_text("utf-8")), indent=2))
     else:
-        print("\n".join(_lines(session, case, measured, folder, precision(record))))
+        print("\n".join(_lines(session, case, measured, folder, noise_of(record))))
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
     return 0
 
 
 def _lines(
-    session: Session, case: Case, measured: Measured, folder: Path, precise: Precision | None
+    session: Session, case: Case, measured: CaseResult, folder: Path, precise: Noise | None
 ) -> list[str]:
     able = session.bench.target.capabilities()
     lines = [f"{case.id} on {session.bench.target.name}, weights: {measured.weights}"]

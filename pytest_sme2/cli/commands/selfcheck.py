@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import TargetError, UsageError
-from pytest_sme2.results import Arm, Measurement, Outcome, RunRequest
+from pytest_sme2.results import Arm, Outcome, PairedTiming, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
@@ -20,8 +20,8 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.targets.settings import DEVICES, parse_device
-from pytest_sme2.timing.arms import MakeJob, alone, in_turns
-from pytest_sme2.timing.pairs import Progress
+from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import PairProgress
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
 from pytest_sme2.timing.stats import LOOKS
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             target.prepare()
             make_job = _job_maker(target, runner, arm, Path(folder))
             result = check_machine(
-                alone(target, make_job),
+                one_at_a_time(target, make_job),
                 target.name,
                 seconds=60 * arguments.minutes,
                 progress=_show_progress if sys.stderr.isatty() else None,
@@ -100,7 +100,7 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _show_progress(number: int, step: Progress) -> None:
+def _show_progress(number: int, step: PairProgress) -> None:
     interval = "" if step.interval is None else f" [{step.interval[0]:.4f}, {step.interval[1]:.4f}]"
     text = (
         f"measurement {number + 1}: {step.pairs} of {step.look} pairs, "
@@ -109,7 +109,7 @@ def _show_progress(number: int, step: Progress) -> None:
     print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
 
 
-def _show_measurement(number: int, measurement: Measurement) -> None:
+def _show_measurement(number: int, measurement: PairedTiming) -> None:
     if sys.stderr.isatty():
         print(f"\r{'':<78}\r", end="", file=sys.stderr, flush=True)
     outcome = measurement.decision.outcome if measurement.decision else Outcome.INCONCLUSIVE

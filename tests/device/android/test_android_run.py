@@ -21,7 +21,8 @@ from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.target import AndroidTarget
-from pytest_sme2.timing.pairs import Plan, measure_pairs
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support.phones import MakeTarget, leftovers, make_artifact
 
@@ -316,7 +317,9 @@ def test_a_throttled_pair_is_dropped_and_measured_again(
         request = RunRequest(artifact, Arm(label), warmup=warmup, runs=runs)
         return target.run(runner, request, tmp_path / label)
 
-    plan = Plan(threshold=None, looks=(3,), split=(1.0,), runs=3, warmup=0, budget_seconds=3600)
+    plan = SamplingPlan(
+        threshold=None, looks=(3,), split=(1.0,), runs=3, warmup=0, budget_seconds=3600
+    )
     measurement = measure_pairs(run_arm, "off", "on", plan)
     assert len(measurement.pairs) == 3
     (dropped,) = measurement.dropped

@@ -22,8 +22,10 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import ExportError, ModelError, UsageError
-from pytest_sme2.export.artifacts import cache_key, export_model, load_artifact
-from pytest_sme2.export.registry import ModelEntry, discover
+from pytest_sme2.export.artifacts import cache_key, export_model
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import ModelEntry
+from pytest_sme2.export.store import load_artifact
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.session.settings import TOLERANCES

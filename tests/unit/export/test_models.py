@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.export.registry import ModelEntry, Registry, discover
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.export.weights import upstream_of
 
@@ -30,7 +31,7 @@ import json, math, sys
 from pathlib import Path
 import torch
 from torch.utils._pytree import tree_leaves
-from pytest_sme2.export.registry import discover
+from pytest_sme2.export.discovery import discover
 
 registry = discover([Path("models")], entry_points=False)
 for line in sys.stdin:
@@ -89,7 +90,7 @@ UPSTREAM = """
 import json, sys
 from pathlib import Path
 import torch
-from pytest_sme2.export.registry import discover
+from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.torchvision_shim import import_torchvision
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
 

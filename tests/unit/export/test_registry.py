@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import MissingExtraError, ModelError, UsageError
-from pytest_sme2.export.registry import discover, executorch_models, register_model
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import executorch_models, register_model
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.system.files import safe_name
 from tests.support.needs import needs_export
@@ -53,7 +54,7 @@ def write_model(folder: Path, text: str, name: str = "model.py") -> Path:
 
 def test_this_repository_s_models_are_found_without_torch() -> None:
     script = (
-        "import sys; from pathlib import Path; from pytest_sme2.export.registry import discover;"
+        "import sys; from pathlib import Path; from pytest_sme2.export.discovery import discover;"
         f"registry = discover([Path({str(ROOT / 'models')!r})]);"
         "assert not registry.problems, registry.problems;"
         "print(','.join(registry.names)); print({'torch', 'numpy'} & set(sys.modules))"

@@ -8,12 +8,12 @@ import pytest
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.structure import structure_of
 from pytest_sme2.report.failure import MOST_LINES, WIDTH, failure_text, reproduce
-from pytest_sme2.results import Arm, Check, Measured, Outcome, Profile, Verdict
+from pytest_sme2.results import Arm, CaseResult, Check, Outcome, Profile, Verdict
 from pytest_sme2.session.case_result import shares_of
-from pytest_sme2.verdict import baselines
-from pytest_sme2.verdict import checks as gate
+from pytest_sme2.verdict import baselines, judging
 from pytest_sme2.verdict.growth import growth_of, growth_since
 from pytest_sme2.verdict.limits import default_limits
+from tests.support.every_check import check_all
 from tests.support.gate_examples import (
     CONV_ON,
     TRANSPOSE,
@@ -34,7 +34,7 @@ def program(*, transposes: int, transpose_ns: int = 100_000) -> Profile:
     return profile_of(operators)
 
 
-def timed(profile: Profile, milliseconds: float) -> Measured:
+def timed(profile: Profile, milliseconds: float) -> CaseResult:
     return measured(
         profiles={Arm.ON: profile},
         structures={Arm.ON: structure_of(profile)},
@@ -54,9 +54,9 @@ def slowed() -> str:
     for number in range(3):
         known, _ = baselines.update(known, dataclasses.replace(before, session=str(number)))
     assert known is not None
-    checks = gate.check_all(after, known, LIMITS)
+    checks = check_all(after, known, LIMITS)
     growth = growth_since(known, after)
-    return failure_text(gate.verdict(after, checks), command=COMMAND, growth=growth)
+    return failure_text(judging.verdict(after, checks), command=COMMAND, growth=growth)
 
 
 def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
@@ -84,7 +84,7 @@ def test_what_passed_is_only_counted(slowed: str) -> None:
 
 def test_structure_alone_names_the_operators() -> None:
     now = emulated(structures={Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 4})})
-    verdict = gate.verdict(now, gate.check_all(now, baseline(), LIMITS))
+    verdict = judging.verdict(now, check_all(now, baseline(), LIMITS))
     text = failure_text(verdict, command="pytest", growth=growth_since(baseline(), now))
     assert f"+2 {TRANSPOSE}" in text
     assert "grew" not in text

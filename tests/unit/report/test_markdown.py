@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.report.markdown import (
-    RANDOM_NOTE,
     case_report,
-    code,
     combined_report,
     pipeline_markdown,
-    prose,
     run_report,
     step_summary,
-    table,
 )
+from pytest_sme2.report.markdown_text import RANDOM_NOTE, code, prose, table
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support.etdump_builder import build_etdump

@@ -79,16 +79,16 @@ def test_a_wheel_without_an_sdk_is_refused(tmp_path):
 
 
 def test_versions():
-    assert sdk.executorch_version("1.5.1+cpu") == "1.5.1"
+    assert sdk.sdk_version("1.5.1+cpu") == "1.5.1"
     with pytest.raises(BuildError, match=r"1\.4\.1 has no C\+\+ SDK.*Use 1\.5 or newer"):
-        sdk.executorch_version("1.4.1")
+        sdk.sdk_version("1.4.1")
     with pytest.raises(BuildError, match="'newest' is not a version"):
-        sdk.executorch_version("newest")
+        sdk.sdk_version("newest")
 
 
 def test_without_an_installed_one_the_known_version_is_used(monkeypatch):
     monkeypatch.setattr(sdk, "installed_version", lambda: None)
-    assert sdk.executorch_version() == sdk.DEFAULT_VERSION
+    assert sdk.sdk_version() == sdk.DEFAULT_VERSION
 
 
 def test_a_platform_without_a_wheel(tmp_path):

@@ -10,6 +10,7 @@ from pytest_sme2.errors import BuildError, RunError
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners import sme2 as runners
 from pytest_sme2.runners.base import ProcessFiles
+from pytest_sme2.runners.build import RUNNER_SOURCES
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.toolchain import Compiler
 
@@ -80,7 +81,7 @@ def test_exit_codes_are_explained_by_the_runners_own_words(runner, code, stderr,
 def test_the_exit_codes_are_those_of_the_sources():
     import re
 
-    header = (runners.RUNNER_SOURCES / "failure.h").read_text()
+    header = (RUNNER_SOURCES / "failure.h").read_text()
     codes = {int(code) for code in re.findall(r"k\w+ = (\d+),", header)}
     assert codes == {0, *runners.EXIT_MEANINGS}
 

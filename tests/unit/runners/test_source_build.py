@@ -12,8 +12,8 @@ import pytest
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.results import Arm, KernelFamily
-from pytest_sme2.runners import source_build
-from pytest_sme2.runners.source_build import SourceBuild, Tools
+from pytest_sme2.runners import source_build, source_checks, source_plan
+from pytest_sme2.runners.source_plan import SourceBuild, Tools
 from tests.support.elf_writer import write_elf
 
 TOOLS = Tools(
@@ -61,7 +61,7 @@ def test_the_dry_run_is_the_same_everywhere() -> None:
         out=Path("/out"),
         jobs=2,
     )
-    assert source_build.dry_run(request, TOOLS) == ANDROID_DRY_RUN
+    assert source_plan.dry_run(request, TOOLS) == ANDROID_DRY_RUN
 
 
 def test_the_documentation_shows_what_is_printed() -> None:
@@ -77,10 +77,10 @@ def test_the_documentation_shows_what_is_printed() -> None:
     )
     tools = Tools(home / "venv/bin/cmake", home / "venv/bin/ninja", None)
     page = Path(__file__).parents[3] / "docs/runners.md"
-    assert source_build.dry_run(request, tools) in page.read_text()
+    assert source_plan.dry_run(request, tools) in page.read_text()
 
 
-def variables(step: source_build.Step) -> dict[str, str]:
+def variables(step: source_plan.Step) -> dict[str, str]:
     return dict(
         word[2:].split("=", 1)
         for word in step.configure
@@ -90,7 +90,7 @@ def variables(step: source_build.Step) -> dict[str, str]:
 
 def test_off_switches_both_extensions_off() -> None:
     request = SourceBuild(tree=Path("/executorch"), platform="linux", out=Path("/out"))
-    on, off = source_build.plan(request, TOOLS)
+    on, off = source_plan.plan(request, TOOLS)
     assert variables(on)["XNNPACK_ENABLE_ARM_SME"] == "ON"
     assert variables(on)["XNNPACK_ENABLE_ARM_SME2"] == "ON"
     assert variables(off)["XNNPACK_ENABLE_ARM_SME"] == "OFF"
@@ -103,7 +103,7 @@ def test_a_users_option_wins() -> None:
     request = SourceBuild(
         tree=Path("/executorch"), platform="mac", options=(("CMAKE_BUILD_TYPE", "Debug"),)
     )
-    assert variables(source_build.plan(request, TOOLS)[0])["CMAKE_BUILD_TYPE"] == "Debug"
+    assert variables(source_plan.plan(request, TOOLS)[0])["CMAKE_BUILD_TYPE"] == "Debug"
 
 
 def test_builds_stay_out_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,13 +129,13 @@ def test_bad_requests_name_the_choices(words: dict[str, object], message: str) -
 
 
 def test_sides_and_options_are_parsed() -> None:
-    assert source_build.parse_sides("both") == (Arm.ON, Arm.OFF)
-    assert source_build.parse_sides("off") == (Arm.OFF,)
+    assert source_plan.parse_sides("both") == (Arm.ON, Arm.OFF)
+    assert source_plan.parse_sides("off") == (Arm.OFF,)
     with pytest.raises(UsageError, match="Choose one of: on, off, both"):
-        source_build.parse_sides("maybe")
-    assert source_build.parse_option("A=b=c") == ("A", "b=c")
+        source_plan.parse_sides("maybe")
+    assert source_plan.parse_option("A=b=c") == ("A", "b=c")
     with pytest.raises(UsageError, match="NAME=VALUE"):
-        source_build.parse_option("A")
+        source_plan.parse_option("A")
 
 
 # --- The check beforehand -------------------------------------------------------------------------
@@ -165,9 +165,9 @@ class Machine(NamedTuple):
 @pytest.fixture
 def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine on which nothing is missing."""
-    monkeypatch.setattr(source_build.host_platform, "system", lambda: "Linux")
-    monkeypatch.setattr(source_build.host_platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 1)
+    monkeypatch.setattr(source_checks.host_platform, "system", lambda: "Linux")
+    monkeypatch.setattr(source_checks.host_platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(source_checks, "BYTES_PER_BUILD", 1)
     tools = Tools(
         cmake=program(tmp_path / "bin/cmake", "cmake version 3.31.2"),
         ninja=program(tmp_path / "bin/ninja", "1.12"),
@@ -185,11 +185,11 @@ def replaced(request: SourceBuild, **changes: object) -> SourceBuild:
 
 
 def problems(request: SourceBuild, tools: Tools) -> str:
-    return "\n".join(source_build.check(request, tools))
+    return "\n".join(source_checks.check(request, tools))
 
 
 def test_nothing_is_missing_on_a_fit_machine(fit: Machine) -> None:
-    assert source_build.check(*fit) == ()
+    assert source_checks.check(*fit) == ()
 
 
 def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
@@ -208,7 +208,7 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
         kleidiai=tmp_path,
     )
     tools = Tools(cmake=None, ninja=None, compiler=None)
-    found = source_build.check(request, tools)
+    found = source_checks.check(request, tools)
     text = "\n".join(found)
     assert len(found) == 7
     for expected in (
@@ -273,7 +273,7 @@ def test_compilers(tmp_path: Path, fit: Machine, answer: str, expected: str) -> 
 
 def test_an_old_clang_is_good_enough_for_off(tmp_path: Path, fit: Machine) -> None:
     tools = Tools(fit.tools.cmake, fit.tools.ninja, program(tmp_path / "c++", "clang version 15.0"))
-    assert source_build.check(replaced(fit.request, sides=(Arm.OFF,)), tools) == ()
+    assert source_checks.check(replaced(fit.request, sides=(Arm.OFF,)), tools) == ()
 
 
 def test_an_old_cmake_is_refused(tmp_path: Path, fit: Machine) -> None:
@@ -321,21 +321,21 @@ def test_hosts(
     machine: str,
     expected: str,
 ) -> None:
-    monkeypatch.setattr(source_build.host_platform, "system", lambda: system)
-    monkeypatch.setattr(source_build.host_platform, "machine", lambda: machine)
+    monkeypatch.setattr(source_checks.host_platform, "system", lambda: system)
+    monkeypatch.setattr(source_checks.host_platform, "machine", lambda: machine)
     found = problems(replaced(fit.request, platform=platform), fit.tools)
     assert expected in found
     assert bool(found) == bool(expected)
 
 
 def test_a_full_disk_is_seen_beforehand(fit: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 2**60)
+    monkeypatch.setattr(source_checks, "BYTES_PER_BUILD", 2**60)
     assert "MiB free" in problems(*fit)
 
 
 def test_downloading_kleidiai_is_announced(fit: Machine, tmp_path: Path) -> None:
-    assert "--kleidiai DIR" in source_build.notes(fit.request)[0]
-    assert source_build.notes(replaced(fit.request, kleidiai=tmp_path)) == ()
+    assert "--kleidiai DIR" in source_checks.notes(fit.request)[0]
+    assert source_checks.notes(replaced(fit.request, kleidiai=tmp_path)) == ()
 
 
 # --- The finished binary --------------------------------------------------------------------------
@@ -385,7 +385,7 @@ add_executable(executor_runner ${CMAKE_BINARY_DIR}/main.c)
 @pytest.fixture
 def miniature(fit: Machine) -> Machine:
     """The fit machine's tree with something to build, and real tools."""
-    found = source_build.find_tools()
+    found = source_plan.find_tools()
     tools = Tools(found.cmake, found.ninja, compiler=fit.tools.compiler)
     (fit.request.tree / "CMakeLists.txt").write_text(MINIATURE % "")
     options = (("CMAKE_C_COMPILER", shutil.which("gcc") or ""),)
@@ -437,7 +437,7 @@ def test_a_failed_build_shows_its_reason(miniature: Machine, line: str, message:
     (miniature.request.tree / "CMakeLists.txt").write_text(MINIATURE % line)
     with pytest.raises(BuildError, match=message) as caught:
         source_build.build(*miniature)
-    assert source_build.LOG in str(caught.value)
+    assert source_plan.LOG in str(caught.value)
 
 
 @native

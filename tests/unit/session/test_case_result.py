@@ -16,24 +16,24 @@ from pytest_sme2.profile.structure import structure_of
 from pytest_sme2.results import (
     Arm,
     Artifact,
+    CaseResult,
     Category,
     Executor,
     Fingerprint,
     Look,
-    Measured,
-    Measurement,
     Outcome,
     Output,
     Pair,
+    PairedTiming,
     PairSample,
     Run,
     RunRequest,
 )
 from pytest_sme2.session.case_result import assemble, new_session, shares_of, speedup_of
 from pytest_sme2.verdict import baselines
-from pytest_sme2.verdict import checks as gate
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
+from tests.support.every_check import check_all
 from tests.support.gate_examples import CONV_ON, EMULATED, LINUX, TRANSPOSE
 from tests.support.profiles import columns_of, profile_of, real, run_of
 
@@ -112,14 +112,14 @@ def test_shares_carry_the_spread_of_the_runs() -> None:
     assert absent is None or absent.high == 0.0
 
 
-def measurement(interval: tuple[float, float] | None) -> Measurement:
+def measurement(interval: tuple[float, float] | None) -> PairedTiming:
     look = Look(10, 0.005, 0.5, interval, 0.5)
     half = math.log(0.5)
     pairs = (
         PairSample(0, "on", 20.0, 10.0, half, 0.0),
         PairSample(1, "off", 22.0, 11.0, half, 0.0),
     )
-    return Measurement(
+    return PairedTiming(
         "off", "on", 0, 3, 10, 1, pairs, (), None, (look,), "precise", None, None, (), (), 1.0
     )
 
@@ -180,7 +180,7 @@ def emulated_pair(artifact: Artifact, **changes: Any) -> Pair:
     )
 
 
-def from_dumps(artifact: Artifact, name: str) -> Measured:
+def from_dumps(artifact: Artifact, name: str) -> CaseResult:
     profiles = {Arm.ON: real(f"{name}_on"), Arm.OFF: real(f"{name}_off")}
     evidence = check_pair(profiles[Arm.ON], profiles[Arm.OFF])
     pair = emulated_pair(artifact, evidence=evidence)
@@ -199,7 +199,7 @@ def test_real_dumps_become_a_baseline_and_agree_with_it(tmp_path: Path, artifact
     known = baselines.load(tmp_path, "toy", "fp16", EMULATED)
     assert known is not None
     assert known.structures == found.structures
-    checks = gate.check_all(found, known, default_limits())
+    checks = check_all(found, known, default_limits())
     assert {check.verdict for check in checks} == {Outcome.PASS}
     assert baselines.update(known, found)[1] == ()
 
@@ -207,7 +207,7 @@ def test_real_dumps_become_a_baseline_and_agree_with_it(tmp_path: Path, artifact
 def test_a_real_other_program_is_caught_by_its_operators(artifact: Artifact) -> None:
     """fp16 instead of fp32, from real dumps: no timing is needed to see it."""
     known, _ = baselines.update(None, from_dumps(artifact, "cpp_mobile_fp32"))
-    checks = gate.check_all(from_dumps(artifact, "cpp_mobile_fp16"), known, default_limits())
+    checks = check_all(from_dumps(artifact, "cpp_mobile_fp16"), known, default_limits())
     failed = {check.metric: check for check in checks if check.verdict is Outcome.REGRESSED}
     assert "operators (on)" in failed
     assert any("F16" in line for line in failed["operators (on)"].details)

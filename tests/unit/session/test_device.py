@@ -11,8 +11,8 @@ from pytest_sme2.errors import (
     ConnectionLostError,
     DeviceGoneError,
     NoDeviceLeftError,
+    NotMeasurableError,
     TargetError,
-    UnvouchedError,
 )
 from pytest_sme2.results import Fingerprint
 from pytest_sme2.session import device
@@ -145,7 +145,7 @@ def test_a_chip_that_nobody_has_skips(make_lab: Any) -> None:
     lab = make_lab(a="X", b="Y")
     held = hold()
     held.ask_for("Z")
-    with pytest.raises(UnvouchedError, match="no device has a chip named like 'Z'"):
+    with pytest.raises(NotMeasurableError, match="no device has a chip named like 'Z'"):
         _ = held.prepared
     # One that died may have been the one: that is an error, not a skip.
     lab.dead = {"a"}
@@ -162,7 +162,9 @@ def test_a_device_that_is_no_choice_is_asked_for_its_chip_too(make_lab: Any) -> 
     held.ask_for("OWN")
     assert held.prepared.name == "android"
     held.ask_for("other")
-    with pytest.raises(UnvouchedError, match="a chip named like 'other', and android is another"):
+    with pytest.raises(
+        NotMeasurableError, match="a chip named like 'other', and android is another"
+    ):
         _ = held.prepared
 
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_sme2.errors import Sme2Error, UnvouchedError
-from pytest_sme2.results import Arm, Check, Measured
+from pytest_sme2.errors import NotMeasurableError, Sme2Error
+from pytest_sme2.results import Arm, CaseResult, Check
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session
@@ -29,9 +29,9 @@ class EmulatedSession:
     def __init__(self) -> None:
         self.kept: list[Check] = []
 
-    def measured(self, case: object, *, timed: bool) -> Measured:
+    def measured(self, case: object, *, timed: bool) -> CaseResult:
         if timed:
-            raise UnvouchedError("emulated cannot vouch for timing")
+            raise NotMeasurableError("emulated cannot vouch for timing")
         return emulated()
 
     def limits(self, case: object) -> Any:
@@ -42,7 +42,7 @@ class EmulatedSession:
     def baseline(self, case: object) -> None:
         return None
 
-    def keep(self, case: object, measured: Measured, checks: list[Check]) -> Path:
+    def keep(self, case: object, measured: CaseResult, checks: list[Check]) -> Path:
         self.kept = checks
         return Path("kept")
 

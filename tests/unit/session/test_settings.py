@@ -6,6 +6,7 @@ from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.session import settings
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.choices import split_list
 from pytest_sme2.targets.settings import parse_device
 
 
@@ -67,7 +68,7 @@ def test_what_changes_a_verdict_can_be_typed_again() -> None:
 
 
 def test_a_list_keeps_order_and_names_with_blanks() -> None:
-    assert settings.split_list(" b, a b ,,b,c;d") == ("b", "a b", "c;d")
+    assert split_list(" b, a b ,,b,c;d") == ("b", "a b", "c;d")
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_sme2.errors import BuildError
 from pytest_sme2.runners import build
-from pytest_sme2.system import toolchain
+from pytest_sme2.system import platforms, toolchain
 
 
 def program(path: Path, text: str) -> Path:
@@ -146,7 +146,7 @@ def test_hashes_and_json(tmp_path):
     source = tmp_path / "driver.cpp"
     source.write_text(DRIVER)
     sources = [build.RUNNER_SOURCES / f"{name}.cpp" for name in ("failure", "json", "sha256")]
-    compiler = toolchain.find_compiler(toolchain.host_platform())
+    compiler = toolchain.find_compiler(platforms.host_platform())
     subprocess.run(
         [
             compiler.cxx,

@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
-from pytest_sme2.results import Outcome
+from pytest_sme2.results import Outcome, PairSample, Turn
 from pytest_sme2.targets.phone.retry import redo_when_lost
 from pytest_sme2.timing import pairs as measure
-from pytest_sme2.timing.pairs import Plan, Progress, measure_pairs
+from pytest_sme2.timing import processes, sampling
+from pytest_sme2.timing.pairs import PairProgress, measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
 from tests.support.pretended_machine import Machine, make_run
 
 # --- outcomes and stopping ------------------------------------------------------------------------
@@ -51,12 +53,12 @@ def test_a_noisy_machine_needs_a_later_look():
 
 
 def test_without_a_limit_measuring_stops_when_the_ratio_is_precise():
-    result = Machine(slowdown=-0.5).measure(threshold=None, precision=0.01)
+    result = Machine(slowdown=-0.5).measure(threshold=None, ratio_width=0.01)
     assert result.decision is None
     assert result.stopped_because == "precise"
     assert result.speedup == pytest.approx(2.0, rel=0.01)
     assert result.speedup_interval[0] < 2.0 < result.speedup_interval[1]
-    imprecise = Machine(cv=0.05).measure(threshold=None, precision=0.001)
+    imprecise = Machine(cv=0.05).measure(threshold=None, ratio_width=0.001)
     assert imprecise.stopped_because == "all pairs done"
 
 
@@ -104,7 +106,7 @@ def test_runs_a_process_follow_the_pilot(base_ns, runs, warmup):
 def test_a_slow_model_gets_fewer_runs_rather_than_fewer_pairs():
     machine = Machine(base_ns=0.6e9, cv=0.002)
     result = machine.measure(budget_seconds=60)
-    assert result.runs == measure.FEWEST_RUNS_IN_A_HURRY
+    assert result.runs == sampling.FEWEST_RUNS_IN_A_HURRY
     assert result.decision.outcome is Outcome.PASS
     assert any("10 pairs fit into 60 s" in note for note in result.notes)
 
@@ -175,7 +177,7 @@ def test_the_filter_is_blind_to_the_arms():
         for index in range(10):
             disturbed = source.random() < 0.3
             ledger.waiting.append(
-                measure.PairSample(
+                PairSample(
                     index,
                     "A",
                     source.uniform(1e6, 2e6),
@@ -233,7 +235,7 @@ def test_where_interference_cannot_be_known_nothing_is_dropped(machine, why):
         run = machine(arm, warmup=warmup, runs=runs)
         return run if machine.threads > 1 else replace(run, cpu_ns=())
 
-    result = measure_pairs(run_arm, "A", "B", Plan(), clock=machine.clock)
+    result = measure_pairs(run_arm, "A", "B", SamplingPlan(), clock=machine.clock)
     assert result.dropped == ()
     assert all(pair.interference is None for pair in result.pairs)
     assert f"Interference was not checked: {why}." in result.notes
@@ -257,7 +259,7 @@ def test_runs_that_get_slower_within_a_process_are_flagged():
 
 
 def test_progress_is_told_after_every_pair():
-    seen: list[Progress] = []
+    seen: list[PairProgress] = []
     Machine(slowdown=0.05).measure(progress=seen.append)
     assert [step.pairs for step in seen] == list(range(1, 11))
     assert all(step.look == 10 and step.most_pairs == 30 for step in seen)
@@ -293,7 +295,7 @@ def test_a_run_without_times_is_an_error(wall):
 )
 def test_a_plan_that_makes_no_sense_is_refused(choices, message):
     with pytest.raises(ValueError, match=message):
-        Plan(**choices)
+        SamplingPlan(**choices)
 
 
 def test_equal_labels_are_refused():
@@ -306,11 +308,13 @@ def test_equal_labels_are_refused():
 
 def test_tracing_overhead_compares_process_medians():
     traced = [make_run([1100, 1100, 9000]), make_run([1120, 1120, 1120])]
-    assert measure.tracing_overhead([1000.0, 1000.0, 1010.0], traced) == pytest.approx(0.11)
+    assert processes.tracing_overhead([1000.0, 1000.0, 1010.0], traced) == pytest.approx(0.11)
 
 
 def test_more_threads_that_are_slower_are_named():
-    warnings = measure.thread_warnings({1: [10e6], 4: [6e6, 6.1e6, 5.9e6], 2: [5.5e6], 8: [5.51e6]})
+    warnings = processes.thread_warnings(
+        {1: [10e6], 4: [6e6, 6.1e6, 5.9e6], 2: [5.5e6], 8: [5.51e6]}
+    )
     assert len(warnings) == 1
     assert warnings[0].startswith("4 threads are 9.1% slower than 2")
 
@@ -352,7 +356,9 @@ def test_a_lost_connection_redoes_the_whole_pair():
             self.recovered += 1
 
     machine, phone = Fragile(), Phone()
-    result = measure_pairs(machine, "A", "B", Plan(), redo=lambda pair: redo_when_lost(phone, pair))
+    result = measure_pairs(
+        machine, "A", "B", SamplingPlan(), redo=lambda pair: redo_when_lost(phone, pair)
+    )
     assert phone.recovered == 1
     assert len(result.pairs) == 10
     # The process that had been measured before the loss was measured again.
@@ -396,7 +402,7 @@ class Alternating(Machine):
 
     def measure_in_turns(self, **choices):
         return measure_pairs(
-            self, "A", "B", Plan(**choices), clock=self.clock, in_turns=self.in_turns
+            self, "A", "B", SamplingPlan(**choices), clock=self.clock, in_turns=self.in_turns
         )
 
 
@@ -414,9 +420,9 @@ def test_spells_of_noise_do_not_reach_the_ratio_of_two_that_take_turns(slowdown,
 
 
 def test_a_turn_is_a_few_runs_and_a_slow_run_is_one():
-    assert measure.choose_turn(0.0005) == measure.Turn(4, lead=1)
-    assert measure.choose_turn(0.004) == measure.Turn(1, lead=1)
-    assert measure.choose_turn(0.5) == measure.Turn(1, lead=0)
+    assert sampling.choose_turn(0.0005) == Turn(4, lead=1)
+    assert sampling.choose_turn(0.004) == Turn(1, lead=1)
+    assert sampling.choose_turn(0.5) == Turn(1, lead=0)
 
 
 def test_the_quiet_rounds_are_chosen_blind_to_the_arms():
@@ -424,19 +430,19 @@ def test_the_quiet_rounds_are_chosen_blind_to_the_arms():
     for _ in range(50):
         reference = [source.randrange(1000, 4000) for _ in range(41)]
         candidate = [source.randrange(1000, 4000) for _ in range(41)]
-        there = measure.rounds_log_ratio(reference, candidate, 2)
-        back = measure.rounds_log_ratio(candidate, reference, 2)
+        there = processes.rounds_log_ratio(reference, candidate, 2)
+        back = processes.rounds_log_ratio(candidate, reference, 2)
         assert there == pytest.approx(-back)
 
 
 def test_one_disturbed_side_makes_a_round_a_loud_one():
     quiet = [1000] * 6
     disturbed = [1000, 9000, 1000, 9000, 1000, 1100]
-    assert measure.rounds_log_ratio(quiet, disturbed, 1) == pytest.approx(0.0)
+    assert processes.rounds_log_ratio(quiet, disturbed, 1) == pytest.approx(0.0)
 
 
 def test_a_small_budget_pays_for_what_a_turn_begins_with():
-    plan = Plan(budget_seconds=2.0)
-    plain = measure.choose_sampling(0.002, 0.0, 2.0, plan)
-    with_lead = measure.choose_sampling(0.002, 0.0, 2.0, plan, measure.Turn(1, lead=1))
+    plan = SamplingPlan(budget_seconds=2.0)
+    plain = sampling.choose_sampling(0.002, 0.0, 2.0, plan)
+    with_lead = sampling.choose_sampling(0.002, 0.0, 2.0, plan, Turn(1, lead=1))
     assert with_lead.runs < plain.runs

@@ -22,6 +22,7 @@ from pytest_sme2.results import (
     Agreement,
     Arm,
     Baseline,
+    BaselineSession,
     Category,
     Estimate,
     Executor,
@@ -30,7 +31,6 @@ from pytest_sme2.results import (
     KernelCensus,
     KernelFamily,
     OperatorCount,
-    Session,
     Spread,
 )
 from pytest_sme2.verdict import baseline_file as baseline_document
@@ -175,8 +175,8 @@ def any_baselines(draw: st.DrawFn) -> Baseline:
             draw(
                 st.lists(
                     st.builds(
-                        Session, names, names, st.integers(0, 99), st.integers(1, 64), names,
-                        names, by_arm(times), by_arm(times),
+                        BaselineSession, names, names, st.integers(0, 99), st.integers(1, 64),
+                        names, names, by_arm(times), by_arm(times),
                     ),
                     max_size=3,
                 )

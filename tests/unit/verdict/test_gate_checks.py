@@ -19,7 +19,7 @@ from pytest_sme2.results import (
     Outcome,
     Tolerance,
 )
-from pytest_sme2.verdict import checks as gate
+from pytest_sme2.verdict import outputs, sizes, structure, times
 from tests.support.gate_examples import (
     agreement,
     baseline,
@@ -39,7 +39,7 @@ ELSEWHERE = baseline(
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
     "outputs that agree, and the worst of them": (
-        lambda: gate.check_outputs(
+        lambda: outputs.check_outputs(
             measured(
                 agreements=(
                     agreement(),
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "outputs that do not agree": (
-        lambda: gate.check_outputs(
+        lambda: outputs.check_outputs(
             measured(
                 agreements=(
                     agreement(),
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "a tolerance without a ratio": (
-        lambda: gate.check_outputs(measured(), TIGHT, "off"),
+        lambda: outputs.check_outputs(measured(), TIGHT, "off"),
         Check(
             "outputs against off",
             Outcome.REGRESSED,
@@ -107,17 +107,17 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "NaN in both arms": (
-        lambda: gate.check_outputs(measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off"),
+        lambda: outputs.check_outputs(measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off"),
         Check("outputs against off", Outcome.REGRESSED, "The output holds NaN (SME2 on and off)."),
     ),
     "NaN in one output of two": (
-        lambda: gate.check_outputs(
+        lambda: outputs.check_outputs(
             measured(agreements=(agreement(), agreement(index=1, has_nan=True))), LIMITS, "off"
         ),
         Check("outputs against off", Outcome.REGRESSED, "The output holds NaN."),
     ),
     "no tolerance": (
-        lambda: gate.check_outputs(measured(), Limits(), "off"),
+        lambda: outputs.check_outputs(measured(), Limits(), "off"),
         Check(
             "outputs against off",
             Outcome.INVALID,
@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no output": (
-        lambda: gate.check_outputs(measured(agreements=()), LIMITS, "off"),
+        lambda: outputs.check_outputs(measured(agreements=()), LIMITS, "off"),
         Check(
             "outputs against off",
             Outcome.INVALID,
@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "the same memory": (
-        lambda: gate.check_memory(measured(), baseline(), LIMITS),
+        lambda: sizes.check_memory(measured(), baseline(), LIMITS),
         Check(
             "peak memory (on)",
             Outcome.PASS,
@@ -145,7 +145,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "more memory": (
-        lambda: gate.check_memory(measured(peak_bytes={Arm.ON: 60_000_000}), baseline(), LIMITS),
+        lambda: sizes.check_memory(measured(peak_bytes={Arm.ON: 60_000_000}), baseline(), LIMITS),
         Check(
             "peak memory (on)",
             Outcome.REGRESSED,
@@ -158,7 +158,9 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "more memory than allowed": (
-        lambda: gate.check_memory(measured(), baseline(), with_limits(max_memory_bytes=49_000_000)),
+        lambda: sizes.check_memory(
+            measured(), baseline(), with_limits(max_memory_bytes=49_000_000)
+        ),
         Check(
             "peak memory (on)",
             Outcome.REGRESSED,
@@ -169,7 +171,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "memory within what is allowed": (
-        lambda: gate.check_memory(measured(), None, with_limits(max_memory_bytes=80_000_000)),
+        lambda: sizes.check_memory(measured(), None, with_limits(max_memory_bytes=80_000_000)),
         Check(
             "peak memory (on)",
             Outcome.PASS,
@@ -180,7 +182,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "memory without baseline": (
-        lambda: gate.check_memory(measured(), None, LIMITS),
+        lambda: sizes.check_memory(measured(), None, LIMITS),
         Check(
             "peak memory (on)",
             Outcome.NO_BASELINE,
@@ -190,7 +192,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "memory of another target": (
-        lambda: gate.check_memory(measured(), ELSEWHERE, LIMITS, Arm.OFF),
+        lambda: sizes.check_memory(measured(), ELSEWHERE, LIMITS, Arm.OFF),
         Check(
             "peak memory (off)",
             Outcome.INVALID,
@@ -201,7 +203,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "memory under emulation": (
-        lambda: gate.check_memory(emulated(), baseline(), LIMITS),
+        lambda: sizes.check_memory(emulated(), baseline(), LIMITS),
         Check(
             "peak memory (on)",
             Outcome.INVALID,
@@ -209,15 +211,15 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no memory measured": (
-        lambda: gate.check_memory(measured(peak_bytes={}), baseline(), LIMITS),
+        lambda: sizes.check_memory(measured(peak_bytes={}), baseline(), LIMITS),
         Check("peak memory (on)", Outcome.INVALID, "It was not measured."),
     ),
     "nothing measured": (
-        lambda: gate.check_memory(measured(peak_bytes=None), baseline(), LIMITS),
+        lambda: sizes.check_memory(measured(peak_bytes=None), baseline(), LIMITS),
         Check("peak memory (on)", Outcome.INVALID, "It was not measured."),
     ),
     "the same size": (
-        lambda: gate.check_size(measured(), baseline(), LIMITS),
+        lambda: sizes.check_size(measured(), baseline(), LIMITS),
         Check(
             "program size",
             Outcome.PASS,
@@ -229,7 +231,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "a larger program": (
-        lambda: gate.check_size(measured(pte_bytes=110_000), baseline(), LIMITS),
+        lambda: sizes.check_size(measured(pte_bytes=110_000), baseline(), LIMITS),
         Check(
             "program size",
             Outcome.REGRESSED,
@@ -242,11 +244,11 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no size": (
-        lambda: gate.check_size(measured(pte_bytes=None), baseline(), LIMITS),
+        lambda: sizes.check_size(measured(pte_bytes=None), baseline(), LIMITS),
         Check("program size", Outcome.INVALID, "It was not measured."),
     ),
     "a baseline of nothing": (
-        lambda: gate.check_size(measured(pte_bytes=10), baseline(pte_bytes=0), LIMITS),
+        lambda: sizes.check_size(measured(pte_bytes=10), baseline(pte_bytes=0), LIMITS),
         Check(
             "program size",
             Outcome.REGRESSED,
@@ -259,7 +261,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "a smaller program": (
-        lambda: gate.check_size(measured(pte_bytes=90_000), baseline(), LIMITS),
+        lambda: sizes.check_size(measured(pte_bytes=90_000), baseline(), LIMITS),
         Check(
             "program size",
             Outcome.IMPROVED,
@@ -271,7 +273,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "the same latency": (
-        lambda: gate.check_latency(measured(), baseline(), LIMITS),
+        lambda: times.check_latency(measured(), baseline(), LIMITS),
         Check(
             "latency (on)",
             Outcome.PASS,
@@ -284,7 +286,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "slower": (
-        lambda: gate.check_latency(measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS),
+        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS),
         Check(
             "latency (on)",
             Outcome.REGRESSED,
@@ -298,7 +300,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "faster": (
-        lambda: gate.check_latency(measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS),
+        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS),
         Check(
             "latency (on)",
             Outcome.IMPROVED,
@@ -311,7 +313,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "perhaps slower": (
-        lambda: gate.check_latency(
+        lambda: times.check_latency(
             measured(medians_ns={Arm.ON: medians(10.2)}), baseline(), LIMITS
         ),
         Check(
@@ -327,7 +329,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "perhaps slower, provisional": (
-        lambda: gate.check_latency(
+        lambda: times.check_latency(
             measured(medians_ns={Arm.ON: medians(10.2)}),
             baseline(sessions=(session(1), session(2))),
             LIMITS,
@@ -346,7 +348,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "latency without baseline": (
-        lambda: gate.check_latency(measured(), None, LIMITS),
+        lambda: times.check_latency(measured(), None, LIMITS),
         Check(
             "latency (on)",
             Outcome.NO_BASELINE,
@@ -357,11 +359,11 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "latency not measured": (
-        lambda: gate.check_latency(measured(medians_ns=None), None, LIMITS),
+        lambda: times.check_latency(measured(medians_ns=None), None, LIMITS),
         Check("latency (on)", Outcome.INVALID, "It was not measured.", limit=0.02),
     ),
     "latency under emulation": (
-        lambda: gate.check_latency(emulated(), None, LIMITS),
+        lambda: times.check_latency(emulated(), None, LIMITS),
         Check(
             "latency (on)",
             Outcome.INVALID,
@@ -370,7 +372,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "latency of another target": (
-        lambda: gate.check_latency(measured(), ELSEWHERE, LIMITS),
+        lambda: times.check_latency(measured(), ELSEWHERE, LIMITS),
         Check(
             "latency (on)",
             Outcome.INVALID,
@@ -382,7 +384,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "slower than the reference": (
-        lambda: gate.check_against(measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS),
+        lambda: times.check_against(measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS),
         Check(
             "latency against executorch 1.5.0",
             Outcome.REGRESSED,
@@ -396,7 +398,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "faster than the reference": (
-        lambda: gate.check_against(measurement(0.9, 0.94, None), LIMITS),
+        lambda: times.check_against(measurement(0.9, 0.94, None), LIMITS),
         Check(
             "latency against executorch 1.5.0",
             Outcome.IMPROVED,
@@ -409,7 +411,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "too close to the reference": (
-        lambda: gate.check_against(measurement(1.0, 1.05, None), LIMITS),
+        lambda: times.check_against(measurement(1.0, 1.05, None), LIMITS),
         Check(
             "latency against executorch 1.5.0",
             Outcome.INCONCLUSIVE,
@@ -423,7 +425,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "a speedup": (
-        lambda: gate.check_speedup(measured(), baseline(), LIMITS),
+        lambda: times.check_speedup(measured(), baseline(), LIMITS),
         Check(
             "speedup",
             Outcome.PASS,
@@ -436,7 +438,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "too small a speedup": (
-        lambda: gate.check_speedup(
+        lambda: times.check_speedup(
             measured(), baseline(speedup=None), with_limits(min_speedup=2.5)
         ),
         Check(
@@ -450,7 +452,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "a speedup too close": (
-        lambda: gate.check_speedup(measured(), None, with_limits(min_speedup=2.0)),
+        lambda: times.check_speedup(measured(), None, with_limits(min_speedup=2.0)),
         Check(
             "speedup",
             Outcome.INCONCLUSIVE,
@@ -463,13 +465,13 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no speedup": (
-        lambda: gate.check_speedup(
+        lambda: times.check_speedup(
             measured(speedup=None), baseline(), with_limits(min_speedup=2.0)
         ),
         Check("speedup", Outcome.INVALID, "It was not measured.", old=2.0, limit=2.0),
     ),
     "share beyond its bounds with a baseline": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.37)), baseline(), BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
@@ -484,7 +486,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share without baseline": (
-        lambda: gate.check_share(measured(), None, LIMITS, Category.CONV, Arm.OFF),
+        lambda: times.check_share(measured(), None, LIMITS, Category.CONV, Arm.OFF),
         Check(
             "share of CONV (off)",
             Outcome.NO_BASELINE,
@@ -495,7 +497,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of another target": (
-        lambda: gate.check_share(measured(), ELSEWHERE, LIMITS, Category.CONV),
+        lambda: times.check_share(measured(), ELSEWHERE, LIMITS, Category.CONV),
         Check(
             "share of CONV (on)",
             Outcome.INVALID,
@@ -506,7 +508,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no evidence": (
-        lambda: gate.check_evidence(measured(evidence=None)),
+        lambda: structure.check_evidence(measured(evidence=None)),
         Check(
             "evidence",
             Outcome.INVALID,
@@ -515,7 +517,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "evidence": (
-        lambda: gate.check_evidence(measured()),
+        lambda: structure.check_evidence(measured()),
         Check(
             "evidence",
             Outcome.PASS,
@@ -525,7 +527,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "the same coverage": (
-        lambda: gate.check_coverage(measured(), baseline(), LIMITS),
+        lambda: structure.check_coverage(measured(), baseline(), LIMITS),
         Check(
             "SME2 coverage",
             Outcome.PASS,
@@ -537,7 +539,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "less coverage": (
-        lambda: gate.check_coverage(
+        lambda: structure.check_coverage(
             measured(
                 structures=with_on(conv=3, slow=1),
                 versions={"executorch": "1.6.0", "executorch runtime": "1.6.0"},
@@ -559,7 +561,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "less coverage than asked for": (
-        lambda: gate.check_coverage(
+        lambda: structure.check_coverage(
             measured(structures=with_on(conv=3, slow=1)), None, with_limits(min_coverage=0.8)
         ),
         Check(
@@ -572,7 +574,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "as much coverage as asked for": (
-        lambda: gate.check_coverage(measured(), None, with_limits(min_coverage=0.8)),
+        lambda: structure.check_coverage(measured(), None, with_limits(min_coverage=0.8)),
         Check(
             "SME2 coverage",
             Outcome.PASS,
@@ -583,7 +585,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "coverage without baseline": (
-        lambda: gate.check_coverage(measured(), None, LIMITS),
+        lambda: structure.check_coverage(measured(), None, LIMITS),
         Check(
             "SME2 coverage",
             Outcome.NO_BASELINE,
@@ -594,17 +596,17 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "coverage of nothing": (
-        lambda: gate.check_coverage(measured(structures=with_on(transpose=1)), None, LIMITS),
+        lambda: structure.check_coverage(measured(structures=with_on(transpose=1)), None, LIMITS),
         Check("SME2 coverage", Outcome.PASS, "The program has no matrix operators.", unit="share"),
     ),
     "coverage of an arm that did not run": (
-        lambda: gate.check_coverage(measured(structures={}), None, LIMITS),
+        lambda: structure.check_coverage(measured(structures={}), None, LIMITS),
         Check(
             "SME2 coverage", Outcome.INVALID, "The on arm did not run, so nothing is known of it."
         ),
     ),
     "the same operators": (
-        lambda: gate.check_operators(measured(), baseline()),
+        lambda: structure.check_operators(measured(), baseline()),
         Check(
             "operators (on)",
             Outcome.PASS,
@@ -615,7 +617,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "other operators": (
-        lambda: gate.check_operators(
+        lambda: structure.check_operators(
             measured(structures=with_on(conv=3, slow=1, transpose=4)), baseline()
         ),
         Check(
@@ -635,7 +637,9 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "fewer operators": (
-        lambda: gate.check_operators(measured(structures=with_on(conv=4, transpose=1)), baseline()),
+        lambda: structure.check_operators(
+            measured(structures=with_on(conv=4, transpose=1)), baseline()
+        ),
         Check(
             "operators (on)",
             Outcome.IMPROVED,
@@ -649,7 +653,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "operators without baseline": (
-        lambda: gate.check_operators(measured(), None),
+        lambda: structure.check_operators(measured(), None),
         Check(
             "operators (on)",
             Outcome.NO_BASELINE,
@@ -659,11 +663,11 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "operators of an arm that did not run": (
-        lambda: gate.check_operators(measured(structures={}), None, Arm.ON),
+        lambda: structure.check_operators(measured(structures={}), None, Arm.ON),
         Check("operators (on)", Outcome.INVALID, "The on arm did not run."),
     ),
     "more portable operators": (
-        lambda: gate.check_delegation(
+        lambda: structure.check_delegation(
             measured(structures=with_on(conv=4, portable=2)),
             baseline(structures=with_on(conv=4, portable=1)),
         ),
@@ -680,7 +684,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "fewer portable operators": (
-        lambda: gate.check_delegation(
+        lambda: structure.check_delegation(
             measured(structures=with_on(conv=4, portable=1)),
             baseline(structures=with_on(conv=4, portable=2)),
         ),
@@ -696,7 +700,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "portable operators without baseline": (
-        lambda: gate.check_delegation(measured(structures=with_on(conv=4, portable=1)), None),
+        lambda: structure.check_delegation(measured(structures=with_on(conv=4, portable=1)), None),
         Check(
             "portable operators (on)",
             Outcome.NO_BASELINE,
@@ -706,7 +710,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "the same kernels": (
-        lambda: gate.check_kernels(measured(), baseline()),
+        lambda: structure.check_kernels(measured(), baseline()),
         Check(
             "kernels (on)",
             Outcome.PASS,
@@ -718,7 +722,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "other kernels": (
-        lambda: gate.check_kernels(
+        lambda: structure.check_kernels(
             measured(kernels={Arm.ON: census(Arm.ON, "a_neon", "b_sme2")}), baseline()
         ),
         Check(
@@ -739,7 +743,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "kernels from elsewhere": (
-        lambda: gate.check_kernels(
+        lambda: structure.check_kernels(
             measured(kernels={Arm.ON: census(Arm.ON, "a_neon", "b_sme2", source="log")}), baseline()
         ),
         Check(
@@ -752,11 +756,11 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no kernels": (
-        lambda: gate.check_kernels(measured(kernels={}), baseline()),
+        lambda: structure.check_kernels(measured(kernels={}), baseline()),
         Check("kernels (on)", Outcome.INVALID, "Which kernels ran is not known on this target."),
     ),
     "kernels without baseline": (
-        lambda: gate.check_kernels(measured(), None, Arm.OFF),
+        lambda: structure.check_kernels(measured(), None, Arm.OFF),
         Check(
             "kernels (off)",
             Outcome.NO_BASELINE,
@@ -766,7 +770,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.3": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.3)), baseline(), LIMITS, Category.DATA_MOVEMENT
         ),
         Check(
@@ -781,7 +785,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.36": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.36)), baseline(), LIMITS, Category.DATA_MOVEMENT
         ),
         Check(
@@ -796,7 +800,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.4": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.4)), baseline(), LIMITS, Category.DATA_MOVEMENT
         ),
         Check(
@@ -811,7 +815,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.1": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.1)), baseline(), LIMITS, Category.DATA_MOVEMENT
         ),
         Check(
@@ -826,7 +830,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.3 with bounds": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.3)), None, BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
@@ -840,7 +844,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.18 with bounds": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.18)), None, BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
@@ -854,7 +858,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.37 with bounds": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.37)), None, BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
@@ -868,7 +872,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.355 with bounds": (
-        lambda: gate.check_share(
+        lambda: times.check_share(
             measured(shares=with_share(0.355)), None, BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(

@@ -4,7 +4,7 @@ import math
 import random
 
 from pytest_sme2.results import Outcome
-from pytest_sme2.verdict import checks as gate
+from pytest_sme2.verdict import judging
 from pytest_sme2.verdict.stored_latency import session_interval
 from tests.support.gate_examples import medians
 
@@ -29,7 +29,7 @@ def test_new_sessions_of_the_same_machine_rarely_alarm() -> None:
     alarms = 0
     for _ in range(400):
         low, high = session_interval(draw(), [draw() for _ in range(4)])
-        alarms += gate.judge(low, high, 0.02) is Outcome.REGRESSED
+        alarms += judging.judge(low, high, 0.02) is Outcome.REGRESSED
     assert alarms <= 4
 
 
@@ -45,4 +45,4 @@ def test_the_interval_holds_the_ratio_and_mirrors_when_swapped() -> None:
 def test_a_single_process_has_no_spread_to_go_by() -> None:
     for new, old in (([11.0], [medians(10)]), (medians(11), [[10.0, 10.0]])):
         assert session_interval(new, old) == (0.0, math.inf)
-        assert gate.judge(*session_interval(new, old), 0.02) is Outcome.INCONCLUSIVE
+        assert judging.judge(*session_interval(new, old), 0.02) is Outcome.INCONCLUSIVE

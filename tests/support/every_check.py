@@ -1,59 +1,21 @@
-"""What was measured, the baseline and the limits become verdicts. Pure: no files, no printing.
-
-One small function a check. Structure (operators, delegation, coverage, kernels, size) is exact and
-compared exactly, on any machine. Times are compared only where both were taken on the same target,
-and never where they were emulated. How a verdict is worded for people is up to report/.
-"""
+"""Every check that a target has an answer to, in one go."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pytest_sme2.results import Arm, Baseline, Check, Limits, Measured, Verdict
-from pytest_sme2.verdict.judging import combine, judge
+from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits
 from pytest_sme2.verdict.outputs import check_outputs
 from pytest_sme2.verdict.sizes import check_memory, check_size
 from pytest_sme2.verdict.structure import (
-    baseline_problem,
     check_coverage,
     check_delegation,
     check_evidence,
     check_kernels,
     check_operators,
-    operator_differences,
 )
-from pytest_sme2.verdict.times import (
-    check_against,
-    check_latency,
-    check_load,
-    check_share,
-    check_speedup,
-)
-
-__all__ = [
-    "baseline_problem",
-    "check_against",
-    "check_all",
-    "check_coverage",
-    "check_delegation",
-    "check_evidence",
-    "check_kernels",
-    "check_latency",
-    "check_load",
-    "check_memory",
-    "check_operators",
-    "check_outputs",
-    "check_share",
-    "check_size",
-    "check_speedup",
-    "combine",
-    "judge",
-    "operator_differences",
-    "verdict",
-]
+from pytest_sme2.verdict.times import check_latency, check_load, check_share, check_speedup
 
 
-def check_all(measured: Measured, baseline: Baseline | None, limits: Limits) -> tuple[Check, ...]:
+def check_all(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> tuple[Check, ...]:
     """Every check that this target can vouch for. What it cannot is left out, never passed."""
     checks: list[Check] = []
     if Arm.ON in measured.structures:
@@ -75,7 +37,7 @@ def check_all(measured: Measured, baseline: Baseline | None, limits: Limits) -> 
     return (*checks, *([] if measured.emulated else _timed(measured, baseline, limits)))
 
 
-def _timed(measured: Measured, baseline: Baseline | None, limits: Limits) -> list[Check]:
+def _timed(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
     checks: list[Check] = []
     for arm, medians in (measured.medians_ns or {}).items():
         if medians:
@@ -90,14 +52,3 @@ def _timed(measured: Measured, baseline: Baseline | None, limits: Limits) -> lis
     for category in (measured.shares or {}).get(measured.arm, {}):
         checks.append(check_share(measured, baseline, limits, category))
     return checks
-
-
-def verdict(measured: Measured, checks: Sequence[Check]) -> Verdict:
-    """The checks of one model and variant, and what they come to."""
-    return Verdict(
-        model=measured.model,
-        variant=measured.variant,
-        target=measured.fingerprint.target,
-        outcome=combine(checks),
-        checks=tuple(checks),
-    )

@@ -15,7 +15,7 @@ _FEWEST_PROCESSES = 3
 
 
 @dataclass(frozen=True)
-class Precision:
+class Noise:
     """Both are fractions: 0.01 is 1 %."""
 
     noise_floor: float
@@ -30,24 +30,24 @@ class Precision:
         return f"{told}, smallest detectable difference {percent(self.detectable)}"
 
 
-def precision(record: CaseRecord) -> Precision | None:
+def noise_of(record: CaseRecord) -> Noise | None:
     """None where nothing was timed, or too little to tell."""
     measured = record.measured
     if measured.emulated:
         return None
     pairs = record.measurement
     if pairs is not None:
-        return None if pairs.noise_floor is None else Precision(pairs.noise_floor, pairs.detectable)
+        return None if pairs.noise_floor is None else Noise(pairs.noise_floor, pairs.detectable)
     # Without pairs, such as on a CPU without SME2, one arm's processes still show the noise.
     spreads = [
         robust_spread([math.log(value) for value in values])
         for values in (measured.medians_ns or {}).values()
         if len(values) >= _FEWEST_PROCESSES
     ]
-    return Precision(max(spreads), None) if spreads else None
+    return Noise(max(spreads), None) if spreads else None
 
 
-def overall(found: Mapping[str, Precision]) -> str:
+def overall(found: Mapping[str, Noise]) -> str:
     """The precision of several cases in one sentence: the range, and who is noisiest."""
     floors = {name: entry.noise_floor for name, entry in found.items()}
     told = f"noise floor {_range(list(floors.values()))}"

@@ -1,0 +1,205 @@
+"""Finds models: in folders, in installed packages, among the examples of ExecuTorch."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pytest_sme2.errors import ModelError, Sme2Error, UsageError
+from pytest_sme2.export.loading import (
+    execute_model_file,
+    locate_module,
+    one_line,
+    traceback_from,
+)
+from pytest_sme2.export.registry import (
+    DEFAULT_VARIANTS,
+    ENTRY_POINT_GROUP,
+    MODEL_FILE,
+    REGISTRATIONS,
+    ModelEntry,
+    Problem,
+    Registration,
+    Registry,
+    checked_registration,
+    register_model,
+)
+
+
+def discover(folders: Iterable[Path], entry_points: bool = True) -> Registry:
+    """All models of ``folders`` and of installed packages.
+
+    A folder holds one folder a model, or is itself a model's folder. Names are unique: the first
+    one found keeps it.
+    """
+    entries: dict[str, ModelEntry] = {}
+    problems: list[Problem] = []
+    candidates = [entry for file in _model_files(folders) for entry in _read_folder(file)]
+    if entry_points:
+        candidates.extend(_read_entry_points())
+    for candidate in candidates:
+        if isinstance(candidate, Problem):
+            problems.append(candidate)
+            continue
+        # File names come from model names, and some file systems do not tell case apart.
+        first = entries.setdefault(candidate.name.casefold(), candidate)
+        if first is not candidate:
+            problems.append(
+                Problem(
+                    candidate.name,
+                    candidate.source,
+                    f"the name is taken: {first.source} registers {first.name!r} already. "
+                    "Rename one of them.",
+                )
+            )
+    return Registry(tuple(entries.values()), tuple(problems))
+
+
+def _model_files(folders: Iterable[Path]) -> Iterator[Path]:
+    seen = set()
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(
+                f"The models folder {str(folder)!r} does not exist. "
+                "Name a folder that holds one folder a model, each with a model.py."
+            )
+        inside = sorted(
+            child / MODEL_FILE
+            for child in folder.iterdir()
+            if child.is_dir() and not child.name.startswith((".", "__"))
+        )
+        for file in (folder / MODEL_FILE, *inside):
+            if file.is_file() and file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield file.absolute()
+
+
+def _read_folder(file: Path) -> list[ModelEntry | Problem]:
+    """The models one ``model.py`` registers, or the problem with it."""
+    source = str(file.parent)
+    try:
+        registrations = read_registrations(file)
+    except (Exception, SystemExit) as error:
+        return [
+            Problem(file.parent.name, source, one_line(error), traceback_from(error, file.parent))
+        ]
+    if not registrations:
+        message = (
+            f"{MODEL_FILE} registers no class. "
+            "Put @register_model('name') above the class of the model."
+        )
+        return [Problem(file.parent.name, source, message)]
+    return [
+        ModelEntry(
+            found.name,
+            found.variants,
+            "folder",
+            source,
+            found.class_name,
+            file=file,
+            emulated=found.emulated,
+        )
+        for found in registrations
+    ]
+
+
+def read_registrations(file: Path) -> tuple[Registration, ...]:
+    """What a file registers: from its syntax tree, or by running it where that is not enough."""
+    tree = ast.parse(file.read_bytes(), filename=str(file))
+    from_tree = registrations_in_tree(tree)
+    if from_tree is not None:
+        return from_tree
+    module = execute_model_file(file)
+    found = {
+        registration.name: dataclasses.replace(registration, class_name=attribute)
+        for attribute, value in vars(module).items()
+        if isinstance(value, type)
+        for registration in value.__dict__.get(REGISTRATIONS, ())
+    }
+    return tuple(found.values())
+
+
+def registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
+    """The registrations if all are literal decorators of top-level classes, else None."""
+    aliases = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == "register_model"
+    }
+
+    def is_register_model(node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in aliases
+        return isinstance(node, ast.Attribute) and node.attr == "register_model"
+
+    understood: list[Registration] = []
+    understood_nodes = 0
+    for statement in tree.body:
+        if not isinstance(statement, ast.ClassDef):
+            continue
+        for decorator in reversed(statement.decorator_list):
+            if isinstance(decorator, ast.Call) and is_register_model(decorator.func):
+                try:
+                    positional = [ast.literal_eval(argument) for argument in decorator.args]
+                    named = {
+                        str(word.arg): ast.literal_eval(word.value) for word in decorator.keywords
+                    }
+                except ValueError:
+                    return None
+                bound = inspect.signature(register_model).bind(*positional, **named)
+                bound.apply_defaults()
+                understood.append(
+                    checked_registration(**bound.arguments, class_name=statement.name)
+                )
+                understood_nodes += 1
+    mentioned = sum(is_register_model(node) for node in ast.walk(tree))
+    return tuple(understood) if mentioned == understood_nodes else None
+
+
+def _read_entry_points() -> list[ModelEntry | Problem]:
+    from importlib.metadata import entry_points
+
+    found: list[ModelEntry | Problem] = []
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        distribution = point.dist.name if point.dist is not None else "an unnamed package"
+        source = f"{distribution} ({point.value})"
+        try:
+            found.append(_entry_point_entry(point.name, point.module, point.attr, source))
+        except (Exception, SystemExit) as error:
+            trace = "" if isinstance(error, Sme2Error) else traceback_from(error, None)
+            found.append(Problem(point.name, source, one_line(error), trace))
+    return found
+
+
+def _entry_point_entry(name: str, module: str, attribute: str, source: str) -> ModelEntry:
+    """An entry point's name is the model's name; its class may carry the decorator as well."""
+    file = locate_module(module)
+    if file is None:
+        raise ModelError(
+            f"the module {module!r} was not found. Reinstall the package, or correct its entry "
+            f"point in the group {ENTRY_POINT_GROUP!r}."
+        )
+    declared = registrations_in_tree(ast.parse(file.read_bytes(), filename=str(file))) or ()
+    if not attribute:
+        if len(declared) != 1:
+            raise ModelError(
+                f"the entry point names the module {module!r} alone, which registers "
+                f"{len(declared)} classes. Name the class, as in '{module}:MyModel'."
+            )
+        attribute = declared[0].class_name
+    own = next((found for found in declared if found.class_name == attribute), None)
+    checked = checked_registration(name, DEFAULT_VARIANTS, None, attribute)
+    return ModelEntry(
+        name,
+        own.variants if own else checked.variants,
+        "entry-point",
+        source,
+        attribute,
+        module=module,
+        emulated=own.emulated if own else None,
+    )

@@ -1,0 +1,111 @@
+"""Why an export failed, in words: the operator and the line of the model behind an error."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# aten::add.out as the runtime writes it, aten.add.out as torch does.
+_OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
+
+
+def explain(error: BaseException, progress: Reporter) -> str:
+    """One sentence or two: what failed, in which operator or line."""
+    text = " ".join(str(error).split())
+    operator = _operator_in(text)
+    place = own_line(error, progress.own_files)
+    if not place and operator:
+        place = _line_of_operator(operator, progress)
+    parts = [f"{progress.stage} failed: {type(error).__name__}: {shorten(text)}"]
+    if operator:
+        parts.append(f"Operator: {operator}.")
+    if place:
+        parts.append(f"At {place}.")
+    return " ".join(parts)
+
+
+def shorten(text: str, limit: int = 300) -> str:
+    shortened = text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+    return shortened if shortened.endswith((".", "…", "!", "?")) else shortened + "."
+
+
+def _operator_in(text: str) -> str | None:
+    """The first thing in a message that is an operator's name."""
+    import torch
+
+    for match in _OPERATOR.finditer(re.sub(r"\btorch\._?ops\.", "", text)):
+        namespace, name, *_ = _words(match[0])
+        # Anything may be asked for as a namespace; only an operator that exists is found in it.
+        if getattr(getattr(torch.ops, namespace), name, None) is not None:
+            return match[0]
+    return None
+
+
+def _words(operator: str) -> list[str]:
+    return re.split(r"::|\.", operator)
+
+
+def own_line(error: BaseException, own: tuple[Path, ...]) -> str | None:
+    """The deepest line of the model's own code in the traceback, or in those of its causes."""
+    owned = {str(file) for file in own}
+    seen: BaseException | None = error
+    while seen is not None:
+        frames = [
+            (frame.f_code.co_filename, line)
+            for frame, line in traceback.walk_tb(seen.__traceback__)
+            if frame.f_code.co_filename in owned
+        ]
+        if frames:
+            return _place(*frames[-1])
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _line_of_operator(operator: str, progress: Reporter) -> str | None:
+    """Where the captured graph says an operator came from."""
+    if progress.captured is None:
+        return None
+    for node in progress.captured.graph.nodes:
+        if node.op == "call_function" and _words(target_name(node))[:2] == _words(operator)[:2]:
+            trace = node.meta.get("stack_trace") or ""
+            owned = {str(file) for file in progress.own_files}
+            frames = [
+                (file, int(line))
+                for file, line in re.findall(r'File "([^"]+)", line (\d+)', trace)
+                if file in owned
+            ]
+            if frames:
+                return _place(*frames[-1])
+    return None
+
+
+def _place(file: str, line: int) -> str:
+    code = linecache.getline(file, line).strip()
+    return f"{file}:{line}" + (f" `{code}`" if code else "")
+
+
+@dataclass
+class Reporter:
+    """How far it got: what an error message needs to say where it went wrong."""
+
+    say: Callable[[str], None]
+    stage: str = "starting"
+    captured: Any = None
+    own_files: tuple[Path, ...] = field(default_factory=tuple)
+
+    def enter(self, stage: str) -> None:
+        self.stage = stage
+        self.say(stage)
+
+
+def target_name(node: Any) -> str:
+    name = str(getattr(node.target, "__name__", node.target))
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return name
+    return f"{schema.name}.{schema.overload_name or 'default'}"

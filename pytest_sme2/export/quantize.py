@@ -1,0 +1,57 @@
+"""Quantizes a model before it is lowered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_sme2.errors import ExportError
+
+# Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
+INT4_GROUP = 32
+
+
+def quantize(
+    program: Any, precision: str, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
+) -> Any:
+    """int8: everything XNNPACK has an int8 kernel for. int8_dynamic: linear layers alone."""
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    quantizer = XNNPACKQuantizer()
+    if precision == "int8":
+        quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
+    else:
+        quantizer.set_operator_type(
+            torch.ops.aten.linear.default,
+            get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True),
+        )
+    prepared = prepare_pt2e(program.module(), quantizer)
+    with torch.no_grad():
+        prepared(*arguments, **keywords)
+    return torch.export.export(convert_pt2e(prepared), arguments, keywords)
+
+
+def quantize_weights(network: Any, name: str, torch: Any) -> None:
+    """int4: linear layers with symmetric weights in groups and dynamically quantized inputs.
+
+    This is ExecuTorch's 8da4w, the one 4-bit form that its XNNPACK backend takes. Layers whose
+    inputs do not fill whole groups stay as they are.
+    """
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+    from torchao.quantization.granularity import PerGroup
+
+    def fits(module: Any, _name: str) -> bool:
+        return isinstance(module, torch.nn.Linear) and module.in_features % INT4_GROUP == 0
+
+    if not any(fits(module, "") for module in network.modules()):
+        raise ExportError(
+            f"Model {name!r} has no linear layer with a multiple of {INT4_GROUP} inputs, so int4 "
+            "would be fp32. Choose another variant."
+        )
+    configuration = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(INT4_GROUP)
+    )
+    quantize_(network, configuration, filter_fn=fits)

@@ -1,0 +1,302 @@
+"""The part of a Markdown report that is about one case."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from pytest_sme2.profile.compare import compare
+from pytest_sme2.report.findings import bottleneck, comparison_findings, profile_findings
+from pytest_sme2.report.markdown_text import TOP, code, prose, table
+from pytest_sme2.report.noise import noise_of
+from pytest_sme2.report.reproduce import reproduce_command
+from pytest_sme2.report.text import count, duration, percent, printable, times
+from pytest_sme2.results import (
+    Arm,
+    CaseResult,
+    Category,
+    Comparison,
+    Executor,
+    KernelFamily,
+    Profile,
+)
+from pytest_sme2.session.run_directory import CaseRecord
+
+
+def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
+    measured = record.measured
+    timed = not measured.emulated
+    on, off = measured.profiles.get(Arm.ON), measured.profiles.get(Arm.OFF)
+    comparison = compare(off, on) if on is not None and off is not None else None
+    sections: list[tuple[str, Iterable[str]]] = [
+        ("Metadata", _metadata(record)),
+        ("Latency", latency_lines(record)),
+        ("Category breakdown", category_lines(measured, timed)),
+        ("What was accelerated", _accelerated(measured, comparison, timed)),
+        ("Bottlenecks by category", _shift(comparison, timed)),
+        ("Bottlenecks by operator" if timed else "Operators", _operators(measured, timed)),
+        ("Portable and delegated", _executors(measured, timed)),
+        ("Kernel insights", _kernels(measured)),
+        ("Findings", _findings(measured, timed)),
+        ("Checks", check_lines(record)),
+        ("How to reproduce", _reproduce(record)),
+    ]
+    title = f"{record.id} ({where})" if where else record.id
+    lines = [f"{level} {code(title)}"]
+    for title, section in sections:
+        body = list(section)
+        if body:
+            lines += ["", f"{level}# {title}", "", *body]
+    return lines
+
+
+def _metadata(record: CaseRecord) -> Iterator[str]:
+    measured = record.measured
+    facts = {
+        "model": measured.model,
+        "variant": measured.variant,
+        "device": measured.fingerprint.target,
+        **{f"device: {name}": value for name, value in measured.fingerprint.facts},
+        "runner": measured.runner,
+        "threads": str(measured.threads),
+        "weights": measured.weights,
+        "program": f"{measured.pte_bytes} bytes, sha256 {measured.pte_sha256}",
+        "recorded": measured.recorded,
+        **{f"version: {name}": value for name, value in measured.versions.items()},
+    }
+    yield from table(["what", "value"], ([prose(name), code(text)] for name, text in facts.items()))
+    if measured.evidence is not None:
+        word = "valid" if measured.evidence.valid else "INVALID"
+        yield ""
+        yield f"Evidence ({word}): {prose(measured.evidence.message)}"
+
+
+def latency_lines(record: CaseRecord) -> Iterator[str]:
+    measured = record.measured
+    medians = measured.medians_ns or {}
+    rows = [
+        [
+            f"SME2 {arm}",
+            str(len(values)),
+            duration(statistics.median(values)),
+            duration(min(values)),
+            duration(max(values)),
+        ]
+        for arm, values in medians.items()
+        if values
+    ]
+    yield from table(["arm", "processes", "median", "fastest", "slowest"], rows)
+    if measured.speedup is not None:
+        found = measured.speedup
+        yield ""
+        yield (
+            f"SME2 makes it **{found.value:.2f}x** as fast, between {found.low:.2f}x and "
+            f"{found.high:.2f}x ({found.confidence:.1%} interval over {found.pairs} pairs of "
+            "processes)."
+        )
+    measured_to = noise_of(record)
+    if measured_to is not None:
+        yield ""
+        yield f"Measured to: {measured_to}."
+    if record.measurement is not None and record.measurement.notes:
+        yield ""
+        yield from (f"- {prose(note)}" for note in record.measurement.notes)
+
+
+def category_lines(measured: CaseResult, timed: bool) -> Iterator[str]:
+    arms = [arm for arm in (Arm.OFF, Arm.ON) if arm in measured.profiles]
+    headings, rows = ["category"], []
+    for arm in arms:
+        headings.append(f"operators {arm}")
+        headings += [f"time {arm}", f"share {arm}"] if timed else []
+    for category in Category:
+        if any(measured.profiles[arm].category_counts[category] for arm in arms):
+            row = [str(category)]
+            for arm in arms:
+                profile = measured.profiles[arm]
+                row.append(str(profile.category_counts[category]))
+                row += _time_and_share(profile, profile.category_ns[category]) if timed else []
+            rows.append(row)
+    if timed and rows:
+        row = ["overhead"]
+        for arm in arms:
+            profile = measured.profiles[arm]
+            row += ["", *_time_and_share(profile, profile.overhead_ns)]
+        rows.append(row)
+    yield from table(headings, rows)
+    if timed and rows:
+        yield ""
+        yield "Times are of traced runs, and tracing costs time: latency is told above."
+
+
+def _time_and_share(profile: Profile, ns: float) -> list[str]:
+    return [duration(ns), percent(profile.share(ns))]
+
+
+def _accelerated(measured: CaseResult, comparison: Comparison | None, timed: bool) -> Iterator[str]:
+    if comparison is None:
+        return
+    numbers: Counter[tuple[str, str]] = Counter()
+    before: Counter[tuple[str, str]] = Counter()
+    after: Counter[tuple[str, str]] = Counter()
+    for change in comparison.operators:
+        if change.before and change.after and change.after.operator.sme2:
+            key = (change.before.operator.name, change.after.operator.name)
+            numbers[key] += 1
+            before[key] += int(change.before.time_ns)
+            after[key] += int(change.after.time_ns)
+    headings = ["SME2 off", "SME2 on", "operators", *(["time off", "time on", "faster"] * timed)]
+    ranked = sorted(numbers, key=lambda key: (-before[key] if timed else -numbers[key], key))
+    yield from table(
+        headings,
+        (
+            [
+                code(key[0]),
+                code(key[1]),
+                str(numbers[key]),
+                *(
+                    [
+                        duration(before[key]),
+                        duration(after[key]),
+                        times(before[key] / after[key] if after[key] else None),
+                    ]
+                    if timed
+                    else []
+                ),
+            ]
+            for key in ranked
+        ),
+    )
+    if not numbers:
+        yield "No operator ran on an SME2 kernel."
+
+
+def _shift(comparison: Comparison | None, timed: bool) -> Iterator[str]:
+    if comparison is None or not timed:
+        return
+    changes = [*comparison.categories, comparison.overhead, comparison.end_to_end]
+    yield from table(
+        ["category", "off", "on", "faster"],
+        (
+            [
+                change.name,
+                duration(change.before_ns),
+                duration(change.after_ns),
+                times(change.ratio),
+            ]
+            for change in sorted(changes, key=lambda change: -change.after_ns)
+        ),
+    )
+    if comparison.largest_after is not None:
+        moved = bottleneck(comparison)
+        limit = (
+            f"; if it were free, the program would be {times(comparison.amdahl)} as fast"
+            if comparison.amdahl
+            else ""
+        )
+        yield ""
+        yield f"{moved[0].upper()}{moved[1:]}{limit}."
+
+
+def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
+    profile = measured.profiles.get(measured.arm)
+    if profile is None:
+        return
+    if not timed:
+        counts = Counter(entry.operator for entry in profile.operators)
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].name))
+        rows = [
+            [code(operator.name), str(operator.category), str(operator.executor),
+             _sme2_word(operator.matrix, operator.sme2, operator.unproven), str(number)]
+            for operator, number in ranked
+        ]  # fmt: skip
+        yield from table(["operator", "category", "ran", "SME2", "count"], rows)
+        return
+    costliest = sorted(profile.operators, key=lambda entry: -entry.share)[:TOP]
+    yield from table(
+        ["operator", "category", "ran", "SME2", "time", "share"],
+        (
+            [
+                code(entry.label),
+                str(entry.operator.category),
+                str(entry.operator.executor),
+                _sme2_word(entry.operator.matrix, entry.operator.sme2, entry.operator.unproven),
+                *_time_and_share(profile, entry.time_ns),
+            ]
+            for entry in costliest
+        ),
+    )
+    left = len(profile.operators) - len(costliest)
+    if left:
+        yield ""
+        yield f"and {count(left, 'operator')} more, in the operator statistics (CSV)."
+
+
+def _sme2_word(matrix: bool, sme2: bool, unproven: bool) -> str:
+    if not matrix:
+        return ""
+    return "yes" if sme2 else "unproven" if unproven else "no"
+
+
+def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
+    profile = measured.profiles.get(measured.arm)
+    if profile is None:
+        return
+    rows = []
+    for executor in Executor:
+        number = profile.executor_counts[executor]
+        if number:
+            told = _time_and_share(profile, profile.executor_ns[executor]) if timed else []
+            rows.append([str(executor), str(number), *told])
+    yield from table(["ran", "operators", *(["time", "share"] * timed)], rows)
+    portable = Counter(
+        entry.operator.name
+        for entry in profile.operators
+        if entry.operator.executor is Executor.PORTABLE
+    )
+    if portable:
+        listed = ", ".join(f"{number} {code(name)}" for name, number in portable.most_common())
+        yield ""
+        yield f"Outside of the delegate: {listed}."
+
+
+def _kernels(measured: CaseResult) -> Iterator[str]:
+    rows = []
+    for arm, census in measured.kernels.items():
+        told = ", ".join(
+            f"{len(census.of(family))} {family}" for family in KernelFamily if census.of(family)
+        )
+        if told:
+            rows.append([f"SME2 {arm}", told, prose(census.source)])
+    yield from table(["arm", "kernels that ran", "source"], rows)
+    on = measured.kernels.get(Arm.ON)
+    names = [kernel for kernel in (on.kernels if on else ()) if kernel.family is KernelFamily.SME2]
+    if names:
+        yield ""
+        yield "SME2 kernels that ran with SME2 on:"
+        yield ""
+        yield from (f"- {code(kernel.name)}" for kernel in names)
+
+
+def _findings(measured: CaseResult, timed: bool) -> Iterator[str]:
+    profile = measured.profiles.get(measured.arm)
+    if profile is not None:
+        yield from (f"- {prose(text)}" for text in profile_findings(profile, timed=timed))
+    if len(measured.profiles) == len(Arm):
+        found = compare(measured.profiles[Arm.OFF], measured.profiles[Arm.ON])
+        yield from (f"- {prose(text)}" for text in comparison_findings(found, timed=timed))
+
+
+def check_lines(record: CaseRecord) -> Iterator[str]:
+    yield from table(
+        ["check", "verdict", "what was found"],
+        (
+            [prose(check.metric), str(check.verdict), prose(check.message)]
+            for check in record.checks
+        ),
+    )
+
+
+def _reproduce(record: CaseRecord) -> Iterator[str]:
+    yield f"    {printable(reproduce_command(record.measured))}"

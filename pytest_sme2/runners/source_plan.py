@@ -1,0 +1,240 @@
+"""A build from an ExecuTorch source tree as plain values: what was asked, and the steps to take."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_sme2.errors import BuildError, UsageError
+from pytest_sme2.results import Arm
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.choices import one_of
+from pytest_sme2.system.processes import whitelisted_environment
+from pytest_sme2.system.toolchain import find_cmake, find_ninja
+
+PLATFORMS = ("mac", "linux", "android")
+
+
+VARIANTS = ("timing", "xnnlog")
+
+
+SIDES = ("on", "off", "both")
+
+
+RUNNER = "executor_runner"
+
+
+LOG = "sme2-build.log"
+
+
+@dataclass(frozen=True)
+class SourceBuild:
+    """What the user asked for."""
+
+    tree: Path
+    platform: str
+    sides: tuple[Arm, ...] = (Arm.ON, Arm.OFF)
+    variant: str = "timing"
+    ndk: Path | None = None
+    kleidiai: Path | None = None
+    python: Path = field(default_factory=lambda: Path(sys.executable))
+    out: Path | None = None
+    jobs: int = 1
+    options: tuple[tuple[str, str], ...] = ()
+    """CMake variables of the user's own; they win over ours."""
+
+    def __post_init__(self) -> None:
+        one_of(self.platform, PLATFORMS, "a platform")
+        one_of(self.variant, VARIANTS, "a build variant")
+        if self.jobs < 1:
+            raise UsageError(f"{self.jobs} is no number of jobs. Give 1 or more.")
+        for name, _ in self.options:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise UsageError(f"{name!r} is no CMake variable. Write --cmake-option NAME=VALUE.")
+
+    @property
+    def folder(self) -> Path:
+        """Where the builds go: never into the checkout."""
+        if self.out is not None:
+            return self.out
+        key = hashlib.sha256(os.fsencode(self.tree)).hexdigest()[:12]
+        return cache_folder() / "source-builds" / key
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The programs a build needs, as found on this machine; None where one is missing."""
+
+    cmake: Path | None
+    ninja: Path | None
+    compiler: Path | None
+    ccache: Path | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One build: what to run, and what comes of it."""
+
+    arm: Arm
+    folder: Path
+    configure: tuple[str, ...]
+    build: tuple[str, ...]
+    binary: Path
+
+
+def parse_sides(value: str) -> tuple[Arm, ...]:
+    one_of(value, SIDES, "a side of the SME2 switch")
+    return (Arm.ON, Arm.OFF) if value == "both" else (Arm(value),)
+
+
+def parse_option(value: str) -> tuple[str, str]:
+    """``NAME=VALUE``."""
+    name, equals, setting = value.partition("=")
+    if not equals:
+        raise UsageError(f"{value!r} is no CMake option. Write --cmake-option NAME=VALUE.")
+    return name, setting
+
+
+def find_tools(environment: Mapping[str, str] = os.environ) -> Tools:
+    """The build tools: CMake and Ninja as for our own runner, the compiler as the user has it."""
+
+    def find(*names: str) -> Path | None:
+        found = filter(None, map(shutil.which, names))
+        return next(map(Path, found), None)
+
+    def packaged(find_it: Callable[[], str], name: str) -> Path | None:
+        try:
+            return Path(find_it())
+        except BuildError:
+            return find(name)
+
+    chosen = environment.get("CXX")
+    return Tools(
+        cmake=packaged(find_cmake, "cmake"),
+        ninja=packaged(find_ninja, "ninja"),
+        compiler=find(chosen) if chosen else find("clang++", "c++", "g++"),
+        ccache=find("ccache"),
+    )
+
+
+def plan(request: SourceBuild, tools: Tools) -> tuple[Step, ...]:
+    """The commands, one build after another: flatcc's build is not safe beside itself."""
+    return tuple(_step(request, tools, arm) for arm in request.sides)
+
+
+def _step(request: SourceBuild, tools: Tools, arm: Arm) -> Step:
+    folder = request.folder / f"{request.platform}-{request.variant}-sme2-{arm}"
+    cmake = str(tools.cmake or "cmake")
+    variables = {**_variables(request, tools, arm), **dict(request.options)}
+    return Step(
+        arm=arm,
+        folder=folder,
+        configure=(
+            *(cmake, "-S", str(request.tree), "-B", str(folder), "-G", "Ninja"),
+            *(f"-D{name}={value}" for name, value in variables.items()),
+        ),
+        build=(
+            *(cmake, "--build", str(folder)),
+            *("--target", RUNNER, "--parallel", str(request.jobs)),
+        ),
+        binary=folder / RUNNER,
+    )
+
+
+def _variables(request: SourceBuild, tools: Tools, arm: Arm) -> dict[str, str]:
+    switch = "ON" if arm is Arm.ON else "OFF"
+    variables = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "PYTHON_EXECUTABLE": str(request.python),
+        "EXECUTORCH_BUILD_EXECUTOR_RUNNER": "ON",
+        "EXECUTORCH_BUILD_EXTENSION_EVALUE_UTIL": "ON",
+        "EXECUTORCH_BUILD_EXTENSION_RUNNER_UTIL": "ON",
+        "EXECUTORCH_BUILD_XNNPACK": "ON",
+        "EXECUTORCH_XNNPACK_ENABLE_KLEIDI": "ON",
+        "EXECUTORCH_BUILD_DEVTOOLS": "ON",
+        "EXECUTORCH_ENABLE_EVENT_TRACER": "ON",
+        "EXECUTORCH_BUILD_KERNELS_OPTIMIZED": "ON",
+        "EXECUTORCH_BUILD_KERNELS_QUANTIZED": "ON",
+        # Release compiles the log out, and with it the load time and the iterations.
+        "EXECUTORCH_ENABLE_LOGGING": "ON",
+        # Both: with SME2 alone off, XNNPACK falls back to SME kernels.
+        "XNNPACK_ENABLE_ARM_SME": switch,
+        "XNNPACK_ENABLE_ARM_SME2": switch,
+    }
+    if request.variant == "xnnlog":
+        # 4 lists the kernels that may run, 5 also says which operators did.
+        variables["EXECUTORCH_XNNPACK_LOG_LEVEL"] = "5"
+    if request.kleidiai is not None:
+        variables["KLEIDIAI_SOURCE_DIR"] = str(request.kleidiai)
+    if tools.ninja is not None:
+        variables["CMAKE_MAKE_PROGRAM"] = str(tools.ninja)
+    if tools.ccache is not None:
+        variables["CMAKE_C_COMPILER_LAUNCHER"] = str(tools.ccache)
+        variables["CMAKE_CXX_COMPILER_LAUNCHER"] = str(tools.ccache)
+    if request.platform == "android":
+        ndk = request.ndk or Path("ANDROID_NDK")
+        variables["CMAKE_TOOLCHAIN_FILE"] = str(ndk / "build/cmake/android.toolchain.cmake")
+        variables["ANDROID_ABI"] = "arm64-v8a"
+        variables["ANDROID_PLATFORM"] = "android-28"
+    elif request.platform == "mac":
+        variables["CMAKE_OSX_ARCHITECTURES"] = "arm64"
+    if request.platform == "linux" and tools.compiler is not None:
+        variables["CMAKE_CXX_COMPILER"] = str(tools.compiler)
+        c_compiler = _c_compiler(tools.compiler)
+        if c_compiler is not None:
+            variables["CMAKE_C_COMPILER"] = str(c_compiler)
+    return variables
+
+
+def _c_compiler(compiler: Path) -> Path | None:
+    """The C compiler that belongs to a C++ compiler, by their names."""
+    for plus, plain in (("clang++", "clang"), ("g++", "gcc"), ("c++", "cc")):
+        if plus in compiler.name:
+            beside = compiler.with_name(compiler.name.replace(plus, plain))
+            return beside if beside.exists() else None
+    return None
+
+
+def dry_run(request: SourceBuild, tools: Tools) -> str:
+    """The commands as a shell would take them."""
+    lines = []
+    for step in plan(request, tools):
+        lines.append(f"# {request.platform}, {request.variant}, SME2 {step.arm}: {step.binary}")
+        lines.append(" \\\n    ".join(_one_option_a_line(step.configure)))
+        lines.append(shlex.join(step.build))
+        lines.append("")
+    lines.append(f"# then: {usage_line(request, plan(request, tools))}")
+    return "\n".join(lines) + "\n"
+
+
+def _one_option_a_line(command: Sequence[str]) -> list[str]:
+    first = next(
+        (index for index, word in enumerate(command) if word.startswith("-D")), len(command)
+    )
+    return [shlex.join(command[:first]), *(shlex.quote(word) for word in command[first:])]
+
+
+def usage_line(request: SourceBuild, steps: Sequence[Step]) -> str:
+    """The command line that uses what was built."""
+    words = ["pytest", f"--device={request.platform}"]
+    for step in steps:
+        words += [f"--runner-{step.arm}", str(step.binary)]
+    return shlex.join(words)
+
+
+# What compilers on a Mac, ccache, and a download while configuring need.
+_PASSED_ON = (
+    *("SDKROOT", "DEVELOPER_DIR", "CCACHE_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+)
+
+
+def build_environment() -> dict[str, str]:
+    return whitelisted_environment(_PASSED_ON)

@@ -1,0 +1,124 @@
+"""How much to measure: the plan of looks, and how many runs a process makes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pytest_sme2.results import (
+    Turn,
+)
+from pytest_sme2.timing import stats
+
+PROCESS_SECONDS = 0.3
+"""How long the measured runs of a process take together: enough for a steady median."""
+
+
+TURNS_SECONDS = 0.15
+"""The same where two processes take turns: their ratio is steady much sooner."""
+
+
+FEWEST_RUNS, MOST_RUNS = 5, 200
+
+
+FEWEST_RUNS_IN_A_HURRY = 3
+
+
+LEAST_WARMUP = 3
+
+
+PILOT_WARMUP, PILOT_RUNS = 1, 3
+
+
+TURN_SECONDS = 0.002
+"""How long a turn takes, or one run where that is longer: shorter than the spells of noise."""
+
+
+LEAD_SECONDS = 0.005
+"""Runs shorter than this lose enough to the other's use of the caches for an untimed one first."""
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
+    """How to measure; the defaults are those that docs/measuring.md gives figures for."""
+
+    threshold: float | None = stats.TOLERATED_SLOWDOWN
+    """The tolerated slowdown of the candidate; a least speedup of s is 1/s - 1. None: only the
+    ratio is asked for, and measuring ends when it is known to within ``ratio_width``."""
+    ratio_width: float = 0.01
+    alpha: float = stats.FALSE_ALARM_RATE
+    family: int = 1
+    """How many verdicts the session will give; see stats.decide_ratio."""
+    looks: tuple[int, ...] = stats.LOOKS
+    split: tuple[float, ...] = stats.ERROR_SPLIT
+    budget_seconds: float = 60.0
+    seed: int = 0
+    runs: int | None = None
+    """Runs a process; None lets a pilot run choose."""
+    warmup: int | None = None
+    redo_limit: int = 10
+    """How many pairs may be dropped for interference and measured again."""
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None and not -1 < self.threshold < math.inf:
+            raise ValueError(f"A tolerated slowdown of {self.threshold} is not above -1.")
+        if list(self.looks) != sorted(set(self.looks)) or not self.looks or self.looks[0] < 1:
+            raise ValueError(f"The looks {self.looks} do not rise from 1 or more.")
+        if len(self.split) != len(self.looks) or sum(self.split) > 1 + 1e-9:
+            raise ValueError("Each look needs its part of the error, and the parts at most all.")
+        if self.family < 1:
+            raise ValueError("A session gives at least one verdict.")
+        if not self.budget_seconds > 0:
+            raise ValueError(f"A time budget of {self.budget_seconds} s leaves no time.")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many runs a process makes, equal in both arms."""
+
+    warmup: int
+    runs: int
+    turn: Turn | None = None
+    """How two processes take turns; None where they run one after the other."""
+    note: str | None = None
+
+
+def choose_turn(single_seconds: float) -> Turn:
+    """How much a process does in a turn, from how long one run takes."""
+    runs = max(1, round(TURN_SECONDS / single_seconds))
+    return Turn(runs, lead=1 if single_seconds < LEAD_SECONDS else 0)
+
+
+def choose_sampling(
+    single_seconds: float,
+    overhead_seconds: float,
+    seconds_left: float,
+    plan: SamplingPlan,
+    turn: Turn | None = None,
+) -> Sampling:
+    """Runs a process, from how long one run and the start of a process took in the pilot.
+
+    Processes are the replicates, so where time is short runs are cut before pairs are.
+    """
+    wanted = (PROCESS_SECONDS if turn is None else TURNS_SECONDS) / single_seconds
+    runs = plan.runs or min(MOST_RUNS, max(FEWEST_RUNS, round(wanted)))
+    warmup = plan.warmup if plan.warmup is not None else max(LEAST_WARMUP, runs // 10)
+    if plan.runs is not None:
+        return Sampling(warmup, runs, turn)
+    process_seconds = 0.8 * seconds_left / (2 * plan.looks[0]) - overhead_seconds
+    # What a turn begins with is paid for as well, though it does not count.
+    share = 1.0 if turn is None else turn.runs / (turn.runs + turn.lead)
+    affordable = int(process_seconds / single_seconds * share)
+    if affordable >= warmup + runs:
+        return Sampling(warmup, runs, turn)
+    if plan.warmup is None:
+        warmup = min(warmup, max(1, affordable // 4))
+    fewer = min(runs, max(FEWEST_RUNS_IN_A_HURRY, affordable - warmup))
+    return Sampling(
+        warmup,
+        fewer,
+        turn,
+        f"A process makes {fewer} runs after {warmup} warm-up runs instead of {runs}, so that "
+        f"{plan.looks[0]} pairs fit into {plan.budget_seconds:.0f} s. A larger --budget "
+        "makes each process's median steadier.",
+    )
