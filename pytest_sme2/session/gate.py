@@ -14,7 +14,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import judging, outputs, sizes, structure, times
+from pytest_sme2.verdict import judging, outputs, shares, sizes, speedup, structure, times
 from pytest_sme2.verdict.growth import Growth, growth_of, growth_since
 
 _BAD = (Outcome.REGRESSED, Outcome.INVALID)
@@ -145,7 +145,7 @@ class Gate:
         """How many times faster SME2 makes it."""
         self.session.bench.require_sme2()
         measured = self.timed
-        self._check(lambda: [times.check_speedup(measured, self.baseline, self.limits)])
+        self._check(lambda: [speedup.check_speedup(measured, self.baseline, self.limits)])
 
     def check_shares(self) -> None:
         """Each category's part of end-to-end time."""
@@ -153,7 +153,7 @@ class Gate:
         measured = self.measured
         self._check(
             lambda: [
-                times.check_share(measured, self.baseline, self.limits, category)
+                shares.check_share(measured, self.baseline, self.limits, category)
                 for category in (measured.shares or {}).get(measured.arm, {})
             ]
         )

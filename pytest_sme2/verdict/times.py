@@ -1,23 +1,19 @@
-"""Latency, load time, speedup, shares: compared on the same target only, never emulated."""
+"""Latency and load time: compared on the same target only, never emulated."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from pytest_sme2.results import (
     Arm,
     Baseline,
     BaselineSession,
-    Bounds,
     CaseResult,
-    Category,
     Check,
     Limits,
     Outcome,
     PairedTiming,
-    Spread,
 )
 from pytest_sme2.verdict.baselines import differing_facts
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, judge
@@ -37,7 +33,7 @@ SAME_CODE = (
 )
 
 
-def _untimed(metric: str, measured: CaseResult) -> Check | None:
+def untimed(metric: str, measured: CaseResult) -> Check | None:
     """The verdict where a time must not be compared at all."""
     if measured.emulated:
         return Check(
@@ -88,9 +84,9 @@ def _against_sessions(
     of: Callable[[BaselineSession], Sequence[float]],
     limit: float,
 ) -> Check:
-    untimed = _untimed(metric, measured)
-    if untimed is not None:
-        return untimed
+    problem = untimed(metric, measured)
+    if problem is not None:
+        return problem
     if not new:
         return Check(metric, Outcome.INVALID, "It was not measured.", limit=limit)
     centre = statistics.median(new)
@@ -124,12 +120,12 @@ def _against_sessions(
     provisional = len(sessions) < PROVISIONAL_SESSIONS
     if provisional and verdict is Outcome.REGRESSED and low <= 1 + PROVISIONAL_MARGIN:
         verdict = Outcome.INCONCLUSIVE
-    remark = _unlike(measured, current)
+    remark = unlike(measured, current)
     if remark is not None and verdict in (Outcome.REGRESSED, Outcome.IMPROVED):
         verdict = Outcome.INCONCLUSIVE
     if provisional and verdict is Outcome.IMPROVED and high >= 1 / (1 + PROVISIONAL_MARGIN):
         verdict = Outcome.PASS
-    if verdict is not Outcome.PASS and _same_code(measured, current):
+    if verdict is not Outcome.PASS and same_code(measured, current):
         verdict, remark = Outcome.PASS, SAME_CODE
     return Check(
         metric,
@@ -144,13 +140,13 @@ def _against_sessions(
     )
 
 
-def _same_code(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
+def same_code(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
     """Whether the last of the sessions ran this very program on this very runtime."""
     now = measured.pte_sha256, measured.runtime
     return all(now) and bool(sessions) and (sessions[-1].program, sessions[-1].runtime) == now
 
 
-def _unlike(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str | None:
+def unlike(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str | None:
     """Why the machine is not as it was, in one sentence; None where nothing speaks for that."""
     if (measured.interference or 0.0) > BUSY:
         return (
@@ -211,126 +207,4 @@ def check_against(measurement: PairedTiming, limits: Limits) -> Check:
         interval=interval,
         limit=limit,
         p_value=None if decision is None else decision.p_value,
-    )
-
-
-def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
-    """How many times faster SME2 makes it, against the least that is asked for."""
-    metric = "speedup"
-    untimed = _untimed(metric, measured)
-    if untimed is not None:
-        return untimed
-    # Without a least value of its own: turning SME2 on may not cost more than any change may.
-    least = limits.min_speedup
-    least = 1 / (1 + limits.max_regression) if least is None else least
-    old = None if baseline is None or baseline.speedup is None else baseline.speedup.value
-    found = measured.speedup
-    if found is None:
-        return Check(metric, Outcome.INVALID, "It was not measured.", old=old, limit=least)
-    if found.high < least:
-        verdict, tail = Outcome.REGRESSED, f"less than the {least:.2f}x asked for"
-    elif found.low >= least:
-        verdict, tail = Outcome.PASS, f"at least the {least:.2f}x asked for"
-    else:
-        verdict = Outcome.INCONCLUSIVE
-        tail = f"too close to the {least:.2f}x asked for; measure longer (--budget)"
-    return Check(
-        metric,
-        verdict,
-        f"SME2 makes it {found.value:.2f}x as fast, {tail}.",
-        old=old,
-        new=found.value,
-        unit="ratio",
-        interval=(found.low, found.high),
-        limit=least,
-    )
-
-
-def check_share(
-    measured: CaseResult,
-    baseline: Baseline | None,
-    limits: Limits,
-    category: Category,
-    arm: Arm | None = None,
-) -> Check:
-    """The part of end-to-end time a category takes: against its bounds, then the baseline."""
-    arm = measured.arm if arm is None else arm
-    metric = f"share of {category} ({arm})"
-    untimed = _untimed(metric, measured)
-    if untimed is not None:
-        return untimed
-    new = (measured.shares or {}).get(arm, {}).get(category)
-    if new is None:
-        return Check(metric, Outcome.INVALID, "It was not measured.")
-    old = None if baseline is None else baseline.shares.get(arm, {}).get(category)
-    bounds = limits.shares.get(category)
-    if bounds is not None:
-        found = _against_bounds(metric, new, old, bounds)
-        if found.verdict is not Outcome.PASS or old is None:
-            return found
-    if old is None or baseline is None:
-        return Check(
-            metric,
-            Outcome.NO_BASELINE,
-            f"No baseline, and no bounds in limits.toml. {CREATE_HINT}",
-            new=new.value,
-            unit="share",
-            interval=(new.low, new.high),
-        )
-    differing = differing_facts(baseline.fingerprint, measured.fingerprint)
-    if differing:
-        return Check(
-            metric,
-            Outcome.INVALID,
-            f"The baseline is of another target ({'; '.join(differing)}).",
-            new=new.value,
-            unit="share",
-        )
-    found = _share_growth(metric, new, old, limits.max_share_growth)
-    current = baseline.current(measured.threads)
-    if found.verdict is not Outcome.PASS and _same_code(measured, current):
-        return replace(found, verdict=Outcome.PASS, message=f"{found.message} {SAME_CODE}")
-    unlike = _unlike(measured, current)
-    if unlike is not None and found.verdict is Outcome.REGRESSED:
-        return replace(found, verdict=Outcome.INCONCLUSIVE, message=f"{found.message} {unlike}")
-    return found
-
-
-def _against_bounds(metric: str, new: Spread, old: Spread | None, bounds: Bounds) -> Check:
-    above, below = new.value > bounds.greatest, new.value < bounds.least
-    limit = bounds.least if below else bounds.greatest
-    certain = new.low > bounds.greatest or new.high < bounds.least
-    verdict = Outcome.PASS
-    if above or below:
-        verdict = Outcome.REGRESSED if certain else Outcome.INCONCLUSIVE
-    where = "above its bound" if above else "below its bound" if below else "within its bounds"
-    return Check(
-        metric,
-        verdict,
-        f"{new.value:.1%} of the time is {where} ({bounds.least:.1%} to {bounds.greatest:.1%}).",
-        old=None if old is None else old.value,
-        new=new.value,
-        unit="share",
-        interval=(new.low, new.high),
-        limit=limit,
-    )
-
-
-def _share_growth(metric: str, new: Spread, old: Spread, limit: float) -> Check:
-    growth = new.value - old.value
-    # The runs' own spread is what a difference must rise above.
-    apart = new.low > old.high + limit
-    verdict = Outcome.PASS
-    if growth > limit:
-        verdict = Outcome.REGRESSED if apart else Outcome.INCONCLUSIVE
-    return Check(
-        metric,
-        verdict,
-        f"{abs(growth) * 100:.1f} points {'more' if growth > 0 else 'less'} of the time than "
-        f"in the baseline; at most {limit * 100:.1f} more are allowed.",
-        old=old.value,
-        new=new.value,
-        unit="share",
-        interval=(new.low, new.high),
-        limit=old.value + limit,
     )

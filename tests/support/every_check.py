@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits
 from pytest_sme2.verdict.outputs import check_outputs
+from pytest_sme2.verdict.shares import check_share
 from pytest_sme2.verdict.sizes import check_memory, check_size
+from pytest_sme2.verdict.speedup import check_speedup
 from pytest_sme2.verdict.structure import (
     check_coverage,
     check_delegation,
@@ -12,7 +14,7 @@ from pytest_sme2.verdict.structure import (
     check_kernels,
     check_operators,
 )
-from pytest_sme2.verdict.times import check_latency, check_load, check_share, check_speedup
+from pytest_sme2.verdict.times import check_latency, check_load
 
 
 def check_all(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> tuple[Check, ...]:

@@ -1,9 +1,12 @@
-"""Values for the tests of the gate, baselines and reports: one small program, told in few words."""
+"""Example values for the tests of checks, baselines and reports: all of one small program."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
+
+import pytest
 
 from pytest_sme2.profile.structure import sort_structure
 from pytest_sme2.results import (
@@ -11,8 +14,11 @@ from pytest_sme2.results import (
     Arm,
     Baseline,
     BaselineSession,
+    Bounds,
     CaseResult,
     Category,
+    Check,
+    Decision,
     Estimate,
     Evidence,
     Executor,
@@ -20,10 +26,17 @@ from pytest_sme2.results import (
     Kernel,
     KernelCensus,
     KernelFamily,
+    Limits,
+    Look,
     OperatorCount,
+    Outcome,
+    PairedTiming,
+    PairSample,
     Spread,
     Structure,
+    Tolerance,
 )
+from pytest_sme2.verdict.limits import default_limits
 
 LINUX = Fingerprint("linux", (("cores", "8"), ("cpu", "Neoverse-V3"), ("os", "Linux")))
 EMULATED = Fingerprint("emulated", ())
@@ -170,3 +183,57 @@ def baseline(**changes: Any) -> Baseline:
         "versions": now.versions,
     }
     return Baseline(**{**facts, **changes})
+
+
+LIMITS = default_limits()
+
+
+def with_limits(**changes: object) -> Limits:
+    return dataclasses.replace(LIMITS, **changes)  # type: ignore[arg-type]
+
+
+def with_on(**counts: int) -> dict[Arm, object]:
+    """The structures of the example with other counts on the on arm."""
+    names = {"conv": CONV_ON, "slow": CONV_OFF, "transpose": TRANSPOSE, "portable": PORTABLE}
+    return {
+        Arm.ON: structure({names[key]: count for key, count in counts.items()}),
+        Arm.OFF: STRUCTURES[Arm.OFF],
+    }
+
+
+def measurement(low: float, high: float, decided: Outcome | None, at: float = 0.02) -> PairedTiming:
+    look = Look(10, 0.005, (low + high) / 2, (low, high), 0.5)
+    pair = PairSample(0, "A", 10e6, 10e6 * look.estimate, 0.0, 0.0)
+    decision = None if decided is None else Decision(decided, at, (look,), 0.5)
+    return PairedTiming(
+        "executorch 1.5.0", "this", 0, 3, 10, 1, (pair,), (), decision, (look,), "clear",
+        0.003, 0.03, (), (), 1.0,
+    )  # fmt: skip
+
+
+def with_share(value: float, spread: float = 0.01) -> dict[Arm, dict[Category, Spread]]:
+    return {Arm.ON: {Category.DATA_MOVEMENT: Spread(value, value - spread, value + spread)}}
+
+
+def of_this_code(old: Baseline, now: CaseResult) -> Baseline:
+    """The baseline as if its last session had run what ``now`` ran."""
+    *before, last = old.sessions
+    same = dataclasses.replace(last, program=now.pte_sha256, runtime=now.runtime)
+    return dataclasses.replace(old, sessions=(*before, same))
+
+
+BOUNDED = with_limits(shares={Category.DATA_MOVEMENT: Bounds(0.2, 0.35)})
+TIGHT = with_limits(on_off_tolerances={"fp16": Tolerance(max_abs=1e-9)})
+ELSEWHERE = baseline(
+    fingerprint=Fingerprint("linux", (("cores", "8"), ("cpu", "Cortex-X5"), ("os", "BSD")))
+)
+
+
+def assert_same_check(found: Check, expected: Check) -> None:
+    """Word for word; figures as closely as a float allows."""
+    for name in ("metric", "verdict", "message", "old", "new", "unit", "details"):
+        assert getattr(found, name) == getattr(expected, name), name
+    assert found.limit == pytest.approx(expected.limit)
+    assert (found.interval is None) == (expected.interval is None)
+    if found.interval is not None and expected.interval is not None:
+        assert found.interval == pytest.approx(expected.interval, abs=1e-4)

@@ -1,0 +1,100 @@
+"""Verdicts of check_against."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from pytest_sme2.results import (
+    Check,
+    Outcome,
+)
+from pytest_sme2.verdict import times
+from tests.support.gate_examples import (
+    LIMITS,
+    assert_same_check,
+    measurement,
+)
+
+
+@pytest.mark.parametrize("decided", [Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED])
+def test_decision_of_the_pairs_is_the_verdict(decided: Outcome) -> None:
+    found = times.check_against(measurement(1.01, 1.05, decided), LIMITS)
+    assert found.verdict is decided
+    assert found.metric == "latency against executorch 1.5.0"
+    assert found.old == 10e6
+    assert found.interval == (1.01, 1.05)
+    assert found.p_value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (1.03, 1.05, Outcome.REGRESSED),
+        (0.99, 1.01, Outcome.PASS),
+        (0.9, 0.95, Outcome.IMPROVED),
+        (1.0, 1.05, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_decision_for_another_limit_is_ignored(low: float, high: float, outcome: Outcome) -> None:
+    for other in (measurement(low, high, None), measurement(low, high, Outcome.PASS, at=0.5)):
+        assert times.check_against(other, LIMITS).verdict is outcome
+
+
+def test_too_few_pairs_are_inconclusive() -> None:
+    few = measurement(1.0, 1.0, None)
+    few = dataclasses.replace(few, looks=(dataclasses.replace(few.looks[0], interval=None),))
+    assert times.check_against(few, LIMITS).verdict is Outcome.INCONCLUSIVE
+
+
+CASES: dict[str, tuple[Callable[[], Check], Check]] = {
+    "slower than the reference": (
+        lambda: times.check_against(measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS),
+        Check(
+            "latency against executorch 1.5.0",
+            Outcome.REGRESSED,
+            "3.0% slower than executorch 1.5.0 over 1 interleaved pairs.",
+            old=10000000.0,
+            new=10300000.0,
+            unit="ns",
+            interval=(1.01, 1.05),
+            limit=0.02,
+            p_value=0.5,
+        ),
+    ),
+    "faster than the reference": (
+        lambda: times.check_against(measurement(0.9, 0.94, None), LIMITS),
+        Check(
+            "latency against executorch 1.5.0",
+            Outcome.IMPROVED,
+            "8.0% faster than executorch 1.5.0 over 1 interleaved pairs.",
+            old=10000000.0,
+            new=9200000.0,
+            unit="ns",
+            interval=(0.9, 0.94),
+            limit=0.02,
+        ),
+    ),
+    "too close to the reference": (
+        lambda: times.check_against(measurement(1.0, 1.05, None), LIMITS),
+        Check(
+            "latency against executorch 1.5.0",
+            Outcome.INCONCLUSIVE,
+            "2.5% slower than executorch 1.5.0 over 1 interleaved pairs. Measure "
+            "longer (--budget).",
+            old=10000000.0,
+            new=10250000.0,
+            unit="ns",
+            interval=(1.0, 1.05),
+            limit=0.02,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whole_check(case: str) -> None:
+    make, expected = CASES[case]
+    assert_same_check(make(), expected)

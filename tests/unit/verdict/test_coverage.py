@@ -1,0 +1,168 @@
+"""Verdicts of check_coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pytest_sme2.results import (
+    Arm,
+    Check,
+    Outcome,
+)
+from pytest_sme2.verdict import structure
+from tests.support.gate_examples import (
+    CONV_OFF,
+    CONV_ON,
+    LIMITS,
+    STRUCTURES,
+    assert_same_check,
+    baseline,
+    measured,
+    with_limits,
+    with_on,
+)
+from tests.support.profiles import profile_of
+
+
+@pytest.mark.parametrize(
+    ("counts", "outcome"),
+    [
+        ({"conv": 4, "transpose": 2}, Outcome.PASS),
+        ({"conv": 3, "slow": 1, "transpose": 2}, Outcome.REGRESSED),
+    ],
+)
+def test_coverage_against_the_baseline(counts: dict[str, int], outcome: Outcome) -> None:
+    found = structure.check_coverage(measured(structures=with_on(**counts)), baseline(), LIMITS)
+    assert found.verdict is outcome
+    assert found.old == 1.0
+
+
+def test_larger_coverage_is_an_improvement() -> None:
+    old = baseline(structures=with_on(conv=1, slow=3))
+    found = structure.check_coverage(measured(), old, LIMITS)
+    assert (found.verdict, found.old, found.new) == (Outcome.IMPROVED, 0.25, 1.0)
+
+
+def test_coverage_against_the_minimum() -> None:
+    half = measured(structures=with_on(conv=2, slow=2))
+    asked = with_limits(min_coverage=0.9)
+    found = structure.check_coverage(half, None, asked)
+    assert (found.verdict, found.limit) == (Outcome.REGRESSED, 0.9)
+    assert "2 of 4" in found.message
+    assert structure.check_coverage(measured(), None, asked).verdict is Outcome.PASS
+    exactly = with_limits(min_coverage=0.5)
+    assert structure.check_coverage(half, None, exactly).verdict is Outcome.PASS
+
+
+def test_minimum_counts_all_known_matrix_operators() -> None:
+    """A census may prove less than the operators' names say."""
+    profile = profile_of([(CONV_ON, 100), (CONV_OFF, 50)])
+    now = measured(profiles={Arm.ON: profile})
+    found = structure.check_coverage(now, baseline(), with_limits(min_coverage=0.9))
+    assert found.verdict is Outcome.REGRESSED
+    assert found.message.startswith("1 of 2 matrix operators run on SME2 kernels, less than")
+    (missed, reason), *_ = profile.coverage.missed
+    assert found.details == (f"{missed.label}: {reason}",)
+    # A baseline is compared by names alone.
+    assert structure.check_coverage(now, baseline(), LIMITS).verdict is Outcome.PASS
+
+
+def test_coverage_without_matrix_operators() -> None:
+    assert structure.check_coverage(measured(), None, LIMITS).verdict is Outcome.NO_BASELINE
+    none = measured(structures=with_on(transpose=2))
+    assert structure.check_coverage(none, None, LIMITS).verdict is Outcome.PASS
+    had_none = baseline(structures=with_on(transpose=2))
+    assert structure.check_coverage(measured(), had_none, LIMITS).verdict is Outcome.NO_BASELINE
+    off_only = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
+    assert structure.check_coverage(off_only, baseline(), LIMITS).verdict is Outcome.INVALID
+
+
+CASES: dict[str, tuple[Callable[[], Check], Check]] = {
+    "the same coverage": (
+        lambda: structure.check_coverage(measured(), baseline(), LIMITS),
+        Check(
+            "SME2 coverage",
+            Outcome.PASS,
+            "4 of 4 matrix operators run on SME2 kernels; in the baseline 4 of 4.",
+            old=1.0,
+            new=1.0,
+            unit="share",
+            limit=1.0,
+        ),
+    ),
+    "less coverage": (
+        lambda: structure.check_coverage(
+            measured(
+                structures=with_on(conv=3, slow=1),
+                versions={"executorch": "1.6.0", "executorch runtime": "1.6.0"},
+            ),
+            baseline(),
+            LIMITS,
+        ),
+        Check(
+            "SME2 coverage",
+            Outcome.REGRESSED,
+            "3 of 4 matrix operators run on SME2 kernels; in the baseline 4 of 4. The"
+            " baseline was made with executorch 1.5.1, this is with 1.6.0. The "
+            "baseline was made with executorch runtime 1.5.1, this is with 1.6.0. If "
+            "that is intended, accept it with --update-baselines.",
+            old=1.0,
+            new=0.75,
+            unit="share",
+            limit=1.0,
+        ),
+    ),
+    "less coverage than asked for": (
+        lambda: structure.check_coverage(
+            measured(structures=with_on(conv=3, slow=1)), None, with_limits(min_coverage=0.8)
+        ),
+        Check(
+            "SME2 coverage",
+            Outcome.REGRESSED,
+            "3 of 4 matrix operators run on SME2 kernels, less than the 80% asked for.",
+            new=0.75,
+            unit="share",
+            limit=0.8,
+        ),
+    ),
+    "as much coverage as asked for": (
+        lambda: structure.check_coverage(measured(), None, with_limits(min_coverage=0.8)),
+        Check(
+            "SME2 coverage",
+            Outcome.PASS,
+            "4 of 4 matrix operators run on SME2 kernels.",
+            new=1.0,
+            unit="share",
+            limit=0.8,
+        ),
+    ),
+    "coverage without baseline": (
+        lambda: structure.check_coverage(measured(), None, LIMITS),
+        Check(
+            "SME2 coverage",
+            Outcome.NO_BASELINE,
+            "4 of 4 matrix operators run on SME2 kernels. There is no baseline. Make "
+            "one with --update-baselines.",
+            new=1.0,
+            unit="share",
+        ),
+    ),
+    "coverage of nothing": (
+        lambda: structure.check_coverage(measured(structures=with_on(transpose=1)), None, LIMITS),
+        Check("SME2 coverage", Outcome.PASS, "The program has no matrix operators.", unit="share"),
+    ),
+    "coverage of an arm that did not run": (
+        lambda: structure.check_coverage(measured(structures={}), None, LIMITS),
+        Check(
+            "SME2 coverage", Outcome.INVALID, "The on arm did not run, so nothing is known of it."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whole_check(case: str) -> None:
+    make, expected = CASES[case]
+    assert_same_check(make(), expected)

@@ -1,0 +1,137 @@
+"""Which checks are made for which result."""
+
+from __future__ import annotations
+
+from pytest_sme2.results import (
+    Arm,
+    CaseResult,
+    Category,
+    Outcome,
+)
+from pytest_sme2.verdict import judging, shares, sizes, speedup, times
+from tests.support.every_check import check_all
+from tests.support.gate_examples import (
+    EMULATED,
+    LIMITS,
+    LINUX,
+    STRUCTURES,
+    agreement,
+    baseline,
+    emulated,
+    measured,
+    medians,
+)
+
+
+def test_emulated_times_are_never_compared() -> None:
+    now = emulated(medians_ns={Arm.ON: medians(10)})
+    for found in (
+        times.check_latency(now, baseline(fingerprint=EMULATED), LIMITS),
+        times.check_load(now, baseline(), LIMITS),
+        speedup.check_speedup(now, baseline(), LIMITS),
+        shares.check_share(now, baseline(), LIMITS, Category.CONV),
+    ):
+        assert found.verdict is Outcome.INVALID
+        assert "mulated" in found.message
+    assert sizes.check_memory(now, baseline(), LIMITS).verdict is Outcome.INVALID
+
+
+def test_what_was_not_measured_is_invalid() -> None:
+    now = measured(
+        medians_ns={}, loads_ns={}, speedup=None, shares={}, peak_bytes={}, pte_bytes=None
+    )
+    for found in (
+        times.check_latency(now, baseline(), LIMITS),
+        times.check_load(now, baseline(), LIMITS),
+        speedup.check_speedup(now, baseline(), LIMITS),
+        shares.check_share(now, baseline(), LIMITS, Category.CONV),
+        sizes.check_memory(now, baseline(), LIMITS),
+        sizes.check_size(now, baseline(), LIMITS),
+    ):
+        assert found.verdict is Outcome.INVALID
+
+
+def test_unchanged_run_passes_every_check() -> None:
+    checks = check_all(measured(), baseline(), LIMITS)
+    assert {check.verdict for check in checks} == {Outcome.PASS}
+    metrics = [check.metric for check in checks]
+    assert len(set(metrics)) == len(metrics)
+    assert {"evidence", "latency (on)", "latency (off)", "speedup", "program size"} <= {*metrics}
+
+
+STRUCTURAL = [
+    *("evidence", "SME2 coverage"),
+    *("operators (on)", "portable operators (on)", "kernels (on)"),
+    *("operators (off)", "portable operators (off)", "kernels (off)"),
+    "program size",
+]
+
+
+TIMED = [
+    *("latency (on)", "latency (off)", "speedup", "load time (on)", "load time (off)"),
+    *("peak memory (on)", "peak memory (off)"),
+    *("share of CONV (on)", "share of DATA_MOVEMENT (on)"),
+]
+
+
+OUTPUTS = ["outputs against off", "outputs against reference"]
+
+
+def metrics(now: CaseResult) -> list[str]:
+    return [check.metric for check in check_all(now, None, LIMITS)]
+
+
+def test_everything_measured_is_checked() -> None:
+    assert sorted(metrics(measured())) == sorted([*STRUCTURAL, *OUTPUTS, *TIMED])
+
+
+def test_only_what_was_measured_is_checked() -> None:
+    nothing = measured(
+        medians_ns=None, speedup=None, loads_ns=None, peak_bytes=None, shares=None, kernels={}
+    )
+    kernels = {"kernels (on)", "kernels (off)"}
+    assert sorted(metrics(nothing)) == sorted({*STRUCTURAL, *OUTPUTS} - kernels)
+    empty = measured(medians_ns={Arm.ON: (), Arm.OFF: (1.0,)}, loads_ns={Arm.ON: ()})
+    assert "latency (off)" in metrics(empty)
+    assert not {"latency (on)", "load time (on)", "load time (off)"} & {*metrics(empty)}
+    assert "program size" not in metrics(measured(pte_bytes=None))
+    assert not {*OUTPUTS} & {*metrics(measured(agreements=()))}
+    one = metrics(measured(agreements=(agreement(),)))
+    assert [name for name in one if name in OUTPUTS] == ["outputs against off"]
+
+
+def test_nan_is_checked_without_a_comparison() -> None:
+    found = metrics(measured(agreements=(), nan_arms=(Arm.ON,)))
+    assert [name for name in found if name in OUTPUTS] == OUTPUTS
+
+
+def test_emulated_times_are_not_checked() -> None:
+    timed = measured(emulated=True, fingerprint=EMULATED)
+    assert sorted(metrics(timed)) == sorted([*STRUCTURAL, *OUTPUTS])
+
+
+def test_emulator_is_checked_for_structure_only() -> None:
+    checks = check_all(emulated(), baseline(fingerprint=EMULATED, sessions=()), LIMITS)
+    assert {check.verdict for check in checks} == {Outcome.PASS}
+    assert not [c for c in checks if c.metric.startswith(("latency", "load", "share", "speedup"))]
+    assert any(check.metric == "kernels (on)" for check in checks)
+
+
+def test_machine_without_sme2_is_not_checked_for_it() -> None:
+    now = measured(
+        structures={Arm.OFF: STRUCTURES[Arm.OFF]},
+        kernels={},
+        medians_ns={Arm.OFF: medians(20)},
+        loads_ns={},
+        peak_bytes={},
+        shares={},
+        speedup=None,
+        evidence=None,
+        agreements=(),
+        fingerprint=LINUX,
+    )
+    checks = check_all(now, baseline(), LIMITS)
+    assert judging.combine(checks) is Outcome.PASS
+    assert {check.metric for check in checks} == {
+        "operators (off)", "portable operators (off)", "program size", "latency (off)",
+    }  # fmt: skip

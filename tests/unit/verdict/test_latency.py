@@ -1,0 +1,366 @@
+"""Verdicts of check_latency."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from pytest_sme2.results import (
+    Arm,
+    Check,
+    Fingerprint,
+    Outcome,
+)
+from pytest_sme2.verdict import times
+from tests.support.gate_examples import (
+    ELSEWHERE,
+    LIMITS,
+    STRUCTURES,
+    assert_same_check,
+    baseline,
+    emulated,
+    measured,
+    medians,
+    of_this_code,
+    session,
+    with_limits,
+)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "outcome"),
+    [
+        (10.0, Outcome.PASS),
+        (10.08, Outcome.PASS),
+        (10.2, Outcome.INCONCLUSIVE),
+        (10.5, Outcome.REGRESSED),
+        (9.5, Outcome.IMPROVED),
+        (9.9, Outcome.PASS),
+    ],
+)
+@pytest.mark.parametrize("arm", list(Arm))
+def test_latency_verdicts(milliseconds: float, outcome: Outcome, arm: Arm) -> None:
+    factor = 1 if arm is Arm.ON else 2
+    now = measured(medians_ns={arm: medians(milliseconds * factor)})
+    found = times.check_latency(now, baseline(), LIMITS, arm)
+    assert found.verdict is outcome
+    assert found.metric == f"latency ({arm})"
+    assert found.old == pytest.approx(10e6 * factor, rel=1e-3)
+    assert found.new == pytest.approx(milliseconds * 1e6 * factor, rel=1e-3)
+    assert found.interval is not None
+    assert found.interval[0] < milliseconds / 10 < found.interval[1]
+    assert found.limit == 0.02
+
+
+def test_default_arm_is_on_unless_only_off_ran() -> None:
+    assert times.check_latency(measured(), baseline(), LIMITS).metric == "latency (on)"
+    now = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
+    assert times.check_latency(now, baseline(), LIMITS).metric == "latency (off)"
+
+
+def test_larger_limit_passes() -> None:
+    slower = measured(medians_ns={Arm.ON: medians(10.5)})
+    loose = times.check_latency(slower, baseline(), with_limits(max_regression=0.1))
+    assert (loose.verdict, loose.limit) == (Outcome.PASS, 0.1)
+
+
+def test_missing_baseline_says_how_to_make_one() -> None:
+    for missing in (None, baseline(sessions=()), baseline(sessions=(session(1, threads=4),))):
+        found = times.check_latency(measured(), missing, LIMITS)
+        assert found.verdict is Outcome.NO_BASELINE
+        assert "--update-baselines" in found.message
+
+
+def test_baseline_of_another_target_is_invalid() -> None:
+    other = baseline(fingerprint=Fingerprint("linux", (("cores", "8"), ("cpu", "Cortex-X5"))))
+    found = times.check_latency(measured(), other, LIMITS)
+    assert found.verdict is Outcome.INVALID
+    assert "cpu 'Cortex-X5' there, 'Neoverse-V3' here" in found.message
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "outcome"),
+    [
+        (10.0, Outcome.PASS),
+        (10.5, Outcome.INCONCLUSIVE),
+        (11.5, Outcome.REGRESSED),
+        (9.5, Outcome.PASS),
+        (8.0, Outcome.IMPROVED),
+    ],
+)
+def test_one_session_needs_a_larger_difference(milliseconds: float, outcome: Outcome) -> None:
+    provisional = baseline(sessions=(session(1),))
+    now = measured(medians_ns={Arm.ON: medians(milliseconds)})
+    found = times.check_latency(now, provisional, LIMITS)
+    assert found.verdict is outcome
+    assert "provisional: 1 of 3 sessions" in found.message
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome"),
+    [
+        ((1 + times.PROVISIONAL_MARGIN, 1.2), Outcome.INCONCLUSIVE),
+        ((1 + times.PROVISIONAL_MARGIN + 1e-9, 1.2), Outcome.REGRESSED),
+        ((0.8, 1 / (1 + times.PROVISIONAL_MARGIN)), Outcome.PASS),
+        ((0.8, 1 / (1 + times.PROVISIONAL_MARGIN) - 1e-9), Outcome.IMPROVED),
+    ],
+)
+def test_margin_of_a_provisional_baseline(
+    interval: tuple[float, float], outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "session_interval", lambda new, sessions: interval)
+    provisional = baseline(sessions=(session(1), session(2)))
+    assert times.check_latency(measured(), provisional, LIMITS).verdict is outcome
+
+
+@pytest.mark.parametrize(("interference", "busy"), [(times.BUSY, False), (0.0501, True)])
+def test_threshold_of_a_busy_machine(interference: float, busy: bool) -> None:
+    slower = measured(medians_ns={Arm.ON: medians(15)}, interference=interference)
+    found = times.check_latency(slower, baseline(), LIMITS)
+    assert (found.verdict is Outcome.INCONCLUSIVE) == busy
+    assert ("The machine was busy" in found.message) == busy
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ((1e6, 1e6, 1e6), 1.04e6, ""),
+        ((1e6, 1e6, 1e6), 1.06e6, "is 6% slower than it was: a program that never changes took "
+         "1060 us, and 1000 us then."),
+        ((1e6, 1e6, 1e6), 0.94e6, "is 6% faster than it was: a program that never changes took "
+         "940 us, and 1000 us then."),
+        # Sessions without a yardstick tell nothing of the machine, and neither does a run.
+        ((None, 1e6, None), 1.06e6, "is 6% slower"),
+        ((None, None, None), 1.06e6, ""),
+        ((1e6, 1e6, 1e6), None, ""),
+    ],
+)  # fmt: skip
+def test_threshold_of_a_changed_yardstick(
+    then: tuple[float | None, ...], now: float | None, told: str
+) -> None:
+    sessions = tuple(
+        session(number, yardstick_ns=time) for number, time in enumerate(then, start=1)
+    )
+    slower = measured(medians_ns={Arm.ON: medians(15)}, yardstick_ns=now)
+    found = times.check_latency(slower, baseline(sessions=sessions), LIMITS)
+    assert found.verdict is (Outcome.INCONCLUSIVE if told else Outcome.REGRESSED)
+    assert ("The machine itself" in found.message) == bool(told)
+    assert told in found.message
+
+
+def test_session_without_the_arm_is_ignored() -> None:
+    off_alone = session(3, medians_ns={Arm.OFF: medians(20)})
+    with_it, without = (
+        times.check_latency(measured(), baseline(sessions=sessions), LIMITS)
+        for sessions in ((session(1), session(2), off_alone), (session(1), session(2)))
+    )
+    assert with_it == without
+    assert "provisional: 2 of 3 sessions" in with_it.message
+    found = times.check_latency(measured(), baseline(sessions=(off_alone,)), LIMITS)
+    assert found.verdict is Outcome.NO_BASELINE
+
+
+def test_only_last_epoch_is_compared() -> None:
+    old = baseline(
+        sessions=(
+            *(session(n, 20, epoch=1) for n in (1, 2, 3)),
+            *(session(n, 10, epoch=2) for n in (4, 5, 6)),
+        )
+    )
+    assert times.check_latency(measured(), old, LIMITS).verdict is Outcome.PASS
+
+
+@pytest.mark.parametrize("factor", [1.5, 0.5])
+def test_busy_machine_is_inconclusive(factor: float) -> None:
+    changed = {Arm.ON: medians(10 * factor), Arm.OFF: medians(20 * factor)}
+    quiet = measured(medians_ns=changed, interference=0.01)
+    assert times.check_latency(quiet, baseline(), LIMITS).verdict is not Outcome.INCONCLUSIVE
+    busy = dataclasses.replace(quiet, interference=0.30)
+    check = times.check_latency(busy, baseline(), LIMITS)
+    assert check.verdict is Outcome.INCONCLUSIVE
+    assert "busy (wall time 30% over CPU time" in check.message
+
+
+@pytest.mark.parametrize("factor", [1.5, 0.5])
+def test_changed_machine_is_inconclusive(factor: float) -> None:
+    """The very thing that a neighbour on the same core does: all is slower, and no clock tells."""
+    old = baseline()
+    old = dataclasses.replace(
+        old,
+        sessions=tuple(dataclasses.replace(entry, yardstick_ns=1e6) for entry in old.sessions),
+    )
+    changed = {Arm.ON: medians(10 * factor), Arm.OFF: medians(20 * factor)}
+    now = measured(medians_ns=changed, interference=0.0, yardstick_ns=1.03e6)
+    assert times.check_latency(now, old, LIMITS).verdict is not Outcome.INCONCLUSIVE
+    slowed = dataclasses.replace(now, yardstick_ns=1e6 * factor)
+    check = times.check_latency(slowed, old, LIMITS)
+    assert check.verdict is Outcome.INCONCLUSIVE
+    word = "50% slower" if factor > 1 else "100% faster"
+    assert f"The machine itself is {word} than it was" in check.message
+    # A machine of another speed proves nothing against a latency that stayed what it was, either.
+    same = dataclasses.replace(slowed, medians_ns=measured().medians_ns)
+    assert times.check_latency(same, old, LIMITS).verdict is Outcome.PASS
+
+
+@pytest.mark.parametrize("factor", [1.5, 1.05, 0.5])
+def test_slower_run_of_the_same_code(factor: float) -> None:
+    changed = {arm: medians(ms * factor) for arm, ms in {Arm.ON: 10, Arm.OFF: 20}.items()}
+    loads = {arm: tuple(value * factor for value in medians(2)) for arm in Arm}
+    now = measured(medians_ns=changed, loads_ns=loads, runtime="r", interference=0.3)
+    old = of_this_code(baseline(), now)
+    for check in (times.check_latency(now, old, LIMITS), times.check_load(now, old, LIMITS)):
+        assert check.verdict is Outcome.PASS
+        assert check.interval is not None
+    assert times.SAME_CODE in times.check_latency(now, old, LIMITS).message
+    # Any other program, runtime, or one that is not known, is judged by its times.
+    for other in (
+        dataclasses.replace(now, pte_sha256="another"),
+        dataclasses.replace(now, runtime="another"),
+        dataclasses.replace(now, runtime=""),
+    ):
+        assert times.check_latency(other, old, LIMITS).verdict is Outcome.INCONCLUSIVE
+    # What is not known on either side is not known to be the same.
+    for unknown in (
+        dataclasses.replace(now, pte_sha256="", runtime=""),
+        dataclasses.replace(now, pte_sha256=""),
+        dataclasses.replace(now, runtime=""),
+    ):
+        check = times.check_latency(unknown, of_this_code(old, unknown), LIMITS)
+        assert check.verdict is not Outcome.PASS
+
+
+def test_same_code_is_that_of_the_last_session() -> None:
+    now = measured(medians_ns={Arm.ON: medians(15), Arm.OFF: medians(30)}, runtime="r")
+    first, *others = of_this_code(baseline(), now).sessions[::-1]
+    old = dataclasses.replace(baseline(), sessions=(first, *others))
+    assert times.check_latency(now, old, LIMITS).verdict is Outcome.REGRESSED
+
+
+def test_unchanged_latency_does_not_mention_the_code() -> None:
+    now = measured(runtime="r")
+    check = times.check_latency(now, of_this_code(baseline(), now), LIMITS)
+    assert check.verdict is Outcome.PASS
+    assert times.SAME_CODE not in check.message
+
+
+CASES: dict[str, tuple[Callable[[], Check], Check]] = {
+    "the same latency": (
+        lambda: times.check_latency(measured(), baseline(), LIMITS),
+        Check(
+            "latency (on)",
+            Outcome.PASS,
+            "0.0% slower than the baseline.",
+            old=9999960.0,
+            new=10000000.0,
+            unit="ns",
+            interval=(0.9901, 1.01),
+            limit=0.02,
+        ),
+    ),
+    "slower": (
+        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS),
+        Check(
+            "latency (on)",
+            Outcome.REGRESSED,
+            "10.0% slower than the baseline. If that is intended, accept it with "
+            "--update-baselines.",
+            old=9999960.0,
+            new=11000000.0,
+            unit="ns",
+            interval=(1.0891, 1.111),
+            limit=0.02,
+        ),
+    ),
+    "faster": (
+        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS),
+        Check(
+            "latency (on)",
+            Outcome.IMPROVED,
+            "10.0% faster than the baseline. Keep it with --update-baselines.",
+            old=9999960.0,
+            new=9000000.0,
+            unit="ns",
+            interval=(0.8911, 0.909),
+            limit=0.02,
+        ),
+    ),
+    "perhaps slower": (
+        lambda: times.check_latency(
+            measured(medians_ns={Arm.ON: medians(10.2)}), baseline(), LIMITS
+        ),
+        Check(
+            "latency (on)",
+            Outcome.INCONCLUSIVE,
+            "2.0% slower than the baseline. Measure longer (--budget), or decide it "
+            "with --against.",
+            old=9999960.0,
+            new=10200000.0,
+            unit="ns",
+            interval=(1.0099, 1.0302),
+            limit=0.02,
+        ),
+    ),
+    "perhaps slower, provisional": (
+        lambda: times.check_latency(
+            measured(medians_ns={Arm.ON: medians(10.2)}),
+            baseline(sessions=(session(1), session(2))),
+            LIMITS,
+        ),
+        Check(
+            "latency (on)",
+            Outcome.INCONCLUSIVE,
+            "2.0% slower than the baseline (provisional: 2 of 3 sessions; run "
+            "--update-baselines again at another time). Measure longer (--budget), or"
+            " decide it with --against.",
+            old=10000000.0,
+            new=10200000.0,
+            unit="ns",
+            interval=(1.0184, 1.0216),
+            limit=0.02,
+        ),
+    ),
+    "latency without baseline": (
+        lambda: times.check_latency(measured(), None, LIMITS),
+        Check(
+            "latency (on)",
+            Outcome.NO_BASELINE,
+            "No baseline for 1 thread(s) on this target. Make one with --update-baselines.",
+            new=10000000.0,
+            unit="ns",
+            limit=0.02,
+        ),
+    ),
+    "latency not measured": (
+        lambda: times.check_latency(measured(medians_ns=None), None, LIMITS),
+        Check("latency (on)", Outcome.INVALID, "It was not measured.", limit=0.02),
+    ),
+    "latency under emulation": (
+        lambda: times.check_latency(emulated(), None, LIMITS),
+        Check(
+            "latency (on)",
+            Outcome.INVALID,
+            "Emulated times say nothing about hardware and are never compared. Choose"
+            " a device that can vouch for timing.",
+        ),
+    ),
+    "latency of another target": (
+        lambda: times.check_latency(measured(), ELSEWHERE, LIMITS),
+        Check(
+            "latency (on)",
+            Outcome.INVALID,
+            "The baseline is of another target (cpu 'Cortex-X5' there, 'Neoverse-V3' "
+            "here; os 'BSD' there, 'Linux' here), so times are not compared.",
+            new=10000000.0,
+            unit="ns",
+            limit=0.02,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whole_check(case: str) -> None:
+    make, expected = CASES[case]
+    assert_same_check(make(), expected)

@@ -1,0 +1,173 @@
+"""Verdicts of check_operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pytest_sme2.results import (
+    Arm,
+    Check,
+    Outcome,
+)
+from pytest_sme2.verdict import structure
+from tests.support.gate_examples import (
+    CONV_OFF,
+    CONV_ON,
+    PORTABLE,
+    STRUCTURES,
+    TRANSPOSE,
+    assert_same_check,
+    baseline,
+    emulated,
+    measured,
+    with_on,
+)
+from tests.support.gate_examples import (
+    structure as structure_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("counts", "outcome", "lines"),
+    [
+        ({"conv": 4, "transpose": 2}, Outcome.PASS, ()),
+        ({"conv": 4, "transpose": 4}, Outcome.REGRESSED, (f"+2 {TRANSPOSE}",)),
+        ({"conv": 4, "transpose": 1}, Outcome.IMPROVED, (f"-1 {TRANSPOSE}",)),
+        ({"conv": 4}, Outcome.IMPROVED, (f"-2 {TRANSPOSE}",)),
+        # Less work is better, on whatever kernel it was.
+        ({"conv": 3, "transpose": 2}, Outcome.IMPROVED, (f"-1 {CONV_ON}",)),
+        (
+            {"conv": 3, "slow": 1, "transpose": 2},
+            Outcome.REGRESSED,
+            (f"+1 {CONV_OFF}", f"-1 {CONV_ON}"),
+        ),
+        (
+            {"conv": 3, "portable": 1, "transpose": 2},
+            Outcome.REGRESSED,
+            (f"+1 {PORTABLE}", f"-1 {CONV_ON}"),
+        ),
+        ({"conv": 5, "transpose": 2}, Outcome.REGRESSED, (f"+1 {CONV_ON}",)),
+    ],
+)
+def test_operators_are_compared_exactly(
+    counts: dict[str, int], outcome: Outcome, lines: tuple[str, ...]
+) -> None:
+    found = structure.check_operators(measured(structures=with_on(**counts)), baseline())
+    assert found.verdict is outcome
+    assert len(found.details) == len(lines)
+    for line, start in zip(found.details, lines, strict=True):
+        assert line.startswith(start)
+    assert found.new == sum(counts.values())
+
+
+def test_operators_moved_to_sme2_are_an_improvement() -> None:
+    old = baseline(structures=with_on(conv=1, slow=3, transpose=2))
+    assert structure.check_operators(measured(), old).verdict is Outcome.IMPROVED
+    # …but not if there is more of it than before.
+    old = baseline(structures=with_on(conv=1, slow=2, transpose=2))
+    assert structure.check_operators(measured(), old).verdict is Outcome.REGRESSED
+    # …nor if other work is gone for it, or other work on SME2 kernels.
+    old = baseline(structures=with_on(conv=1, slow=1, transpose=3))
+    now = measured(structures=with_on(conv=3, transpose=2))
+    assert structure.check_operators(now, old).verdict is Outcome.REGRESSED
+    old = baseline(structures=with_on(conv=2, slow=3))
+    now = measured(structures={Arm.ON: structure_of({"Fully Connected (NC, PF32) GEMM": 3})})
+    assert structure.check_operators(now, old).verdict is Outcome.REGRESSED
+    # …nor if it moved to another operator that is not on them.
+    old = baseline(structures=with_on(slow=3))
+    now = measured(structures={Arm.ON: structure_of({"Fully Connected (NC, F32) GEMM": 3})})
+    assert structure.check_operators(now, old).verdict is Outcome.REGRESSED
+    # …nor if something else came along.
+    old = baseline(structures=with_on(conv=1, slow=3, transpose=2))
+    now = measured(structures=with_on(conv=3, transpose=3))
+    assert structure.check_operators(now, old).verdict is Outcome.REGRESSED
+
+
+def test_operators_are_compared_on_any_machine() -> None:
+    here = emulated(structures=with_on(conv=4, transpose=3))
+    assert structure.check_operators(here, baseline()).verdict is Outcome.REGRESSED
+    assert structure.check_operators(here, None).verdict is Outcome.NO_BASELINE
+    off_only = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
+    assert structure.check_operators(off_only, baseline(), Arm.ON).verdict is Outcome.INVALID
+    assert structure.check_operators(off_only, baseline()).metric == "operators (off)"
+
+
+def test_other_executorch_version_is_named() -> None:
+    versions = {"executorch": "1.5.1", "executorch runtime": "1.6.0", "torch": "3.0"}
+    now = measured(structures=with_on(conv=4, transpose=3), versions=versions)
+    found = structure.check_operators(now, baseline())
+    assert "made with executorch runtime 1.5.1, this is with 1.6.0" in found.message
+    assert found.message.count("made with") == 1
+
+
+CASES: dict[str, tuple[Callable[[], Check], Check]] = {
+    "the same operators": (
+        lambda: structure.check_operators(measured(), baseline()),
+        Check(
+            "operators (on)",
+            Outcome.PASS,
+            "The same 6 operators as in the baseline.",
+            old=6,
+            new=6,
+            unit="count",
+        ),
+    ),
+    "other operators": (
+        lambda: structure.check_operators(
+            measured(structures=with_on(conv=3, slow=1, transpose=4)), baseline()
+        ),
+        Check(
+            "operators (on)",
+            Outcome.REGRESSED,
+            "3 operators more and 1 operator fewer than in the baseline. If that is "
+            "intended, accept it with --update-baselines.",
+            old=6,
+            new=8,
+            unit="count",
+            limit=6,
+            details=(
+                "+2 Transpose (ND, X16) Transpose (DATA_MOVEMENT, transpose, delegated)",
+                "+1 Convolution (NHWC, F16) IGEMM (CONV, convolution, delegated)",
+                "-1 Convolution (NHWC, PF16) IGEMM (CONV, convolution, delegated)",
+            ),
+        ),
+    ),
+    "fewer operators": (
+        lambda: structure.check_operators(
+            measured(structures=with_on(conv=4, transpose=1)), baseline()
+        ),
+        Check(
+            "operators (on)",
+            Outcome.IMPROVED,
+            "0 operators more and 1 operator fewer than in the baseline. Keep it with"
+            " --update-baselines.",
+            old=6,
+            new=5,
+            unit="count",
+            limit=6,
+            details=("-1 Transpose (ND, X16) Transpose (DATA_MOVEMENT, transpose, delegated)",),
+        ),
+    ),
+    "operators without baseline": (
+        lambda: structure.check_operators(measured(), None),
+        Check(
+            "operators (on)",
+            Outcome.NO_BASELINE,
+            "No baseline. Make one with --update-baselines.",
+            new=6,
+            unit="count",
+        ),
+    ),
+    "operators of an arm that did not run": (
+        lambda: structure.check_operators(measured(structures={}), None, Arm.ON),
+        Check("operators (on)", Outcome.INVALID, "The on arm did not run."),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whole_check(case: str) -> None:
+    make, expected = CASES[case]
+    assert_same_check(make(), expected)

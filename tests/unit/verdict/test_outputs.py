@@ -1,0 +1,166 @@
+"""Verdicts of check_outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pytest_sme2.results import (
+    Arm,
+    Check,
+    Limits,
+    Outcome,
+    Tolerance,
+)
+from pytest_sme2.verdict import outputs
+from tests.support.gate_examples import (
+    LIMITS,
+    TIGHT,
+    agreement,
+    assert_same_check,
+    emulated,
+    measured,
+    with_limits,
+)
+
+
+@pytest.mark.parametrize("against", ["off", "reference"])
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, Outcome.PASS),
+        ({"identical": True, "sqnr_db": None, "max_rel": 0.0}, Outcome.PASS),
+        ({"max_rel": 0.2}, Outcome.REGRESSED),
+        ({"sqnr_db": 20.0}, Outcome.REGRESSED),
+        ({"has_nan": True}, Outcome.REGRESSED),
+        ({"identical": True, "has_nan": True}, Outcome.REGRESSED),
+    ],
+)
+def test_output_verdicts(against: str, changes: dict[str, object], outcome: Outcome) -> None:
+    now = emulated(agreements=(agreement(against=against, **changes),))
+    found = outputs.check_outputs(now, LIMITS, against)
+    assert (found.metric, found.verdict) == (f"outputs against {against}", outcome)
+
+
+def test_tolerance_is_that_of_the_precision() -> None:
+    close = agreement(max_rel=1e-3, sqnr_db=60.0)
+    for variant, outcome in (("fp16@256", Outcome.PASS), ("fp32", Outcome.REGRESSED)):
+        now = measured(variant=variant, agreements=(close,))
+        assert outputs.check_outputs(now, LIMITS, "off").verdict is outcome
+    own = with_limits(on_off_tolerances={"fp16": Tolerance(max_abs=1e-9)})
+    assert outputs.check_outputs(measured(), own, "off").verdict is Outcome.REGRESSED
+    assert outputs.check_outputs(measured(), Limits(), "off").verdict is Outcome.INVALID
+
+
+def test_nan_fails_without_a_comparison() -> None:
+    now = measured(agreements=(), nan_arms=(Arm.OFF,))
+    found = outputs.check_outputs(now, LIMITS, "reference")
+    assert found.verdict is Outcome.REGRESSED
+    assert "NaN (SME2 off)" in found.message
+    nothing = outputs.check_outputs(measured(agreements=()), LIMITS, "reference")
+    assert nothing.verdict is Outcome.INVALID
+
+
+CASES: dict[str, tuple[Callable[[], Check], Check]] = {
+    "outputs that agree, and the worst of them": (
+        lambda: outputs.check_outputs(
+            measured(
+                agreements=(
+                    agreement(),
+                    agreement(
+                        index=1, arm=Arm.OFF, identical=True, max_abs=0.0, max_rel=0.0, sqnr_db=None
+                    ),
+                    agreement(against="reference", max_rel=0.5),
+                )
+            ),
+            LIMITS,
+            "off",
+        ),
+        Check(
+            "outputs against off",
+            Outcome.PASS,
+            "All 2 outputs within the tolerance for fp16.",
+            new=0.001,
+            unit="share",
+            limit=0.05,
+            details=(
+                "output 0 (float32, on): largest error 0.0001 (0.10% of the largest "
+                "value); signal over noise 60.0 dB, at least 35",
+                "output 1 (float32, off): identical",
+            ),
+        ),
+    ),
+    "outputs that do not agree": (
+        lambda: outputs.check_outputs(
+            measured(
+                agreements=(
+                    agreement(),
+                    agreement(index=1, max_abs=0.25, max_rel=0.5, sqnr_db=6.0),
+                    agreement(index=2, max_rel=0.3, max_abs=0.1, sqnr_db=None),
+                )
+            ),
+            LIMITS,
+            "off",
+        ),
+        Check(
+            "outputs against off",
+            Outcome.REGRESSED,
+            "2 of 3 outputs outside the tolerance for fp16.",
+            new=0.5,
+            unit="share",
+            limit=0.05,
+            details=(
+                "output 1 (float32, on): largest error 0.25 (50.00% of the largest "
+                "value); signal over noise 6.0 dB, at least 35",
+                "output 2 (float32, on): largest error 0.1 (30.00% of the largest value)",
+            ),
+        ),
+    ),
+    "a tolerance without a ratio": (
+        lambda: outputs.check_outputs(measured(), TIGHT, "off"),
+        Check(
+            "outputs against off",
+            Outcome.REGRESSED,
+            "1 of 1 output outside the tolerance for fp16.",
+            new=0.001,
+            unit="share",
+            details=(
+                "output 0 (float32, on): largest error 0.0001 (0.10% of the largest "
+                "value); signal over noise 60.0 dB",
+            ),
+        ),
+    ),
+    "NaN in both arms": (
+        lambda: outputs.check_outputs(measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off"),
+        Check("outputs against off", Outcome.REGRESSED, "The output holds NaN (SME2 on and off)."),
+    ),
+    "NaN in one output of two": (
+        lambda: outputs.check_outputs(
+            measured(agreements=(agreement(), agreement(index=1, has_nan=True))), LIMITS, "off"
+        ),
+        Check("outputs against off", Outcome.REGRESSED, "The output holds NaN."),
+    ),
+    "no tolerance": (
+        lambda: outputs.check_outputs(measured(), Limits(), "off"),
+        Check(
+            "outputs against off",
+            Outcome.INVALID,
+            "No tolerance is known for fp16. Give one in limits.toml.",
+        ),
+    ),
+    "no output": (
+        lambda: outputs.check_outputs(measured(agreements=()), LIMITS, "off"),
+        Check(
+            "outputs against off",
+            Outcome.INVALID,
+            "No output was held against the off, so none is known.",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whole_check(case: str) -> None:
+    make, expected = CASES[case]
+    assert_same_check(make(), expected)

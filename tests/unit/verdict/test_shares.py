@@ -1,0 +1,298 @@
+"""Verdicts of check_share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from pytest_sme2.results import (
+    Arm,
+    Bounds,
+    Category,
+    Check,
+    Fingerprint,
+    Outcome,
+    Spread,
+)
+from pytest_sme2.verdict import shares, times
+from tests.support.gate_examples import (
+    BOUNDED,
+    ELSEWHERE,
+    LIMITS,
+    assert_same_check,
+    baseline,
+    measured,
+    of_this_code,
+    with_limits,
+    with_share,
+)
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (0.30, Outcome.PASS),
+        (0.34, Outcome.PASS),
+        (0.36, Outcome.INCONCLUSIVE),
+        (0.40, Outcome.REGRESSED),
+        (0.10, Outcome.PASS),
+    ],
+)
+def test_share_against_the_baseline(share: float, outcome: Outcome) -> None:
+    now = measured(shares=with_share(share))
+    found = shares.check_share(now, baseline(), LIMITS, Category.DATA_MOVEMENT)
+    assert found.verdict is outcome
+    assert found.metric == "share of DATA_MOVEMENT (on)"
+    assert (found.old, found.new) == (0.3, share)
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (0.30, Outcome.PASS),
+        (0.205, Outcome.PASS),
+        (0.195, Outcome.INCONCLUSIVE),
+        (0.18, Outcome.REGRESSED),
+        (0.355, Outcome.INCONCLUSIVE),
+        (0.37, Outcome.REGRESSED),
+    ],
+)
+def test_share_against_bounds(share: float, outcome: Outcome) -> None:
+    bounded = with_limits(shares={Category.DATA_MOVEMENT: Bounds(0.2, 0.35)})
+    now = measured(shares=with_share(share))
+    for known in (None, baseline()):
+        found = shares.check_share(now, known, bounded, Category.DATA_MOVEMENT)
+        assert found.verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
+        (Spread(0.25, 0.25, 0.25), Outcome.PASS),
+        (Spread(0.75, 0.5, 1.0), Outcome.INCONCLUSIVE),
+        (Spread(0.125, 0.0, 0.25), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> None:
+    bounded = with_limits(shares={Category.CONV: Bounds(0.25, 0.5)})
+    now = measured(shares={Arm.ON: {Category.CONV: share}})
+    assert shares.check_share(now, None, bounded, Category.CONV).verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
+        (Spread(0.75, 0.5, 1.0), Outcome.INCONCLUSIVE),
+        (Spread(0.75, 0.625, 1.0), Outcome.REGRESSED),
+    ],
+)
+def test_share_may_grow_by_the_limit(share: Spread, outcome: Outcome) -> None:
+    old = baseline(shares={Arm.ON: {Category.CONV: Spread(0.25, 0.25, 0.25)}})
+    now = measured(shares={Arm.ON: {Category.CONV: share}})
+    limits = with_limits(max_share_growth=0.25)
+    assert shares.check_share(now, old, limits, Category.CONV).verdict is outcome
+
+
+def test_share_without_baseline_or_of_another_target() -> None:
+    now = measured()
+    for none in (None, baseline(shares={})):
+        found = shares.check_share(now, none, LIMITS, Category.CONV)
+        assert found.verdict is Outcome.NO_BASELINE
+    other = baseline(fingerprint=Fingerprint("mac", ()))
+    assert shares.check_share(now, other, LIMITS, Category.CONV).verdict is Outcome.INVALID
+
+
+def test_larger_share_of_the_same_code() -> None:
+    (arm, by_category), *_ = (measured().shares or {}).items()
+    category, share = next(iter(by_category.items()))
+    grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
+    now = measured(shares=grown, runtime="r")
+    assert shares.check_share(now, baseline(), LIMITS, category, arm).verdict is Outcome.REGRESSED
+    check = shares.check_share(now, of_this_code(baseline(), now), LIMITS, category, arm)
+    assert check.verdict is Outcome.PASS
+    assert times.SAME_CODE in check.message
+
+
+def test_larger_share_on_a_changed_machine_is_inconclusive() -> None:
+    old = baseline()
+    old = dataclasses.replace(
+        old,
+        sessions=tuple(dataclasses.replace(entry, yardstick_ns=1e6) for entry in old.sessions),
+    )
+    (arm, by_category), *_ = (measured().shares or {}).items()
+    category, share = next(iter(by_category.items()))
+    grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
+    now = measured(shares=grown, yardstick_ns=1e6)
+    check = shares.check_share(now, old, LIMITS, category, arm)
+    assert check.verdict is Outcome.REGRESSED
+    slowed = dataclasses.replace(now, yardstick_ns=2e6)
+    check = shares.check_share(slowed, old, LIMITS, category, arm)
+    assert check.verdict is Outcome.INCONCLUSIVE
+    assert "100% slower" in check.message
+
+
+CASES: dict[str, tuple[Callable[[], Check], Check]] = {
+    "share beyond its bounds with a baseline": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.37)), baseline(), BOUNDED, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.REGRESSED,
+            "37.0% of the time is above its bound (20.0% to 35.0%).",
+            old=0.3,
+            new=0.37,
+            unit="share",
+            interval=(0.36, 0.38),
+            limit=0.35,
+        ),
+    ),
+    "share without baseline": (
+        lambda: shares.check_share(measured(), None, LIMITS, Category.CONV, Arm.OFF),
+        Check(
+            "share of CONV (off)",
+            Outcome.NO_BASELINE,
+            "No baseline, and no bounds in limits.toml. Make one with --update-baselines.",
+            new=0.6,
+            unit="share",
+            interval=(0.58, 0.62),
+        ),
+    ),
+    "share of another target": (
+        lambda: shares.check_share(measured(), ELSEWHERE, LIMITS, Category.CONV),
+        Check(
+            "share of CONV (on)",
+            Outcome.INVALID,
+            "The baseline is of another target (cpu 'Cortex-X5' there, 'Neoverse-V3' "
+            "here; os 'BSD' there, 'Linux' here).",
+            new=0.6,
+            unit="share",
+        ),
+    ),
+    "share of 0.3": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.3)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.PASS,
+            "0.0 points less of the time than in the baseline; at most 5.0 more are allowed.",
+            old=0.3,
+            new=0.3,
+            unit="share",
+            interval=(0.29, 0.31),
+            limit=0.35,
+        ),
+    ),
+    "share of 0.36": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.36)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.INCONCLUSIVE,
+            "6.0 points more of the time than in the baseline; at most 5.0 more are allowed.",
+            old=0.3,
+            new=0.36,
+            unit="share",
+            interval=(0.35, 0.37),
+            limit=0.35,
+        ),
+    ),
+    "share of 0.4": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.4)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.REGRESSED,
+            "10.0 points more of the time than in the baseline; at most 5.0 more are allowed.",
+            old=0.3,
+            new=0.4,
+            unit="share",
+            interval=(0.39, 0.41),
+            limit=0.35,
+        ),
+    ),
+    "share of 0.1": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.1)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.PASS,
+            "20.0 points less of the time than in the baseline; at most 5.0 more are allowed.",
+            old=0.3,
+            new=0.1,
+            unit="share",
+            interval=(0.09, 0.11),
+            limit=0.35,
+        ),
+    ),
+    "share of 0.3 with bounds": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.3)), None, BOUNDED, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.PASS,
+            "30.0% of the time is within its bounds (20.0% to 35.0%).",
+            new=0.3,
+            unit="share",
+            interval=(0.29, 0.31),
+            limit=0.35,
+        ),
+    ),
+    "share of 0.18 with bounds": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.18)), None, BOUNDED, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.REGRESSED,
+            "18.0% of the time is below its bound (20.0% to 35.0%).",
+            new=0.18,
+            unit="share",
+            interval=(0.17, 0.19),
+            limit=0.2,
+        ),
+    ),
+    "share of 0.37 with bounds": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.37)), None, BOUNDED, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.REGRESSED,
+            "37.0% of the time is above its bound (20.0% to 35.0%).",
+            new=0.37,
+            unit="share",
+            interval=(0.36, 0.38),
+            limit=0.35,
+        ),
+    ),
+    "share of 0.355 with bounds": (
+        lambda: shares.check_share(
+            measured(shares=with_share(0.355)), None, BOUNDED, Category.DATA_MOVEMENT
+        ),
+        Check(
+            "share of DATA_MOVEMENT (on)",
+            Outcome.INCONCLUSIVE,
+            "35.5% of the time is above its bound (20.0% to 35.0%).",
+            new=0.355,
+            unit="share",
+            interval=(0.345, 0.365),
+            limit=0.35,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whole_check(case: str) -> None:
+    make, expected = CASES[case]
+    assert_same_check(make(), expected)
