@@ -116,6 +116,10 @@ class StorageError(Sme2Error):
     """A file or folder cannot be written: no room, no permission, no home."""
 
 
+class BusyError(StorageError):
+    """Another process holds a lock that this one needs."""
+
+
 class BundleError(Sme2Error):
     """A bundle is damaged, or is not a bundle at all."""
 

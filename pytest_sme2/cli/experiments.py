@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from pytest_sme2.session.case_result import assemble, new_session
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
 from pytest_sme2.session.run_lock import RunLock
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import encode, write_json
+from pytest_sme2.system.files import encode, file_sha256, write_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.trace.etdump import read_etdump
@@ -151,7 +150,7 @@ def program_artifact(pte: Path) -> Artifact:
         variant=AS_EXPORTED,
         folder=pte.parent,
         pte=pte,
-        sha256=hashlib.sha256(pte.read_bytes()).hexdigest(),
+        sha256=file_sha256(pte),
         inputs=(),
         outputs=(),
         weights="unknown",

@@ -5,11 +5,10 @@ torch is imported in that child alone (see lowering.py); a cache hit starts no p
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, UsageError
@@ -29,6 +28,7 @@ from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.locks import locked
 
 TIMEOUT_SECONDS = 3600.0
 
@@ -70,7 +70,8 @@ def export_model(
         )
     _require_packages()
     try:
-        with _locked(root / "locks" / f"{stem}-{key}.lock", f"{entry.name} {variant}", say):
+        lock = root / "locks" / f"{stem}-{key}.lock"
+        with locked(lock, f"exporting {entry.name} {variant}", say=say):
             # Whoever held the lock may have made it meanwhile.
             found = _find(root, stem, key, say)
             if found is not None:
@@ -129,27 +130,6 @@ def _find(root: Path, stem: str, key: str, say: Callable[[str], None]) -> Artifa
 
 
 # --- making ---------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _locked(file: Path, title: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of one artifact; say so where another process holds it."""
-    from filelock import FileLock, Timeout
-
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"{title}: another process is exporting it; waiting")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-# --- hashing --------------------------------------------------------------------------------------
 
 
 def _require_packages() -> None:

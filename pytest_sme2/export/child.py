@@ -32,7 +32,7 @@ from pytest_sme2.export.store import (
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.system.files import file_sha256
-from pytest_sme2.system.leash import tie, untie
+from pytest_sme2.system.processes import tie, untie
 
 # What an export may see of the environment: anything else could change a model unnoticed.
 _ENVIRONMENT = (

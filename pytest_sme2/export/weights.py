@@ -5,7 +5,6 @@ Nothing here is fetched unless a file or an address was named. Loading is the ex
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import shutil
 import sys
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 from pytest_sme2.errors import EvidenceError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.files import safe_name
+from pytest_sme2.system.files import file_sha256, safe_name
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -146,7 +145,7 @@ def fetch_weights(
             _download(place, partial, say)
         else:
             _copy(Path(place).expanduser(), partial)
-        digest = sha256_of(partial)
+        digest = file_sha256(partial)
         if not digest.startswith(upstream.sha256):
             raise EvidenceError(
                 f"{place} is not {upstream.file}: its sha256 begins with "
@@ -161,14 +160,6 @@ def fetch_weights(
     finally:
         partial.unlink(missing_ok=True)
     return kept, digest
-
-
-def sha256_of(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _copy(file: Path, target: Path) -> None:

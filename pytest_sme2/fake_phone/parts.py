@@ -13,12 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import unpack_packages
 from pytest_sme2.system.elf import is_elf, read_needs
+from pytest_sme2.system.locks import locked
 
 # adbd is packaged from bookworm-backports on; later releases have it in the main archive.
 _SUITES = ("bookworm", "bookworm-backports")
@@ -64,8 +63,8 @@ def find_parts(
     if found is not None:
         return found
     folder = (cache or cache_folder()) / "fake-phone" / f"parts-{platform.machine()}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
+    doing = "fetching the parts of the fake phone"
+    with locked(folder.with_suffix(".lock"), doing, say=progress):
         if not folder.is_dir():
             if progress is not None:
                 progress("fetching adb, adbd and busybox for the fake phone")

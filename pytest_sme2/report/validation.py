@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.report.csv_files import CATEGORY_COLUMNS, OPERATOR_COLUMNS, TIMELINE_COLUMNS
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.run_directory import MANIFEST, METRICS, find_records, read_record
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.trace.etdump import read_etdump
 
 # By the end of the file's name, the keys it must have.
@@ -153,5 +153,5 @@ def _changed(folder: Path, name: str) -> str:
         return ""
     if name not in told:
         return f"is not in {MANIFEST}"
-    found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    found = file_sha256(folder / name)
     return "" if told[name] == found else f"is not the file that {MANIFEST} speaks of"

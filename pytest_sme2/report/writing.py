@@ -5,7 +5,6 @@ What the files hold is decided by the modules beside this one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -27,7 +26,7 @@ from pytest_sme2.report.reproduce import AS_EXPORTED, reproduce_command
 from pytest_sme2.results import Arm
 from pytest_sme2.session.analysis import Analysis, analyze_file
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
-from pytest_sme2.system.files import encode, safe_name, write_json, write_text
+from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.judging import combine
 
@@ -159,7 +158,7 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
         "experiments": {
             str(arm): {
                 "etdump": name,
-                "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest(),
+                "sha256": file_sha256(folder / name),
             }
             for arm, name in record.etdumps.items()
         },

@@ -10,11 +10,11 @@ import sys
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from filelock import FileLock
 from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import BuildError
 from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, host_platform
 from pytest_sme2.system.processes import run_process, whitelisted_environment
 from pytest_sme2.system.terminal import Say
@@ -89,8 +89,8 @@ def executorch_sdk(
     if folder.is_dir():
         return folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):
+        doing = f"downloading ExecuTorch {version} for {platform}"
+        with locked(Path(f"{folder}.lock"), doing, say=progress):
             if not folder.is_dir():
                 if progress is not None:
                     progress(f"Downloading ExecuTorch {version} for {platform}")

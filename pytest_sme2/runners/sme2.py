@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from pytest_sme2.errors import BuildError, RunError
 from pytest_sme2.results import Arm, Output, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
 from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
 from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_compiler
@@ -216,8 +215,8 @@ def wheel_runner(
         return runner
     sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):
+        doing = f"building the runner for {platform}"
+        with locked(Path(f"{folder}.lock"), doing, say=progress):
             if not (folder / _RECORD).is_file():
                 if progress is not None:
                     progress(f"Building the runner for {platform} against ExecuTorch {version}")

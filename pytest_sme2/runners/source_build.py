@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import BuildError, ElfError
+from pytest_sme2.errors import BuildError, BusyError, ElfError
 from pytest_sme2.results import Arm, KernelFamily
 from pytest_sme2.runners.source_checks import tree_version
 from pytest_sme2.runners.source_plan import LOG, SourceBuild, Step, Tools, build_environment, plan
 from pytest_sme2.system.elf import read_elf
+from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel
 
@@ -51,19 +52,15 @@ def build(
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> tuple[Built, ...]:
     """Configure and compile each side; the log of each stays in its build folder."""
-    import filelock
-
-    request.folder.mkdir(parents=True, exist_ok=True)
     built = []
-    lock = filelock.FileLock(request.folder / ".lock", timeout=0)
     try:
-        with lock:
+        with locked(request.folder / ".lock", "building there", timeout_seconds=0):
             for step in plan(request, tools):
                 built.append(_build_step(request, step, progress, timeout_seconds))
-    except filelock.Timeout as error:
+    except BusyError as error:
         raise BuildError(
-            f"another build is at work in {request.folder}. Wait for it, or choose another place "
-            "with --out DIR."
+            f"Another process is building in {request.folder}. Wait for it, or choose "
+            "another place with --out DIR."
         ) from error
     return tuple(built)
 

@@ -17,14 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from pytest_sme2.errors import BuildError, EtdumpError, RunError
 from pytest_sme2.results import Arm, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.sme2 import LOADER
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.trace.etdump import read_etdump
 
@@ -243,8 +242,7 @@ def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:
 
 
 def _stage(files: Mapping[str, Path], folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
+    with locked(Path(f"{folder}.lock"), f"copying the runner to {folder}"):
         if folder.is_dir():
             return
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pair-") as temporary:

@@ -12,11 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_sme2.errors import NotMeasurableError, StorageError
+from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.locks import locked
 from pytest_sme2.system.terminal import Say
 
 if TYPE_CHECKING:
@@ -113,21 +114,9 @@ class Bench:
         if self.settings.device == "android":
             yield
             return
-        from filelock import FileLock
-
-        lock = FileLock(cache_folder() / "locks" / "measuring.lock")
-        try:
-            Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except OSError as error:
-            raise StorageError(
-                f"{lock.lock_file} cannot be written: {error.strerror or error}. "
-                "Make room there, or name another folder in SME2_CACHE_DIR."
-            ) from error
-        try:
+        lock = cache_folder() / "locks" / "measuring.lock"
+        with locked(lock, "measuring on this machine", say=self.say):
             yield
-        finally:
-            lock.release()
 
     def cool_down(self) -> None:
         """Before a block of timed processes: wait for a device that gets hot."""

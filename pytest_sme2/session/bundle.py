@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-import filelock
-
 from pytest_sme2.errors import BundleError, ExportError, StorageError, UsageError
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
@@ -32,7 +30,8 @@ from pytest_sme2.results import Arm, Artifact
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.files import file_sha256, replacing
+from pytest_sme2.system.locks import locked
 
 # The history of the manifest. A change of its meaning raises the number.
 #   1  runner, artifacts, and sha256 and size of every file
@@ -130,25 +129,17 @@ def _folder(artifact: Artifact) -> str:
 
 
 def _write_archive(out: Path, manifest: bytes, files: Mapping[str, Path]) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent)
-    temporary = Path(name)
-    try:
-        # Neither names nor times of this machine go into it, so that equal content is equal bytes.
-        with (
-            os.fdopen(descriptor, "wb") as raw,
-            gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as compressed,
-            tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-        ):
-            _add(archive, MANIFEST, io.BytesIO(manifest), len(manifest), executable=False)
-            for member, path in files.items():
-                with path.open("rb") as file:
-                    executable = os.access(path, os.X_OK)
-                    _add(archive, member, file, path.stat().st_size, executable=executable)
-        temporary.chmod(0o644)
-        temporary.replace(out)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    # Neither names nor times of this machine go into it, so that equal content is equal bytes.
+    with (
+        replacing(out) as raw,
+        gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        _add(archive, MANIFEST, io.BytesIO(manifest), len(manifest), executable=False)
+        for member, path in files.items():
+            with path.open("rb") as file:
+                executable = os.access(path, os.X_OK)
+                _add(archive, member, file, path.stat().st_size, executable=executable)
 
 
 def _add(
@@ -178,8 +169,7 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
             document = _read_manifest(manifest)
             digest = hashlib.sha256(manifest).hexdigest()
             folder = root / digest[:32]
-            root.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(root / f"{folder.name}.lock"):
+            with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
                 if not _is_intact(folder, document["files"]):
                     _unpack(members, document["files"], folder)
         return Bundle(path, digest, _runner(folder, document), _artifacts(folder, document))

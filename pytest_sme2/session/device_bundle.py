@@ -15,14 +15,13 @@ import zlib
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock
-
 from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.results import Arm
 from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64
 
 # The record that a runner's folder has anyway; a bundle's also lists its files.
@@ -90,8 +89,7 @@ def read_bundle(path: Path, *, cache: Path | None = None) -> Sme2Runner:
             f"There is no device bundle at {path}. Make one with: sme2 device-bundle OUT"
         )
     folder = (cache or cache_folder()) / "device-bundles" / file_sha256(path)[:16]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
+    with locked(Path(f"{folder}.lock"), f"unpacking {path}"):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpack-") as name:
                 staged = Path(name) / "staged"

@@ -5,7 +5,6 @@ Parsing is pure; opening downloads, builds or unpacks. The measuring itself is i
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from pytest_sme2.results import Artifact, Baseline, Fingerprint
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import find_runner, wheel_runner
 from pytest_sme2.session.bundle import SUFFIXES, open_bundle
-from pytest_sme2.system.files import safe_name
+from pytest_sme2.system.files import file_sha256, safe_name
 from pytest_sme2.system.terminal import Say
 
 CHOICES = (
@@ -131,7 +130,7 @@ class OpenReference:
             path = self.programs.get(stem)
             if path is None:
                 raise self._lacks(artifact, (f"{name}.pte" for name in sorted(self.programs)))
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest = file_sha256(path)
             # The inputs stay ours: both sides are to compute the same thing.
             return replace(artifact, folder=path.parent, pte=path, sha256=digest, etrecord=None)
         return artifact

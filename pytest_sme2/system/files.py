@@ -1,19 +1,18 @@
-"""The hash that names and checks files everywhere in this package."""
+"""Files: their hash, safe names, replacing one whole, and values as JSON."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
 from pytest_sme2.errors import Sme2Error, StorageError
-
-if TYPE_CHECKING:
-    pass
 
 _PIECE = 1 << 20
 
@@ -51,7 +50,10 @@ def safe_name(name: str) -> str:
 def write_text(path: Path, text: str) -> None:
     """Replace a file whole: a reader sees the old one or the new one, never half of it."""
     try:
-        _replace(path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            # A name of a file may hold bytes that are not text; a report must not fail on them.
+            file.write(text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -64,21 +66,44 @@ def unwritable(path: Path, error: OSError) -> StorageError:
     )
 
 
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of ``path`` once the block has ended without an error.
+
+    A reader sees the old file or the new one, never half of it. With ``durable`` that is true after
+    a power failure, too.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_unfinished(path), suffix=".tmp")
     temporary = Path(name)
     try:
-        # A name may hold what is no valid text; a report must not fail on it.
-        with os.fdopen(
-            handle, "w", encoding="utf-8", errors="backslashreplace", newline=""
-        ) as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         # mkstemp makes files that only their owner may read.
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+    if durable:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a killed ``replacing(path)`` left. Nobody else may be writing ``path``."""
+    for leftover in path.parent.iterdir():
+        if leftover.name.startswith(_unfinished(path)) and leftover.name.endswith(".tmp"):
+            leftover.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path) -> str:
+    """How the name of a file begins that will take the place of ``path``."""
+    return f".{safe_name(path.name)}."
 
 
 def _umask() -> int:

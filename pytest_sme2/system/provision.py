@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from pytest_sme2.errors import BuildError, Sme2Error
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import unpack_packages
+from pytest_sme2.system.locks import locked
 
 Say = Callable[[str], None]
 
@@ -160,8 +159,7 @@ def qemu(say: Say, check: bool) -> Provided:
 
 
 def _fetch(packages: list[str], suite: str, folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
+    with locked(Path(f"{folder}.lock"), f"fetching {', '.join(packages)}"):
         unpack_packages(packages, [suite], folder)
 
 

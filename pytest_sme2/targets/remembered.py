@@ -15,13 +15,12 @@ import platform
 import shutil
 from pathlib import Path
 
-from filelock import FileLock
-
-from pytest_sme2.errors import Sme2Error
+from pytest_sme2.errors import Sme2Error, StorageError
 from pytest_sme2.results import KernelCensus, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.files import decode, encode, file_sha256
+from pytest_sme2.system.locks import locked
 from pytest_sme2.targets.base import RESULT_NAME, Job, make_place, read_files
 from pytest_sme2.targets.census import observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -115,14 +114,16 @@ def _keep(run: Run, census: KernelCensus, folder: Path, kept: Path) -> None:
         "files": {str(name): file_sha256(folder / name) for name in names},
     }
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{kept}.lock"), working_folder(kept) as temporary:
+        with (
+            locked(Path(f"{kept}.lock"), f"writing {kept}"),
+            working_folder(kept) as temporary,
+        ):
             for name in names:
                 (temporary / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(folder / name, temporary / name)
             (temporary / _RECORD).write_text(json.dumps(record), encoding="utf-8")
             shutil.rmtree(kept, ignore_errors=True)
             temporary.rename(kept)
-    except OSError:
+    except (OSError, StorageError):
         # The run itself is whole: a full or read-only cache only means to run it once more.
         shutil.rmtree(kept, ignore_errors=True)

@@ -5,7 +5,6 @@ Any difference found here is a false alarm. Printing is left to the command.
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.results import Artifact, Outcome, PairedTiming, TensorSpec
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.pairs import (
     INTERFERENCE_MARGIN,
@@ -72,7 +72,7 @@ def selfcheck_artifact() -> Artifact:
         variant="fp32",
         folder=PROGRAM.parent,
         pte=PROGRAM,
-        sha256=hashlib.sha256(PROGRAM.read_bytes()).hexdigest(),
+        sha256=file_sha256(PROGRAM),
         inputs=(spec,),
         outputs=(spec,),
         weights="random (seed 0)",

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import statistics
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.errors import BaselineError
+from pytest_sme2.errors import BaselineError, BusyError
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import (
     RUNTIME,
@@ -29,7 +26,8 @@ from pytest_sme2.results import (
     Profile,
     Structure,
 )
-from pytest_sme2.system.files import safe_name
+from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
+from pytest_sme2.system.locks import locked
 from pytest_sme2.verdict.baseline_file import census_of_names, damaged, parse, render
 from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS, session_interval
 
@@ -41,7 +39,6 @@ it with what it replaces would describe neither."""
 
 LOCK_NAME = ".lock"
 LOCK_SECONDS = 60.0
-_TEMPORARY = ".tmp"
 
 
 # --- Where a baseline lies ------------------------------------------------------------------------
@@ -374,61 +371,19 @@ def store(
     path = baseline_path(root, measured.model, measured.variant, measured.fingerprint)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(root, timeout_seconds):
-            _remove_leftovers(path)
+        doing = f"updating the baselines in {root}"
+        with locked(root / LOCK_NAME, doing, timeout_seconds=timeout_seconds):
+            remove_leftovers(path)
             old = load(root, measured.model, measured.variant, measured.fingerprint)
             new, changed = update(old, measured)
             if new != old:
-                _replace_file(path, render(new))
+                with replacing(path, durable=True) as file:
+                    file.write(render(new).encode())
+    except BusyError as error:
+        raise BaselineError(str(error)) from error
     except OSError as error:
         raise BaselineError(
             f"{path}: cannot be written: {error.strerror or error}. Check that the folder is "
             "writable and the disk is not full. The old baseline is unchanged."
         ) from error
     return path, changed
-
-
-@contextlib.contextmanager
-def _locked(root: Path, timeout_seconds: float) -> Iterator[None]:
-    import filelock
-
-    lock = filelock.FileLock(root / LOCK_NAME)
-    try:
-        lock.acquire(timeout=timeout_seconds)
-    except filelock.Timeout as error:
-        raise BaselineError(
-            f"{root}: another process has been updating these baselines for "
-            f"{timeout_seconds:g} s. Wait for it, or end it, and run again."
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _remove_leftovers(path: Path) -> None:
-    """What a killed update left beside ``path``; nobody else writes while the lock is held."""
-    for leftover in path.parent.iterdir():
-        if leftover.name.startswith(f".{path.name}.") and leftover.name.endswith(_TEMPORARY):
-            leftover.unlink(missing_ok=True)
-
-
-def _replace_file(path: Path, text: str) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files for its owner alone; a baseline is checked in and shared.
-        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

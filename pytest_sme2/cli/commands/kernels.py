@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import json
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily, RunRequest
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
@@ -105,7 +105,7 @@ def _artifact(arguments: argparse.Namespace, *, emulated: bool) -> Artifact:
         variant="as exported",
         folder=file.parent,
         pte=file,
-        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+        sha256=file_sha256(file),
         inputs=(),
         outputs=(),
     )

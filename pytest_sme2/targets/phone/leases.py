@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from pytest_sme2.errors import NoDeviceLeftError, TargetError
+from pytest_sme2.errors import BusyError, NoDeviceLeftError, TargetError
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.locks import locked
 
 # How long a run's retired devices are remembered at most: no run takes that long.
 _RETIRED_SECONDS = 7 * 24 * 3600
@@ -27,11 +26,11 @@ class Lease:
     """The right to use one device, until it is released, dropped, or the process ends."""
 
     serial: str
-    lock: FileLock
+    lock: contextlib.ExitStack
     pool: DevicePool
 
     def release(self) -> None:
-        self.lock.release()
+        self.lock.close()
 
     def retire(self, reason: str) -> None:
         """The device died. It stays leased: whoever has it must still try to put it back."""
@@ -131,10 +130,11 @@ class DevicePool:
         return self._retired_file(serial).exists()
 
     def _try(self, serial: str) -> Lease | None:
-        lock = FileLock(self.folder / f"{self._key(serial)}.lock")
+        lock = contextlib.ExitStack()
+        file = self.folder / f"{self._key(serial)}.lock"
         try:
-            lock.acquire(timeout=0)
-        except Timeout:
+            lock.enter_context(locked(file, f"using {serial}", timeout_seconds=0))
+        except BusyError:
             return None
         return Lease(serial, lock, self)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import BuildError
+from pytest_sme2.errors import BuildError, StorageError
 from pytest_sme2.runners import sdk
 from pytest_sme2.system.processes import Finished
 
@@ -167,7 +167,7 @@ def test_a_bad_wheel_leaves_nothing_behind(pip, tmp_path):
 
 def test_a_cache_that_cannot_be_written(pip, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BuildError, match=r"cannot be kept in .*SME2_CACHE_DIR"):
+    with pytest.raises(StorageError, match=r"cannot be written: .*SME2_CACHE_DIR"):
         sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path / "file")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import BuildError, RunError
+from pytest_sme2.errors import BuildError, RunError, StorageError
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners import sme2 as runners
 from pytest_sme2.runners.base import ProcessFiles
@@ -264,7 +264,7 @@ def test_what_a_killed_build_left_is_cleared(build, tmp_path):
 
 def test_a_cache_that_cannot_be_written(build, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BuildError, match=r"cannot be kept in .*SME2_CACHE_DIR"):
+    with pytest.raises(StorageError, match=r"cannot be written: .*SME2_CACHE_DIR"):
         wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path / "file")
 
 

@@ -455,7 +455,7 @@ def test_a_second_build_in_the_same_place_is_refused(miniature: Machine) -> None
     miniature.request.folder.mkdir()
     with (
         filelock.FileLock(miniature.request.folder / ".lock"),
-        pytest.raises(BuildError, match="another build is at work"),
+        pytest.raises(BuildError, match="Another process is building in"),
     ):
         source_build.build(*miniature)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.system.leash import _Leash
+from pytest_sme2.system.processes import _Leash
 from tests.unit.system.test_processes import wait_until_gone
 
 STARTER = """
