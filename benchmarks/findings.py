@@ -1,7 +1,7 @@
-"""The table of docs/findings.md, made from the baselines in ``baselines/emulated``.
+"""The tables of docs/findings.md and README.md, made from the baselines in ``baselines/emulated``.
 
-``python -m benchmarks.findings`` prints it, ``--write`` puts it into the page. The baselines come
-from real runs on the emulator: see baselines/README.md.
+``python -m benchmarks.findings`` prints both, ``--write`` puts each into its page. The baselines
+come from real runs on the emulator: see baselines/README.md.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pytest_sme2.verdict import baselines
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
+README = ROOT / "README.md"
 STORED = ROOT / "baselines" / "emulated"
 BEGIN, END = "<!-- begin: python -m benchmarks.findings --write -->\n", "<!-- end -->\n"
-# In the order in which people meet them.
+# The order of the rows.
 MODELS = (
     "toy_cnn", "mobilenet_v3_small", "edgetam_image_encoder", "squeeze_sam", "efficient_sam",
     "llama_block_decode", "llama_block_prefill",
@@ -34,8 +35,27 @@ HEADING = (
 
 
 def table() -> str:
-    stored = [found for found in map(baselines.read, STORED.glob("*.json")) if found is not None]
-    return HEADING + "".join(_row(found) for found in sorted(stored, key=_place))
+    """One row per model and variant."""
+    return HEADING + "".join(_row(found) for found in _stored())
+
+
+def summary() -> str:
+    """One row per model, one column per precision: matrix operators on SME2 kernels."""
+    cells: dict[str, dict[str, str]] = {}
+    for found in _stored():
+        precision = found.variant.partition("@")[0]
+        cells.setdefault(found.model, {})[precision] = _on_sme2(found)
+    del cells["toy_cnn"]
+    used = [name for name in PRECISIONS if any(name in row for row in cells.values())]
+    lines = [f"| model | {' | '.join(used)} |", f"| --- |{' ---: |' * len(used)}"]
+    for model, row in cells.items():
+        lines.append(f"| `{model}` | {' | '.join(row.get(name, '') for name in used)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _stored() -> list[Baseline]:
+    found = map(baselines.read, STORED.glob("*.json"))
+    return sorted((baseline for baseline in found if baseline is not None), key=_place)
 
 
 def _place(baseline: Baseline) -> tuple[int, str, int, str]:
@@ -44,13 +64,15 @@ def _place(baseline: Baseline) -> tuple[int, str, int, str]:
     return known, model, PRECISIONS.index(variant.partition("@")[0]), variant
 
 
+def _on_sme2(baseline: Baseline) -> str:
+    matrix = [entry for entry in baseline.structures[Arm.ON].operators if entry.matrix]
+    census = baseline.kernels.get(Arm.ON)
+    on_sme2 = sum(entry.count for entry in matrix if proven(classify(entry.name), census))
+    return f"{on_sme2} of {sum(entry.count for entry in matrix)}"
+
+
 def _row(baseline: Baseline) -> str:
     entries = baseline.structures[Arm.ON].operators
-    census = baseline.kernels.get(Arm.ON)
-    on_sme2 = sum(
-        entry.count for entry in entries if entry.matrix and proven(classify(entry.name), census)
-    )
-    matrix = sum(entry.count for entry in entries if entry.matrix)
     depthwise = sum(entry.count for entry in entries if entry.kind == "depthwise")
     moves = sum(entry.count for entry in entries if _moves(entry))
     outside = sum(
@@ -59,7 +81,7 @@ def _row(baseline: Baseline) -> str:
         if entry.executor is Executor.PORTABLE and not _moves(entry)
     )
     cells = (
-        f"`{baseline.model}`", f"`{baseline.variant}`", f"{on_sme2} of {matrix}", depthwise, moves,
+        f"`{baseline.model}`", f"`{baseline.variant}`", _on_sme2(baseline), depthwise, moves,
         outside, sum(entry.count for entry in entries),
     )  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |\n"
@@ -69,22 +91,24 @@ def _moves(entry: OperatorCount) -> bool:
     return entry.kind == "transpose" or classify(entry.name).operation in LAYOUT_KERNELS
 
 
-def page(text: str) -> str:
-    """The page with the table as it should be."""
+def page(text: str, made: str) -> str:
+    """The page with this table in its place."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"{PAGE} has lost the lines around its table: {BEGIN}… {END}")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+        raise SystemExit(f"A page has lost the lines around its table: {BEGIN}… {END}")
+    return f"{before}{BEGIN}\n{made}\n{END}{after}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--write", action="store_true", help="put it into docs/findings.md")
-    if parser.parse_args(arguments).write:
-        PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
-    else:
-        print(table(), end="")
+    parser.add_argument("--write", action="store_true", help="write the tables into their pages")
+    write = parser.parse_args(arguments).write
+    for path, made in ((PAGE, table()), (README, summary())):
+        if write:
+            path.write_text(page(path.read_text("utf-8"), made), "utf-8")
+        else:
+            print(made)
     return 0
 
 

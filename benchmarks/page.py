@@ -1,7 +1,7 @@
-"""The page of claims, and the claims of the README, written from the kept results alone.
+"""Writes the page of claims and the claims of the README, from the kept results alone.
 
-Whoever changes a number by hand is caught by a test: what these functions give is what must stand
-there. Nothing is measured here.
+A test compares both with what these functions return, so nobody can change a number by hand.
+Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -25,68 +25,52 @@ END = "<!-- end of claims -->"
 INTRODUCTION = """\
 # Claims and their numbers
 
-Written by `python -m benchmarks table` from the results in `benchmarks/results`: no number on this
-page is typed by hand. Limits were set before anything was measured. What a benchmark compares, and
-why that is fair, stands at the top of its script in `benchmarks`.
+`python -m benchmarks table` writes this page from the results in `benchmarks/results`. No number is
+typed by hand. We set the limits before we measured. The top of each script in `benchmarks` says
+what it compares, and why that is fair.
 
 | command | |
 |---|---|
-| `tox run -e bench -- --quick` | minutes: does everything work? |
-| `tox run -e bench` | the figures: a quarter of an hour, on an idle machine |
-| `tox run -e bench -- --all` | also what takes long: detection, faults and hostile input |
+| `tox run -e bench -- --quick` | a few minutes: does everything work? |
+| `tox run -e bench` | the figures: 15 minutes on an idle machine |
+| `tox run -e bench -- --all` | also the long ones: detection, faults and hostile input |
 
-A run that was broken off goes on with what is missing. Exit code 1 means that a limit was missed.
+An interrupted run continues with what is missing. Exit code 1 means that a limit was missed.
 """
 
+# The README's selection; the page has all claims.
 HEADLINES: tuple[tuple[str, str], ...] = (
     (
         "startup",
-        "Installed and not used, it adds **{cost}** to the start of pytest; pytest-benchmark adds "
-        "{cost.peer}.",
+        "Installed but not used, the plugin adds **{cost}** to the start of pytest. "
+        "pytest-benchmark adds {cost.peer}.",
     ),
     (
         "first_verdict",
-        "From nothing to the first verdict takes **{total}**, torch and an emulator downloaded on "
-        "the way.",
+        "From nothing to the first verdict takes **{total}**, with downloads of torch and an "
+        "emulator.",
     ),
     (
         "detection",
-        "False alarms: **{alarms}** of {verdicts} verdicts on equal programs, with {caught 5} of "
-        "5 % slowdowns and {caught 3} of 3 % slowdowns caught. On the same samples "
-        "pytest-benchmark's `mean:5%` raised {alarms.peer} and caught {caught 5.peer} and "
-        "{caught 3.peer}.",
+        "False alarms: **{alarms}** of {verdicts} verdicts on equal programs. It caught {caught 5} "
+        "of 5 % slowdowns and {caught 3} of 3 % slowdowns. On the same samples pytest-benchmark's "
+        "`mean:5%` raised {alarms.peer} and caught {caught 5.peer} and {caught 3.peer}.",
     ),
     (
         "etdump",
-        "ETDumps are read **{speedup}** as fast as by ExecuTorch's Inspector, in {memory} instead "
-        "of {memory.peer}.",
+        "It reads ETDumps **{speedup}** as fast as ExecuTorch's Inspector, in {memory} instead of "
+        "{memory.peer}.",
     ),
-    (
-        "orchestration",
-        "**{local}** of the time of a measurement on the machine itself is inference, {adb} over "
-        "adb with processes of a second.",
-    ),
-    (
-        "devices",
-        "Three phones measure **{gain}** as much as one (fake ones behind a real adbd, with a "
-        "runner that sleeps).",
-    ),
-    (
-        "growth",
-        "Cost grows with work no faster than n^{models} up to 50 models, n^{runs} up to 10,000 "
-        "runs, n^{operators} up to 2,000 operators.",
-    ),
-    ("report", "The HTML report of 50 models has **{size}** and opens in {open}."),
     (
         "faults",
-        "A phone that breaks while it is measured on (a fake one behind a real adbd): **{clean} of "
+        "Faults of a phone during a measurement (a fake phone behind a real adbd): **{clean} of "
         "{trials}** trials end clean.",
     ),
     (
         "hostile",
-        "Kills, full disks, hostile files and names: **{clean} of {trials}** trials end clean.",
+        "Kills, full disks, damaged files and hostile names: **{clean} of {trials}** trials end "
+        "clean.",
     ),
-    ("fuzz_etdump", "Damaged ETDumps: **{clean} of {trials}** are refused or read soundly."),
 )
 
 
@@ -108,7 +92,7 @@ def filled(template: str, result: Result) -> str:
 
 
 def headlines(results: Mapping[str, Result]) -> list[str]:
-    """One line a claim, each with the command that makes its numbers again."""
+    """One line per claim, each with the command that makes its numbers."""
     return [
         f"- {filled(template, results[name])} `{results[name].command}`"
         for name, template in HEADLINES
@@ -166,9 +150,9 @@ def _detection(results: Mapping[str, Result]) -> Iterator[str]:
     yield from (
         "## Detection, against other rules",
         "",
-        "Real processes of programs of 100, 103 and 105 equal layers; all rules decide on the same",
-        "samples. A rule that compares one process with one is given every pair as a trial. In",
-        "brackets the exact 95 % interval.",
+        "Real processes of programs with 100, 103 and 105 equal layers. All rules decide on the",
+        "same samples. A rule that compares two single processes gets every pair as a trial. The",
+        "exact 95 % interval is in brackets.",
         "",
     )
     for condition, scenarios in results["detection"].details.items():
@@ -185,7 +169,7 @@ def _detection(results: Mapping[str, Result]) -> Iterator[str]:
         took = [scenario for scenario in scenarios.values() if scenario["pairs"] is not None]
         pairs = ", ".join(number(round(scenario["pairs"], 1)) for scenario in took)
         seconds = ", ".join(number(round(scenario["seconds"], 1)) for scenario in took)
-        yield from (f"Ours took {pairs} pairs and {seconds} s a verdict.", "")
+        yield from (f"Ours took {pairs} pairs and {seconds} s per verdict.", "")
 
 
 def _rate(rate: Mapping[str, Any]) -> str:
@@ -229,8 +213,8 @@ def _faults(results: Mapping[str, Result]) -> Iterator[str]:
     yield from (
         "## Faults and hostile input",
         "",
-        "A trial is clean when it ends with a result or one clear error, with nothing half written",
-        "and everything put back. A seed repeats each.",
+        "A trial is clean when it ends with a result or one clear error. No file is half written,",
+        "and all settings are restored. A seed repeats each trial.",
         "",
     )
     rows = [
@@ -249,7 +233,7 @@ def _faults(results: Mapping[str, Result]) -> Iterator[str]:
 
 def _circumstances(results: Mapping[str, Result]) -> Iterator[str]:
     yield from ("## Machine, versions, dates", "")
-    # Equal circumstances are told once.
+    # Equal circumstances are listed once.
     groups: dict[str, list[Result]] = {}
     for result in results.values():
         facts = result.machine

@@ -421,7 +421,7 @@ def test_the_readme_is_renewed_between_its_marks_only():
     readme = f"# Top\n\n{page.BEGIN}\n\n- old\n\n{page.END}\n\nEnd.\n"
     renewed = page.with_claims(readme, example())
     assert renewed.startswith(
-        f"# Top\n\n{page.BEGIN}\n\n- Installed and not used, it adds **12.3 ms**"
+        f"# Top\n\n{page.BEGIN}\n\n- Installed but not used, the plugin adds **12.3 ms**"
     )
     assert renewed.endswith(f"{page.END}\n\nEnd.\n")
     assert "pytest-benchmark adds 40 ms. `python -m benchmarks.startup`" in renewed

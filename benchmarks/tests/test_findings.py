@@ -1,13 +1,21 @@
-"""The page on findings says what the stored baselines say."""
+"""The tables of results agree with the stored baselines."""
 
 from __future__ import annotations
 
-from benchmarks.findings import HEADING, PAGE, page, table
+from benchmarks.findings import HEADING, PAGE, README, page, summary, table
 
 
-def test_the_table_is_that_of_the_baselines() -> None:
-    text = PAGE.read_text("utf-8")
-    assert page(text) == text, "python -m benchmarks.findings --write, then read the page"
+def test_tables_agree_with_the_baselines() -> None:
+    for path, made in ((PAGE, table()), (README, summary())):
+        text = path.read_text("utf-8")
+        assert page(text, made) == text, "python -m benchmarks.findings --write, then read the page"
+
+
+def test_summary_has_one_row_per_real_model() -> None:
+    rows = summary().splitlines()
+    assert rows[0] == "| model | fp32 | fp16 | int8 | int8_dynamic | int4 |"
+    assert "| `edgetam_image_encoder` | 81 of 81 | 2 of 81 | 81 of 81 |  |  |" in rows
+    assert not [row for row in rows if "toy_cnn" in row]
 
 
 def test_every_model_and_the_known_gap_are_in_it() -> None:

@@ -74,9 +74,7 @@ def sme2_problem(words: list[str], *, whole: bool) -> str | None:
 
 
 def pytest_problem(words: list[str]) -> str | None:
-    parsers = {
-        option.flag: option.parse for option in options.OPTIONS if option.flag != "--against"
-    }
+    parsers = {option.flag: option.read for option in options.OPTIONS if option.flag != "--against"}
     for word, following in zip(words[1:], [*words[2:], ""], strict=True):
         if not word.startswith("-"):
             continue
