@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
+from pytest_sme2.system.apt_sources import system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import unpack_packages
 from pytest_sme2.system.elf import is_elf, read_needs
@@ -68,9 +69,8 @@ def find_parts(
         if not folder.is_dir():
             if progress is not None:
                 progress("fetching adb, adbd and busybox for the fake phone")
-            unpack_packages(
-                [f"{name}/{_SUITES[1]}" for name in _BACKPORTS] + list(_STABLE), _SUITES, folder
-            )
+            packages = [f"{name}/{_SUITES[1]}" for name in _BACKPORTS] + list(_STABLE)
+            unpack_packages(packages, with_suites(system_archives(), _SUITES), folder)
     return unpacked_parts(folder)
 
 

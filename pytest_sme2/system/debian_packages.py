@@ -1,71 +1,79 @@
 """Programs from Debian's archive, unpacked into a folder of ours; the system is left as it is.
 
-The archive's address and keyring are those the system's own apt already uses, so nothing here
-names a host and every package's signature is checked by apt itself. What is in a package decides
-neither where it lands nor what it may do there: see unpack_content.
+The archives' addresses and keys are those that the system's own apt uses, and apt checks every
+signature. What is in a package decides neither where it lands nor what it may do there: see
+unpack_content.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
+from urllib.parse import unquote
 
 from pytest_sme2.errors import TargetError
+from pytest_sme2.system.apt_sources import Archive
 from pytest_sme2.system.cache import working_folder
+from pytest_sme2.system.files import unwritable
 
-_SYSTEM_SOURCES = Path("/etc/apt")
+_LONGEST_SECONDS = 600
+
+# What apt says, by the reason that it stands for. The first reason that fits is given.
+_REASONS = (
+    ("the disk is full", r"No space left on device|enough free space"),
+    (
+        "a signature is missing or cannot be checked",
+        r"NO_PUBKEY|EXPKEYSIG|BADSIG|GPG error|is not signed|OpenPGP|couldn't be verified",
+    ),
+    ("the archive's dates do not fit this machine's clock", r"is (?:expired|not valid yet)"),
+    (
+        "the network or the archive's host cannot be reached",
+        r"resolving|resolve|[Cc]ould not connect|[Cc]onnection|[Uu]nreachable|[Tt]imed? ?out|Proxy",
+    ),
+    (
+        "no archive of this machine has it",
+        r"Unable to locate|no installation candidate|Couldn't find|was not found|"
+        r"Release file|404|Can't select|Can't find a source",
+    ),
+)
 
 
 @dataclass(frozen=True)
-class Archive:
-    """Where the system's apt fetches Debian's main archive from."""
+class Package:
+    """A package as the archive offers it."""
 
-    uri: str
-    signed_by: str | None
+    file_name: str
+    bytes: int
 
-
-def parse_archive(text: str) -> Archive | None:
-    """The first ``main`` archive in a sources file, in either of apt's two formats."""
-    for paragraph in re.split(r"\n\s*\n", text):
-        fields = dict(
-            re.findall(r"^(URIs|Components|Signed-By|Enabled):[ \t]*(\S+)", paragraph, re.MULTILINE)
-        )
-        usable = fields.get("Enabled", "yes") != "no" and fields.get("Components") == "main"
-        if usable and "URIs" in fields:
-            return Archive(fields["URIs"], fields.get("Signed-By"))
-    for line in re.finditer(r"^deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+\S+\s+main\b", text, re.MULTILINE):
-        signed_by = re.search(r"signed-by=(\S+)", line[1] or "")
-        return Archive(line[2], signed_by[1] if signed_by else None)
-    return None
+    @property
+    def version(self) -> str:
+        """Without the epoch: ``11.1.2+ds-1``."""
+        words = unquote(self.file_name).split("_")
+        return words[1].rpartition(":")[2] if len(words) > 1 else ""
 
 
-def system_archive(folder: Path = _SYSTEM_SOURCES) -> Archive | None:
-    """The archive of the system's own sources; None where this is not a Debian-like system."""
-    parts = folder / "sources.list.d"
-    files = sorted([*parts.glob("*.sources"), *parts.glob("*.list")])
-    for file in (*files, folder / "sources.list"):
-        if file.is_file():
-            archive = parse_archive(file.read_text(encoding="utf-8", errors="replace"))
-            if archive is not None:
-                return archive
-    return None
+def unpack_packages(
+    packages: Sequence[str],
+    archives: Sequence[Archive],
+    folder: Path,
+    approve: Callable[[Sequence[Package]], None] = lambda offered: None,
+) -> None:
+    """Fetch ``packages`` from ``archives`` and unpack them into ``folder``, which is made whole.
 
-
-def unpack_packages(packages: Sequence[str], suites: Sequence[str], folder: Path) -> None:
-    """Fetch ``packages`` from ``suites`` and unpack them into ``folder``, which is made whole.
-
+    apt chooses among the archives: one that lacks a suite or a package does not matter where
+    another has it. ``approve`` sees what would be fetched and raises if it is not wanted.
     ``folder`` appears only when everything in it is there. Hold its lock.
     """
-    archive = system_archive()
     missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
-    if archive is None or missing:
+    if not archives or missing:
         raise TargetError(
             f"Cannot fetch {', '.join(packages)}: this is not a Debian-like system "
             f"({'no ' + ' and no '.join(missing) if missing else 'no apt sources found'}). "
@@ -73,19 +81,54 @@ def unpack_packages(packages: Sequence[str], suites: Sequence[str], folder: Path
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with working_folder(folder) as work:
-        options = _private_apt(work, archive, suites)
-        _apt(work, [*options, "update"])
-        _apt(work, [*options, "download", *packages])
+        apt = ["apt-get", "-q", *_private_apt(work, archives)]
+        updated = _call([*apt, "update"], work)
+        offered = _call([*apt, "download", "--print-uris", *packages], work)
+        if offered.code != 0:
+            raise TargetError(_why(packages, archives, updated.said + offered.said))
+        approve(_offered(offered.answer))
+        fetched = _call([*apt, "download", *packages], work)
+        if fetched.code != 0:
+            raise TargetError(_why(packages, archives, fetched.said))
         unpacked = work / "unpacked"
         unpacked.mkdir()
         content = work / "content.tar"
         for package in sorted(work.glob("*.deb")):
             with content.open("wb") as file:
-                _call(["dpkg-deb", "--fsys-tarfile", str(package)], work, stdout=file)
+                done = _call(["dpkg-deb", "--fsys-tarfile", str(package)], work, stdout=file)
+            if done.code != 0:
+                raise TargetError(_why([package.name], archives, done.said))
             unpack_content(content, unpacked, package.name)
         if folder.exists():
             shutil.rmtree(folder)
         unpacked.rename(folder)
+
+
+def _offered(answer: str) -> tuple[Package, ...]:
+    """The lines of ``--print-uris``: address, file name, size and hash."""
+    lines = re.findall(r"^'\S+' (\S+) (\d+)\b", answer, re.MULTILINE)
+    return tuple(Package(name, int(size)) for name, size in lines)
+
+
+def reason_of(said: str) -> str:
+    """Why apt or dpkg failed, in our words and in theirs."""
+    problems = [line[3:] for line in said.splitlines() if line.startswith(("E: ", "W: "))]
+    lines = problems or said.strip().splitlines()[-1:]
+    reason, words = next(
+        (
+            (reason, line)
+            for reason, pattern in _REASONS
+            for line in lines
+            if re.search(pattern, line)
+        ),
+        ("apt or dpkg failed", lines[-1] if lines else "no message"),
+    )
+    return f"{reason}: {words.strip()}"
+
+
+def _why(packages: Sequence[str], archives: Sequence[Archive], said: str) -> str:
+    asked = sorted({f"{archive.uri} ({' '.join(archive.suites)})" for archive in archives})
+    return f"Cannot fetch {', '.join(packages)}: {reason_of(said)} Asked: {', '.join(asked)}."
 
 
 def unpack_content(content: Path, folder: Path, package: str) -> None:
@@ -98,7 +141,11 @@ def unpack_content(content: Path, folder: Path, package: str) -> None:
         with tarfile.open(content, "r:") as archive:
             for member in archive:
                 _unpack_member(archive, member, root)
-    except (tarfile.TarError, ValueError) as error:
+    # A name inside may be anything: too long for the disk, in two roles, or a link to itself, which
+    # is a RuntimeError before Python 3.13.
+    except (tarfile.TarError, ValueError, OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise unwritable(folder, error) from error
         raise TargetError(
             f"The package {package} is damaged or unsafe ({error}). Check the system's apt sources."
         ) from error
@@ -145,13 +192,11 @@ def _check_link(root: Path, target: Path, leads_to: str) -> None:
         raise ValueError(f"the link {target.name!r} leads out of its folder, to {leads_to!r}")
 
 
-def _private_apt(work: Path, archive: Archive, suites: Sequence[str]) -> list[str]:
-    signed_by = f" [signed-by={archive.signed_by}]" if archive.signed_by else ""
-    sources = work / "private.list"
-    sources.write_text(
-        "".join(f"deb{signed_by} {archive.uri} {suite} main\n" for suite in suites),
-        encoding="utf-8",
-    )
+def _private_apt(work: Path, archives: Sequence[Archive]) -> list[str]:
+    """Options that keep apt in ``work``: its lists, its cache, and only these sources."""
+    sources = work / "private.sources"
+    text = "\n".join(archive.stanza() for archive in archives)
+    sources.write_text(text, encoding="utf-8")
     for part in ("lists/partial", "cache/archives/partial"):
         (work / part).mkdir(parents=True)
     values = {
@@ -159,17 +204,29 @@ def _private_apt(work: Path, archive: Archive, suites: Sequence[str]) -> list[st
         "Dir::Etc::sourceparts": "-",
         "Dir::State::lists": work / "lists",
         "Dir::Cache": work / "cache",
+        # Pins and a default release are about what gets installed, and nothing is installed here.
+        "Dir::Etc::preferences": "/dev/null",
+        "Dir::Etc::preferencesparts": "/dev/null",
+        "APT::Default-Release": "",
+        "Acquire::Languages": "none",
+        # An archive that nobody needs here must not keep us waiting for long.
+        "Acquire::http::Timeout": "20",
+        "Acquire::https::Timeout": "20",
         # apt's own sandbox user may not read a private cache folder.
         "APT::Sandbox::User": "root",
     }
     return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
 
 
-def _apt(work: Path, arguments: Sequence[str]) -> None:
-    _call(["apt-get", "-q", *arguments], work)
+@dataclass(frozen=True)
+class _Answer:
+    code: int
+    answer: str
+    said: str
+    """What it complained about."""
 
 
-def _call(command: Sequence[str], work: Path, *, stdout: IO[bytes] | None = None) -> None:
+def _call(command: Sequence[str], work: Path, *, stdout: IO[bytes] | None = None) -> _Answer:
     kept = ("PATH", "http_proxy", "https_proxy", "no_proxy")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     try:
@@ -181,13 +238,12 @@ def _call(command: Sequence[str], work: Path, *, stdout: IO[bytes] | None = None
             stdout=subprocess.PIPE if stdout is None else stdout,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=300,
+            errors="replace",
+            timeout=_LONGEST_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise TargetError(f"{command[0]} did not finish in 300 s. Is the network up?") from error
-    if done.returncode != 0:
-        last = (done.stderr or done.stdout or "").strip().splitlines()
         raise TargetError(
-            f"{command[0]} failed: {last[-1] if last else 'no message'}. Is the network up?"
-        )
+            f"{command[0]} did not finish in {_LONGEST_SECONDS} s. Is the network up?"
+        ) from error
+    return _Answer(done.returncode, done.stdout or "", done.stderr or "")

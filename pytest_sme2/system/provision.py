@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import BuildError, Sme2Error
+from packaging.version import Version
+
+from pytest_sme2.errors import BuildError, Sme2Error, TargetError
+from pytest_sme2.system.apt_sources import MAIN, Archive, system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.debian_packages import unpack_packages
+from pytest_sme2.system.debian_packages import Package, reason_of, unpack_packages
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.qemu import LEAST_VERSION, Qemu, find_qemu
 
 Say = Callable[[str], None]
 
@@ -34,6 +39,8 @@ class Provided:
     cost: str = ""
     """The features that are lost without it."""
     remedy: str = ""
+    warning: str = ""
+    """What to know about one that was found."""
 
 
 def _release() -> dict[str, str]:
@@ -42,6 +49,53 @@ def _release() -> dict[str, str]:
         return platform.freedesktop_os_release()
     except OSError:
         return {}
+
+
+COMPILER, CROSS, QEMU, BROWSER = "C++ compiler", "Arm cross compiler", "QEMU", "browser"
+# The command of each family of systems, and what it calls the tools.
+_COMMANDS = {"debian": "apt-get install", "fedora": "dnf install", "arch": "pacman -S"}
+_NAMES = {
+    ("debian", COMPILER): "g++",
+    ("debian", CROSS): "g++-aarch64-linux-gnu",
+    ("debian", BROWSER): "chromium",
+    ("fedora", COMPILER): "gcc-c++",
+    ("fedora", QEMU): "qemu-user",
+    ("fedora", BROWSER): "chromium",
+    ("arch", COMPILER): "gcc",
+    ("arch", CROSS): "aarch64-linux-gnu-gcc",
+    ("arch", QEMU): "qemu-user",
+    ("arch", BROWSER): "chromium",
+}
+_ELSEWHERE = {
+    ("fedora", CROSS): (
+        "Fedora's cross compiler has no C library. Use a container of Debian or Ubuntu, "
+        "or an Arm machine."
+    ),
+    ("darwin", COMPILER): "Run: xcode-select --install",
+    ("darwin", QEMU): (
+        "QEMU's user mode does not exist on macOS. Use a Mac with SME2 (M4 or newer), a phone, "
+        "or Debian in a virtual machine or container."
+    ),
+    ("darwin", BROWSER): "Run: brew install --cask chromium",
+}
+
+
+def install_hint(tool: str) -> str:
+    """What to type on this system to get a tool; which tool, where the system is not known."""
+    for family in _families():
+        if (family, tool) in _ELSEWHERE:
+            return _ELSEWHERE[family, tool]
+        if (family, tool) in _NAMES:
+            return f"Run: sudo {_COMMANDS[family]} {_NAMES[family, tool]}"
+    return f"Install the {tool} with this system's package manager."
+
+
+def _families() -> list[str]:
+    """This system and those that it is like, the nearest first."""
+    if platform.system() == "Darwin":
+        return ["darwin"]
+    release = _release()
+    return [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
 
 
 def _sudo() -> list[str] | None:
@@ -58,28 +112,30 @@ def apt_install(packages: list[str], say: Say) -> None:
     """Install packages system-wide, or raise with the line the user can type."""
     line = f"apt-get install {' '.join(packages)}"
     prefix = _sudo()
-    if shutil.which("apt-get") is None:
-        raise BuildError(f"This system has no apt-get. Install: {' '.join(packages)}")
     if prefix is None:
         raise BuildError(f"Installing needs root. Run: sudo {line}")
     say(f"installing {' '.join(packages)} with apt-get")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    # An archive of somebody else that cannot be reached does not matter if the packages come.
+    said = ""
     for arguments in (["update", "-qq"], ["install", "-y", "-qq", *packages]):
         done = subprocess.run(
             [*prefix, "apt-get", *arguments],
             capture_output=True,
             text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
             check=False,
             env=environment,
             timeout=900,
         )
-        if done.returncode != 0:
-            last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise BuildError(f"`{line}` failed: {' '.join(last)}")
+        said += done.stderr or done.stdout
+    if done.returncode != 0:
+        raise BuildError(f"`{line}` failed: {reason_of(said)}")
 
 
 def _program(
-    name: str, programs: tuple[str, ...], packages: list[str], cost: str, say: Say, check: bool
+    name: str, programs: tuple[str, ...], tool: str, cost: str, say: Say, check: bool
 ) -> Provided:
     """A program on PATH; installed by apt where it is missing and that is possible."""
 
@@ -89,11 +145,11 @@ def _program(
     found = path()
     if found:
         return Provided(name, found)
-    remedy = f"apt-get install {' '.join(packages)}"
-    if check:
+    remedy = install_hint(tool)
+    if check or shutil.which("apt-get") is None:
         return Provided(name, None, "missing", cost, remedy)
     try:
-        apt_install(packages, say)
+        apt_install([_NAMES["debian", tool]], say)
     except Sme2Error as error:
         return Provided(name, None, "missing", cost, str(error))
     found = path()
@@ -105,62 +161,78 @@ def _program(
 def compiler(say: Say, check: bool) -> Provided:
     """A C++ compiler for this machine."""
     cost = "no runner can be built: nothing can be run on this machine"
-    if platform.system() == "Darwin":
-        found = shutil.which("c++")
-        if found:
-            return Provided("C++ compiler", found)
-        return Provided("C++ compiler", None, "missing", cost, "xcode-select --install")
-    return _program("C++ compiler", ("c++", "g++", "clang++"), ["g++"], cost, say, check)
+    return _program("C++ compiler", ("c++", "g++", "clang++"), COMPILER, cost, say, check)
 
 
 def cross_compiler(say: Say, check: bool) -> Provided:
     """On Linux machines that are not Arm: what builds the runner the emulator executes."""
-    return _program(
-        "Arm C++ compiler",
-        ("aarch64-linux-gnu-g++",),
-        ["g++-aarch64-linux-gnu"],
-        "no runner for the SME2 emulator: --device=emulated cannot be used",
-        say,
-        check,
-    )
+    cost = "no runner for the SME2 emulator: --device=emulated cannot be used"
+    return _program("Arm C++ compiler", ("aarch64-linux-gnu-g++",), CROSS, cost, say, check)
 
 
-# The suites whose QEMU executes SME2 (10.1 and newer), newest release first.
-_QEMU_SUITES = {"debian": ("forky", "sid"), "ubuntu": ("resolute", "questing")}
+# The suites whose QEMU executes SME2, newest release first, and the component that has it.
+_QEMU_SUITES = {
+    "ubuntu": (("resolute", "questing"), "universe"),
+    "debian": (("forky", "sid"), MAIN),
+}
 
 
 def qemu(say: Say, check: bool) -> Provided:
     """A QEMU that executes SME2: on PATH, in the cache, or fetched into the cache."""
-    from pytest_sme2.system.qemu import find_qemu
-
     name = "QEMU with SME2"
     cost = "no SME2 on a machine without it: --device=emulated cannot be used"
     try:
-        emulator = find_qemu()
+        return _described(name, find_qemu())
     except Sme2Error as error:
         problem = str(error)
-    else:
-        return Provided(name, f"{emulator.path} ({emulator.version})")
-    release = _release()
-    families = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
-    suites = next((_QEMU_SUITES[family] for family in families if family in _QEMU_SUITES), ())
-    if check or not suites:
+    archives = system_archives()
+    if not archives:
+        problem = f"{problem} {install_hint(QEMU)}"
+    if check or not archives:
         return Provided(name, None, "missing", cost, problem)
-    for suite in suites:
-        say(f"fetching QEMU from {suite} into the cache (70 MB)")
+    for wanted in (*_newer_suites(archives), archives):
         try:
-            _fetch(["qemu-user"], suite, tools_folder() / "qemu")
-            emulator = find_qemu()
-        except Sme2Error as error:
+            _fetch_qemu(wanted, say)
+            return _described(name, find_qemu(), "installed")
+        except TargetError as error:
             problem = str(error)
-        else:
-            return Provided(name, f"{emulator.path} ({emulator.version})", "installed")
+            say(problem)
     return Provided(name, None, "missing", cost, problem)
 
 
-def _fetch(packages: list[str], suite: str, folder: Path) -> None:
-    with locked(Path(f"{folder}.lock"), f"fetching {', '.join(packages)}"):
-        unpack_packages(packages, [suite], folder)
+def _described(name: str, emulator: Qemu, action: str = "found") -> Provided:
+    found = f"{emulator.path} ({emulator.version})"
+    return Provided(name, found, action, warning=emulator.warning)
+
+
+def _newer_suites(archives: Sequence[Archive]) -> Iterator[tuple[Archive, ...]]:
+    """The machine's archives, asked for each suite that has a QEMU new enough."""
+    for family in _families():
+        suites, component = _QEMU_SUITES.get(family, ((), MAIN))
+        for suite in suites:
+            yield with_suites(archives, [suite], [component])
+
+
+def _fetch_qemu(archives: Sequence[Archive], say: Say) -> None:
+    suites = " ".join(dict.fromkeys(suite for archive in archives for suite in archive.suites))
+    say(f"asking this machine's archives for {suites}")
+
+    def approve(offered: Sequence[Package]) -> None:
+        for package in offered:
+            numbers = re.match(r"\d+(?:\.\d+)+", package.version)
+            if numbers is None or Version(numbers[0]) < LEAST_VERSION:
+                raise TargetError(
+                    f"The archives of this machine offer {package.file_name}, which is too old "
+                    f"for SME2: it came with QEMU {LEAST_VERSION}."
+                )
+            say(
+                f"fetching QEMU {package.version} into the cache "
+                f"({package.bytes / 1e6:.1f} MB to download)"
+            )
+
+    folder = tools_folder() / "qemu"
+    with locked(Path(f"{folder}.lock"), "fetching QEMU", say=say):
+        unpack_packages(["qemu-user"], archives, folder, approve)
 
 
 def build_tools(say: Say, check: bool) -> Provided:
@@ -176,14 +248,9 @@ def build_tools(say: Say, check: bool) -> Provided:
 
 def chromium(say: Say, check: bool) -> Provided:
     """The browser in which the tests look at the HTML report; nothing else needs one."""
-    return _program(
-        "Chromium",
-        ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
-        ["chromium"],
-        "the HTML report is not tested in a browser",
-        say,
-        check,
-    )
+    programs = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    cost = "the HTML report is not tested in a browser"
+    return _program("Chromium", programs, BROWSER, cost, say, check)
 
 
 # What each purpose needs on top of what everybody needs.
@@ -199,7 +266,6 @@ def provision(say: Say, *, check: bool = False, purpose: str = PURPOSES[0]) -> t
         parts.append(qemu)
         if platform.machine() != "aarch64":
             parts.append(cross_compiler)
-    cache_folder().mkdir(parents=True, exist_ok=True)
     return tuple(part(say, check) for part in parts)
 
 

@@ -20,6 +20,8 @@ CPUS = {Arm.ON: "max,sme512=on", Arm.OFF: "max,sme=off"}
 
 # The first version that executes SME2.
 LEAST_VERSION = Version("10.1")
+# The versions that this project's own tests ran with: its kernel log and CPUs can change.
+TESTED_VERSIONS = ("11.1",)
 REMEDY = (
     f"Run `sme2 provision`, or install QEMU {LEAST_VERSION} or newer (Debian: qemu-user from "
     "forky or later), or name one with --qemu."
@@ -34,6 +36,16 @@ class Qemu:
 
     path: Path
     version: str
+
+    @property
+    def warning(self) -> str:
+        """What to know about a version that nobody has tested; empty for a tested one."""
+        if any(f"{self.version}.".startswith(f"{tested}.") for tested in TESTED_VERSIONS):
+            return ""
+        return (
+            f"QEMU {self.version} was not tested with this project (tested: "
+            f"{', '.join(TESTED_VERSIONS)}). It may work; report what does not."
+        )
 
 
 def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:

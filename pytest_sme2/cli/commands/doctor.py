@@ -69,7 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
     installed.append(Finding("Python", True, f"{platform.python_version()}, {platform.platform()}"))
     installed += [_package(name) for name in PACKAGES]
     tools = [
-        Finding(part.name, part.found is not None, part.found or f"{part.cost}. {part.remedy}")
+        Finding(
+            part.name,
+            part.found is not None,
+            f"{part.found or f'{part.cost}. {part.remedy}'} {part.warning}".rstrip(),
+        )
         for part in provision(lambda _: None, check=True)
     ]
     devices = [_device(device) for device in DEVICES]

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--require",
         action="store_true",
         default=bool(os.environ.get("CI")),
-        help="exit with 3 if anything is missing (the default where CI is set)",
+        help="with --check: exit with 1 if anything is missing (the default where CI is set)",
     )
 
 
@@ -40,9 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps([dataclasses.asdict(part) for part in parts], indent=2))
     else:
         for part in parts:
-            if part.found:
-                print(f"{part.action:9}  {part.name}: {part.found}")
-            else:
-                print(f"{part.action:9}  {part.name}: {part.cost}. {part.remedy}")
+            print(f"{part.action:9}  {part.name}: {part.found or f'{part.cost}. {part.remedy}'}")
+            if part.warning:
+                print(f"{'warning':9}  {part.name}: {part.warning}")
     missing = any(part.found is None for part in parts)
-    return 3 if missing and arguments.require else 0
+    return int(missing and (arguments.require or not arguments.check))

@@ -1,8 +1,8 @@
-"""apt's source files in both of their formats, and what a package may write where."""
+"""Packages from archives that a real apt reads, and what a package may write where."""
 
 from __future__ import annotations
 
-import io
+import shutil
 import stat
 import tarfile
 from collections.abc import Sequence
@@ -11,99 +11,117 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.system import debian_packages
+from pytest_sme2.system.apt_sources import with_suites
 from pytest_sme2.system.debian_packages import (
-    Archive,
-    parse_archive,
-    system_archive,
+    Package,
+    reason_of,
     unpack_content,
     unpack_packages,
 )
+from tests.support.apt_archive import archive, content
+from tests.support.apt_archive import member as entry
 
-DEB822 = """\
-Types: deb
-# a comment
-URIs: mirror://archive/debian
-Suites: bookworm bookworm-updates
-Components: main
-Signed-By: /usr/share/keyrings/k.gpg
-
-Types: deb
-URIs: mirror://archive/security
-Components: main
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (DEB822, Archive("mirror://archive/debian", "/usr/share/keyrings/k.gpg")),
-        (
-            DEB822.replace("Types: deb\n#", "Enabled: no\n#"),
-            Archive("mirror://archive/security", None),
-        ),
-        ("deb mirror://a/debian bookworm main contrib\n", Archive("mirror://a/debian", None)),
-        (
-            "# deb x y main\ndeb [arch=amd64 signed-by=/k.gpg] mirror://b sid main\n",
-            Archive("mirror://b", "/k.gpg"),
-        ),
-        ("deb mirror://a/other stable nightly\n", None),
-        ("", None),
-    ],
+needs_apt = pytest.mark.skipif(
+    not all(map(shutil.which, ("apt-get", "dpkg-deb", "dpkg"))), reason="no apt here"
 )
-def test_the_first_main_archive(text: str, expected: Archive | None) -> None:
-    assert parse_archive(text) == expected
-
-
-def test_the_systems_files_are_looked_through(tmp_path: Path) -> None:
-    assert system_archive(tmp_path) is None
-    (tmp_path / "sources.list").write_text("deb mirror://old bookworm main\n", encoding="utf-8")
-    assert system_archive(tmp_path) == Archive("mirror://old", None)
-    (tmp_path / "sources.list.d").mkdir()
-    (tmp_path / "sources.list.d" / "debian.sources").write_text(DEB822, encoding="utf-8")
-    found = system_archive(tmp_path)
-    assert found is not None
-    assert found.uri == "mirror://archive/debian"
-
-
-def test_another_system_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debian_packages, "system_archive", lambda: None)
-    with pytest.raises(TargetError, match=r"Cannot fetch adbd: this is not a Debian-like system"):
-        unpack_packages(["adbd"], ["stable"], tmp_path / "out")
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_failing_fetch_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        debian_packages, "system_archive", lambda: Archive(f"file://{tmp_path}/nowhere", None)
+def test_another_system_is_told_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"Cannot fetch adbd: this is not a Debian-like system"):
+        unpack_packages(["adbd"], [], tmp_path / "out")
+
+
+# --- a real apt -----------------------------------------------------------------------------------
+
+TOOL = (entry("./", tarfile.DIRTYPE), entry("./usr/bin/tool", mode=0o755))
+
+
+@needs_apt
+def test_an_archive_that_lacks_the_suite_does_not_matter(tmp_path: Path) -> None:
+    """A browser's archive stands first in the machine's sources, as it often does."""
+    browser = archive(tmp_path / "browser", "stable", [("browser", "1", TOOL)])
+    debian = archive(tmp_path / "debian", "sid", [("tool", "1:11.1-1", TOOL)])
+    offers: list[Sequence[Package]] = []
+    unpack_packages(
+        ["tool"], with_suites([browser, debian], ["sid"]), tmp_path / "out/tools", offers.append
     )
-    if debian_packages.shutil.which("apt-get") is None:
-        pytest.skip("no apt here")
-    with pytest.raises(TargetError, match=r"apt-get failed: .*Is the network up\?"):
-        unpack_packages(["adbd"], ["stable"], tmp_path / "out")
-    assert names(tmp_path) == []
+    assert (tmp_path / "out/tools/usr/bin/tool").read_bytes() == b"data"
+    assert names(tmp_path / "out") == ["tools"]
+    ((offered,),) = offers
+    assert offered.version == "11.1-1"
+    assert offered.bytes == (tmp_path / "debian/tool_1:11.1-1_all.deb").stat().st_size
+
+
+@needs_apt
+def test_the_next_archive_is_asked_for_a_missing_package(tmp_path: Path) -> None:
+    archives = [
+        archive(tmp_path / "one", "sid", [("other", "1", TOOL)]),
+        archive(tmp_path / "two", "sid", [("tool", "1", TOOL)], component="universe"),
+    ]
+    unpack_packages(["tool"], archives, tmp_path / "out/tools")
+    assert (tmp_path / "out/tools/usr/bin/tool").is_file()
+
+
+@needs_apt
+@pytest.mark.parametrize(
+    ("package", "trusted", "reason"),
+    [
+        ("nothing", True, "no archive of this machine has it: Unable to locate package nothing"),
+        ("tool", False, "a signature is missing or cannot be checked: .*is not signed"),
+    ],
+)
+def test_the_reason_is_the_real_one(
+    tmp_path: Path, package: str, trusted: bool, reason: str
+) -> None:
+    found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)], trusted=trusted)
+    with pytest.raises(TargetError, match=rf"Cannot fetch {package}: {reason}.*Asked: file:"):
+        unpack_packages([package], [found], tmp_path / "out/tools")
+    assert names(tmp_path / "out") == []
+
+
+@needs_apt
+def test_what_is_not_approved_is_not_fetched(tmp_path: Path) -> None:
+    def refuse(offered: Sequence[Package]) -> None:
+        raise TargetError(f"{offered[0].version} is too old")
+
+    old = archive(tmp_path / "debian", "sid", [("tool", "7.2", TOOL)])
+    with pytest.raises(TargetError, match=r"7\.2 is too old"):
+        unpack_packages(["tool"], [old], tmp_path / "out/tools", refuse)
+    assert names(tmp_path / "out") == []
+
+
+@needs_apt
+def test_a_hostile_package_leaves_nothing(tmp_path: Path) -> None:
+    hostile = archive(tmp_path / "x", "sid", [("a", "1", (entry("./good"), entry("../../out2")))])
+    with pytest.raises(TargetError, match=r"a_1_all\.deb is damaged or unsafe .*out2"):
+        unpack_packages(["a"], [hostile], tmp_path / "out" / "tools")
+    assert names(tmp_path / "out") == []
+    assert not (tmp_path / "out2").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("E: Could not resolve 'deb.debian.org'", "the network"),
+        ("W: Failed to fetch http://a/InRelease  Temporary failure resolving 'a'", "the network"),
+        ("W: GPG error: http://a sid InRelease: NO_PUBKEY 12", "a signature"),
+        ("E: Release file for http://a/InRelease is not valid yet", "the archive's dates"),
+        ("E: Write error - write (28: No space left on device)", "the disk is full"),
+        ("E: The repository 'http://a sid Release' does not have a Release file.", "no archive"),
+        ("E: Unable to locate package q\nW: GPG error: x", "a signature"),
+        ("", "apt or dpkg failed: no message"),
+        ("dpkg-deb: error: not a Debian format archive", "apt or dpkg failed: dpkg-deb: error"),
+    ],
+)
+def test_reasons(said: str, reason: str) -> None:
+    assert reason_of(said).startswith(reason)
 
 
 # --- what a package holds -------------------------------------------------------------------------
-
-
-def entry(
-    name: str, kind: bytes = tarfile.REGTYPE, linkname: str = "", mode: int = 0o644
-) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname, member.mode = kind, linkname, mode
-    member.size = 4 if kind == tarfile.REGTYPE else 0
-    return member
-
-
-def content(path: Path, *members: tarfile.TarInfo) -> Path:
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
-        for member in members:
-            archive.addfile(member, io.BytesIO(b"data") if member.isreg() else None)
-    return path
 
 
 @pytest.fixture
@@ -197,56 +215,19 @@ def test_a_damaged_content(tmp_path: Path, folder: Path) -> None:
         unpack_content(archive, folder, "a.deb")
 
 
-@pytest.fixture
-def local_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """apt is pretended to have fetched what lies in this folder; dpkg-deb is the real one."""
-    if debian_packages.shutil.which("dpkg-deb") is None:
-        pytest.skip("no dpkg-deb here")
-    packages = tmp_path / "packages"
-    packages.mkdir()
-
-    def fetch(work: Path, arguments: Sequence[str]) -> None:
-        if "download" in arguments:
-            for path in packages.iterdir():
-                (work / path.name).write_bytes(path.read_bytes())
-
-    monkeypatch.setattr(debian_packages, "_apt", fetch)
-    monkeypatch.setattr(debian_packages, "system_archive", lambda: Archive("file:///x", None))
-    return packages
-
-
-def package(path: Path, *members: tarfile.TarInfo) -> None:
-    """A Debian package: an ar archive of a version, a control archive and the content."""
-    control = path.with_suffix(".control")
-    text = b"Package: a\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\nDescription: a\n"
-    with tarfile.open(control, "w:gz") as archive:
-        member = tarfile.TarInfo("./control")
-        member.size = len(text)
-        archive.addfile(member, io.BytesIO(text))
-    data = content(path.with_suffix(".tar"), *members)
-    with path.open("wb") as file:
-        file.write(b"!<arch>\n")
-        for name, part in (
-            ("debian-binary", b"2.0\n"),
-            ("control.tar.gz", control.read_bytes()),
-            ("data.tar", data.read_bytes()),
-        ):
-            file.write(f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(part):<10}`\n".encode())
-            file.write(part + b"\n" * (len(part) % 2))
-    control.unlink()
-    data.unlink()
-
-
-def test_a_real_package_is_unpacked(tmp_path: Path, local_archive: Path) -> None:
-    package(local_archive / "a.deb", entry("./", FOLDER), entry("./usr/bin/tool", mode=0o755))
-    unpack_packages(["a"], ["stable"], tmp_path / "out" / "tools")
-    assert (tmp_path / "out/tools/usr/bin/tool").read_bytes() == b"data"
-    assert names(tmp_path / "out") == ["tools"]
-
-
-def test_a_hostile_package_leaves_nothing(tmp_path: Path, local_archive: Path) -> None:
-    package(local_archive / "a.deb", entry("./good"), entry("../../escaped"))
-    with pytest.raises(TargetError, match=r"a\.deb is damaged or unsafe .*escaped"):
-        unpack_packages(["a"], ["stable"], tmp_path / "out" / "tools")
-    assert names(tmp_path / "out") == []
-    assert not list(tmp_path.rglob("*escaped*"))
+@pytest.mark.parametrize(
+    "members",
+    [
+        [entry("a" * 300)],
+        [entry("a"), entry("a/b")],
+        [entry("a/b"), entry("a")],
+        [entry("a", SAME, "b")],
+        [entry("a", LINK, "a"), entry("a/b")],
+    ],
+    ids=["too-long", "below-a-file", "over-a-folder", "link-to-nothing", "link-to-itself"],
+)
+def test_names_that_the_disk_refuses(
+    tmp_path: Path, folder: Path, members: list[tarfile.TarInfo]
+) -> None:
+    with pytest.raises(TargetError, match="is damaged or unsafe"):
+        unpack_content(content(tmp_path / "c.tar", *members), folder, "a.deb")
