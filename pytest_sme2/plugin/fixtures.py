@@ -114,12 +114,16 @@ def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
     """What a test management system should know about the case, as text."""
     import statistics
 
+    from pytest_sme2.verdict.judging import WARNING
+
     measured = gate.measured
     yield "sme2.model", measured.model
     yield "sme2.variant", measured.variant
     yield "sme2.device", measured.fingerprint.target
     for check in gate.checks:
         yield f"sme2.verdict.{check.metric}", str(check.verdict)
+        if check.verdict in WARNING:
+            yield f"sme2.warning.{check.metric}", check.message
     coverage = measured.coverage
     if coverage is not None:
         yield "sme2.coverage", f"{coverage.sme2_operators}/{coverage.matrix_operators}"
@@ -139,6 +143,7 @@ def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check
     from pytest_sme2.report.failure import failure_text, reproduce
     from pytest_sme2.results import Outcome
     from pytest_sme2.session.gate import failing
+    from pytest_sme2.verdict.judging import WARNING
 
     session, case = gate.session, gate.case
     updating = session.settings.update_baselines
@@ -153,8 +158,9 @@ def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check
         )
         pytest.fail(text, pytrace=False)
     for check in checks:
-        if check.verdict is Outcome.INCONCLUSIVE:
-            warnings.warn(Sme2Warning(f"{case.id}: {check.metric}: {check.message}"), stacklevel=3)
+        if check.verdict in WARNING:
+            text = f"{case.id}: {check.metric}: {check.verdict}: {check.message}"
+            warnings.warn(Sme2Warning(text), stacklevel=3)
     missing = [check for check in checks if check.verdict is Outcome.NO_BASELINE]
     if missing and len(missing) == len(checks) and not updating:
         pytest.skip(f"NO_BASELINE: {missing[0].metric}: {missing[0].message}")

@@ -31,7 +31,9 @@ MARKUP = {
     "IMPROVED": {"green": True, "bold": True},
     "REGRESSED": {"red": True, "bold": True},
     "INVALID": {"red": True, "bold": True},
+    "SUSPECTED": {"red": True, "bold": True},
     "INCONCLUSIVE": {"yellow": True},
+    "MACHINE_CHANGED": {"yellow": True},
     "NO_BASELINE": {"yellow": True},
 }
 """How a verdict looks on a terminal that has colours."""

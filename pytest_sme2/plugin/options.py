@@ -117,7 +117,7 @@ OPTIONS: tuple[Option, ...] = (
         "strict",
         None,
         None,
-        "fail where a verdict is INCONCLUSIVE or there is no baseline.",
+        "fail where a verdict is INCONCLUSIVE or MACHINE_CHANGED, or there is no baseline.",
     ),
     Option(
         "--baseline-dir",

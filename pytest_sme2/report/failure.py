@@ -12,14 +12,13 @@ from collections.abc import Collection, Sequence
 from pytest_sme2.report.text import clipped, count, duration, percent, printable, times
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.verdict.growth import Growth
+from pytest_sme2.verdict.judging import FAILING
 
 WIDTH = 100
 MOST_LINES = 10
 """Of one list; the rest is counted."""
 NEGLIGIBLE = 0.005
 """What grew by less than this part of end-to-end time is not worth a line."""
-
-FAILING = (Outcome.REGRESSED, Outcome.INVALID)
 
 
 def reproduce(node: str, options: Sequence[str] = ()) -> str:

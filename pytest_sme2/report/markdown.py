@@ -19,7 +19,6 @@ from pytest_sme2.report.cells import (
 from pytest_sme2.report.insights import insights
 from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
 from pytest_sme2.report.markdown_text import (
-    BAD,
     EMULATED_NOTE,
     RANDOM_NOTE,
     TOP,
@@ -32,6 +31,7 @@ from pytest_sme2.results import (
     Arm,
 )
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.verdict.judging import FAILING, WARNING
 
 # --- pieces ---------------------------------------------------------------------------------------
 
@@ -56,14 +56,16 @@ def case_report(record: CaseRecord) -> str:
 def step_summary(records: Sequence[CaseRecord]) -> str:
     """The short form for a CI's summary page: the table, what failed, the costliest findings."""
     lines = ["## SME2 performance", "", *_overview(records)]
-    failed = [
-        f"- {code(record.id)}: **{check.verdict}** {prose(check.metric)}: {prose(check.message)}"
-        for record in records
-        for check in record.checks
-        if check.verdict in BAD
-    ]
-    if failed:
-        lines += ["", "### What failed", "", *failed]
+    for title, outcomes in (("What failed", FAILING), ("Warnings", WARNING)):
+        told = [
+            f"- {code(record.id)}: **{check.verdict}** {prose(check.metric)}: "
+            f"{prose(check.message)}"
+            for record in records
+            for check in record.checks
+            if check.verdict in outcomes
+        ]
+        if told:
+            lines += ["", f"### {title}", "", *told]
     found = insights(records)[:TOP]
     if found:
         lines += ["", "### Findings", ""]

@@ -6,9 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from pytest_sme2.report.text import printable
-from pytest_sme2.results import (
-    Outcome,
-)
 
 TOP = 10
 
@@ -23,9 +20,6 @@ RANDOM_NOTE = "Weights are random: latency does not depend on them, accuracy doe
 
 
 _FIGURE = re.compile(r"-?[0-9]|-$|$")
-
-
-BAD = (Outcome.REGRESSED, Outcome.INVALID)
 
 
 def code(name: str) -> str:

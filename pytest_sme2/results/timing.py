@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 
 
 class Outcome(str, enum.Enum):
-    """What a check found. Timings alone end in one of the first four."""
+    """What a check found. Pairs of processes alone end in one of the first four."""
 
     PASS = "PASS"  # noqa: S105  (a verdict, not a password)
     REGRESSED = "REGRESSED"
     IMPROVED = "IMPROVED"
     INCONCLUSIVE = "INCONCLUSIVE"
+    SUSPECTED = "SUSPECTED"
+    """Not certain, but the estimate is beyond the limit: a suspected regression, which fails."""
+    MACHINE_CHANGED = "MACHINE_CHANGED"
+    """The same program on the same runtime is slower: the machine is not as it was."""
     INVALID = "INVALID"
     NO_BASELINE = "NO_BASELINE"
 

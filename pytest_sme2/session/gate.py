@@ -17,8 +17,6 @@ from pytest_sme2.session.versus import Versus
 from pytest_sme2.verdict import judging, outputs, shares, sizes, speedup, structure, times
 from pytest_sme2.verdict.growth import Growth, growth_of, growth_since
 
-_BAD = (Outcome.REGRESSED, Outcome.INVALID)
-
 OverrideLimits = Callable[[Case, Limits], Limits]
 
 
@@ -248,5 +246,5 @@ class Gate:
 
 def failing(checks: Sequence[Check], *, strict: bool) -> list[Check]:
     """Those that fail a test."""
-    weak = (Outcome.INCONCLUSIVE, Outcome.NO_BASELINE) if strict else ()
-    return [check for check in checks if check.verdict in (*_BAD, *weak)]
+    weak = (*judging.WARNING, Outcome.NO_BASELINE) if strict else ()
+    return [check for check in checks if check.verdict in (*judging.FAILING, *weak)]

@@ -14,7 +14,9 @@ CREATE_HINT = "Make one with --update-baselines."
 _ORDER = (
     Outcome.INVALID,
     Outcome.REGRESSED,
+    Outcome.SUSPECTED,
     Outcome.INCONCLUSIVE,
+    Outcome.MACHINE_CHANGED,
     Outcome.NO_BASELINE,
     Outcome.IMPROVED,
     Outcome.PASS,
@@ -28,13 +30,29 @@ def combine(checks: Sequence[Check]) -> Outcome:
     return min((check.verdict for check in checks), key=_ORDER.index)
 
 
+FAILING = (Outcome.INVALID, Outcome.REGRESSED, Outcome.SUSPECTED)
+"""These fail a test."""
+WARNING = (Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED)
+"""These warn; with --sme2-strict they fail."""
+
+
 def judge(low: float, high: float, limit: float) -> Outcome:
-    """A ratio of new over old, known to lie between ``low`` and ``high``, against a growth."""
+    """A ratio of new over old, known to lie between ``low`` and ``high``, against a growth.
+
+    Where the answer is INCONCLUSIVE, ``suspect`` says what the estimate makes of it.
+    """
     if low > 1 + limit:
         return Outcome.REGRESSED
     if high < 1 / (1 + limit):
         return Outcome.IMPROVED
     return Outcome.PASS if high <= 1 + limit else Outcome.INCONCLUSIVE
+
+
+def suspect(outcome: Outcome, beyond: bool) -> Outcome:
+    """Not to know is no reason to pass: INCONCLUSIVE is SUSPECTED if the estimate is ``beyond`` the
+    limit. Every other outcome stays as it is.
+    """
+    return Outcome.SUSPECTED if beyond and outcome is Outcome.INCONCLUSIVE else outcome
 
 
 def number(count: int, noun: str) -> str:

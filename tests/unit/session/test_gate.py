@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from pytest_sme2.errors import NotMeasurableError, Sme2Error
-from pytest_sme2.results import Arm, CaseResult, Check
+from pytest_sme2.results import Arm, CaseResult, Check, Outcome
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.gate import Gate
+from pytest_sme2.session.gate import Gate, failing
 from pytest_sme2.session.session import Session
 from tests.support.gate_examples import emulated
 
@@ -55,3 +55,23 @@ def test_what_was_checked_is_kept_after_a_check_that_the_device_cannot_vouch_for
         gate.check_latency()
     assert gate.keep() == Path("kept")
     assert [check.metric for check in session.kept] == ["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fails", "fails_strictly"),
+    [
+        (Outcome.PASS, False, False),
+        (Outcome.IMPROVED, False, False),
+        (Outcome.INCONCLUSIVE, False, True),
+        (Outcome.MACHINE_CHANGED, False, True),
+        (Outcome.NO_BASELINE, False, True),
+        (Outcome.SUSPECTED, True, True),
+        (Outcome.REGRESSED, True, True),
+        (Outcome.INVALID, True, True),
+    ],
+)
+def test_which_verdicts_fail(outcome: Outcome, fails: bool, fails_strictly: bool) -> None:
+    checks = [Check("latency", outcome, "")]
+    assert bool(failing(checks, strict=False)) is fails
+    assert bool(failing(checks, strict=True)) is fails_strictly
+    assert len(Outcome) == 8
