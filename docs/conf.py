@@ -19,6 +19,9 @@ html_theme_options = {
 }
 extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_tables", "sample_report"]
 
+# Reports for other projects: files to send, not pages to read.
+exclude_patterns = ["upstream"]
+
 # Headings can be linked to, as in measuring.md#threads.
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]

@@ -17,11 +17,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.hostile import disks, fuzz, kills, surroundings
+from benchmarks.hostile import disks, fuzz, fuzz_outside, kills, surroundings
 from benchmarks.hostile.stage import enter_namespace
 from benchmarks.hostile.trials import Row, count
 
-SUBJECTS = (*fuzz.SUBJECTS, *kills.SUBJECTS, *disks.SUBJECTS, *surroundings.SUBJECTS)
+SUBJECTS = (
+    *fuzz.SUBJECTS,
+    *fuzz_outside.SUBJECTS,
+    *kills.SUBJECTS,
+    *disks.SUBJECTS,
+    *surroundings.SUBJECTS,
+)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hostile import fuzz
+from benchmarks.hostile import fuzz, fuzz_outside
 from benchmarks.hostile.__main__ import SUBJECTS, main
 from benchmarks.hostile.trials import NotCleanError, NotPossibleError, Subject, count
 
 TRIALS = {"fuzz-etdump": 1, "fuzz-metrics": 4, "fuzz-run-directory": 4}
+FUZZED = [*fuzz.SUBJECTS, *fuzz_outside.SUBJECTS]
 
 
-@pytest.mark.parametrize("subject", fuzz.SUBJECTS, ids=lambda subject: subject.name)
+@pytest.mark.parametrize("subject", FUZZED, ids=lambda subject: subject.name)
 def test_damaged_files_end_clean(subject: Subject) -> None:
     said: list[str] = []
     row = count(subject, range(TRIALS.get(subject.name, 20)), 1, said.append)

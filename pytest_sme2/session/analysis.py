@@ -14,6 +14,7 @@ from pytest_sme2.profile.shapes import kept_shapes
 from pytest_sme2.results import Columns, KernelCensus, Profile
 from pytest_sme2.session.run_directory import METRICS
 from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
 
 SUFFIX = ".etdump"
@@ -44,16 +45,14 @@ def analyze_file(
     etrecord: Path | None = None,
     program: Path | None = None,
 ) -> Analysis:
-    """Read one ETDump; ``etrecord`` adds ATen operators and modules, and needs torch.
+    """Read one ETDump; ``etrecord`` adds ATen operators and modules.
 
     ``program`` adds shapes; without it those that were kept beside the ETDump are taken.
     """
     columns = read_etdump(path)
     attribution = None
     if etrecord is not None:
-        from pytest_sme2.trace.etrecord import read_attribution
-
-        attribution = read_attribution(path, etrecord)
+        attribution = read_attribution(etrecord)
     shapes = kept_shapes(path) if program is None else read_program(program)
     profiles = build_profiles(
         columns, rules=rules, census=census, attribution=attribution, shapes=shapes

@@ -1,54 +1,123 @@
 """What a call of a program came from: ATen operators and modules, out of an ETRecord.
 
-ExecuTorch's Inspector reads the ETRecord; it needs torch, takes seconds to import, and is imported
-in ``read_attribution`` alone. XNNPACK's operators have no handles of their own, so they carry what
-their whole delegate call came from.
+An ETRecord is a zip archive of JSON documents. ExecuTorch's own reader turns their strings into
+code (``sympy.sympify``), so a file from somebody else could run commands. Here the two documents
+that are needed are read as data; nothing is imported, unpickled or evaluated.
+
+XNNPACK's operators have no handles of their own, so they carry what their whole delegate call came
+from.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping
+import contextlib
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.errors import EtdumpError, MissingExtraError
+from pytest_sme2.errors import EtdumpError
 from pytest_sme2.results import Attribution
+from pytest_sme2.system.reading import json_value
+
+# The graph of a model with 2,000 operators has 8 MB.
+LARGEST_DOCUMENT = 256 << 20
+_MARK = "ETRECORD_V0"
+_HANDLES = "debug_handle_map"
+_GRAPHS = ("edge_dialect_exported_program/forward", "edge_dialect_exported_program")
+_METHOD = "forward"
+_EDGE_OPERATORS = "executorch.exir.dialects.edge.ops."
+_TORCH_OPERATORS = "torch.ops."
+# It takes one part of a result: no operator of the model.
+_NOT_AN_OPERATOR = "_operator.getitem"
+_REMEDY = (
+    "Use the ETRecord that was written when this program was exported, by ExecuTorch 1.0 or newer."
+)
 
 
-def read_attribution(etdump: Path, etrecord: Path) -> Attribution:
+def read_attribution(etrecord: Path) -> Attribution:
     """The ATen operators and module paths of every instruction of a program."""
-    with warnings.catch_warnings():
-        # They are about ExecuTorch's and torch's own code; nothing the user could change.
-        warnings.simplefilter("ignore")
-        try:
-            from executorch.devtools import Inspector
-        except ImportError as error:
-            raise MissingExtraError(error.name or "executorch", "export", "An ETRecord") from error
-        try:
-            inspector = Inspector(etdump_path=str(etdump), etrecord=str(etrecord))
-        except Exception as error:  # The Inspector raises whatever its parsers do.
-            raise EtdumpError(
-                f"ExecuTorch's Inspector cannot read {str(etrecord)!r} beside {str(etdump)!r}: "
-                f"{type(error).__name__}: {error}. Use the ETRecord that was written when this "
-                "program was exported, by the same version of ExecuTorch."
-            ) from error
-    return _attribution(event for block in inspector.event_blocks for event in block.events)
+    with _damage_named(etrecord), zipfile.ZipFile(etrecord) as archive:
+        names = set(archive.namelist())
+        graph_name = next((name for name in _GRAPHS if name in names), None)
+        if _MARK not in names or _HANDLES not in names or graph_name is None:
+            raise ValueError("it has no debug handles or no edge program")
+        handles = _document(archive, _HANDLES)[_METHOD]
+        nodes = _nodes(_document(archive, graph_name))
+        return _attribution(handles, nodes)
 
 
-def _attribution(events: Iterable[Any]) -> Attribution:
+@contextlib.contextmanager
+def _damage_named(etrecord: Path) -> Iterator[None]:
+    """Turn whatever a damaged file causes into one error."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise EtdumpError(f"{str(etrecord)!r} cannot be read: {why}. {_REMEDY}") from error
+    # zipfile raises NotImplementedError and RuntimeError for methods and passwords that it lacks.
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        RuntimeError,
+        MemoryError,
+        ValueError,
+        OverflowError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        why = f"{type(error).__name__}: {error}"[:300]
+        raise EtdumpError(
+            f"{str(etrecord)!r} is not an ETRecord that can be read ({why}). {_REMEDY}"
+        ) from error
+
+
+def _document(archive: zipfile.ZipFile, name: str) -> Any:
+    with archive.open(name) as file:
+        data = file.read(LARGEST_DOCUMENT + 1)
+    if len(data) > LARGEST_DOCUMENT:
+        raise ValueError(f"{name} has more than {LARGEST_DOCUMENT >> 20} MiB")
+    return json_value(data, f"{archive.filename}: {name}", remedy=_REMEDY, error=EtdumpError)
+
+
+def _nodes(program: Any) -> Mapping[int, list[tuple[str, str]]]:
+    """The operator and the innermost module of every node, by debug handle, in graph order."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for node in program["graph_module"]["graph"]["nodes"]:
+        metadata = node["metadata"]
+        if "debug_handle" in metadata and node["target"] != _NOT_AN_OPERATOR:
+            name = str(node["target"]).removeprefix(_EDGE_OPERATORS)
+            name = name.removeprefix(_TORCH_OPERATORS)
+            module = _innermost_module(str(metadata.get("nn_module_stack", "")))
+            found.setdefault(int(metadata["debug_handle"]), []).append((name, module))
+    return found
+
+
+def _innermost_module(stack: str) -> str:
+    """The path of the last ``key,path,type``; brackets in it may hold commas of their own."""
+    parts = [""]
+    depth = 0
+    for letter in stack.rpartition(";")[2]:
+        depth += (letter in "[(") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    # The model itself has no path.
+    return parts[1].strip() if len(parts) == 3 else ""
+
+
+def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, str]]]) -> Attribution:
     aten: dict[int, tuple[str, ...]] = {}
     modules: dict[int, tuple[str, ...]] = {}
-    for event in events:
-        # An operator's call and its kernel name the same nodes.
-        if event.op_types and event._instruction_id not in aten:
-            aten[event._instruction_id] = tuple(event.op_types)
-            modules[event._instruction_id] = _module_paths(event.module_hierarchy)
+    for instruction, its_handles in handles.items():
+        wanted: Iterable[Any] = [its_handles] if isinstance(its_handles, int) else its_handles
+        members = [member for handle in wanted for member in nodes.get(int(handle), ())]
+        if members:
+            aten[int(instruction)] = tuple(name for name, _ in members)
+            paths = dict.fromkeys(path for _, path in members if path)
+            modules[int(instruction)] = tuple(paths)
     return Attribution(aten, modules)
-
-
-def _module_paths(hierarchy: Mapping[str, Mapping[str, tuple[str, str]] | None]) -> tuple[str, ...]:
-    """The innermost module of each node, once, in order; the model itself has no path."""
-    stacks = (list(stack.values()) for stack in hierarchy.values() if stack)
-    paths = (str(stack[-1][0]) for stack in stacks)
-    return tuple(dict.fromkeys(path for path in paths if path))

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--etrecord",
         type=Path,
         metavar="FILE",
-        help="the program's ETRecord, for ATen operators and modules (needs torch)",
+        help="the program's ETRecord, for ATen operators and modules",
     )
     parser.add_argument(
         "--program",

@@ -1,41 +1,48 @@
-"""ETRecords through ExecuTorch's Inspector; the only tests here that need torch."""
+"""ETRecords as data: what they say, and that nothing in them is run."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_sme2.errors import EtdumpError, MissingExtraError
+from pytest_sme2.errors import EtdumpError
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.session.analysis import analyze_file
+from pytest_sme2.trace import etrecord as reader
 from pytest_sme2.trace.etrecord import read_attribution
 from tests.support.profiles import ETDUMPS
 
-TOY = ETDUMPS / "cpp_toy_fp32_on.etdump"
-
-
 ETRECORDS = ETDUMPS.parent / "etrecords"
+# The two belong together: see tests/support/etrecord_program.py.
+ETDUMP, ETRECORD = ETRECORDS / "toy.etdump", ETRECORDS / "toy.etrecord"
+PROGRAM = "edge_dialect_exported_program/forward"
+UPSTREAM = Path(__file__).parents[3] / "docs/upstream/executorch-etrecord-sympify/reproduce.py"
 
 
-needs_torch = pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in ("torch", "executorch")),
-    reason="ETRecords are read by ExecuTorch's Inspector, which needs torch",
-)
+def changed(path: Path, **changes: Callable[[Any], Any]) -> Path:
+    """The ETRecord with some of its documents changed; None leaves one out."""
+    with zipfile.ZipFile(ETRECORD) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    for key, change in changes.items():
+        name = PROGRAM if key == "program" else key
+        document = change(json.loads(entries.pop(name) or "null"))
+        if document is not None:
+            entries[name] = json.dumps(document).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return path
 
 
-@pytest.fixture
-def traced() -> tuple[Path, Path]:
-    """An ETDump and the ETRecord of the same program: see ``tests/support/etrecord_program.py``."""
-    return ETRECORDS / "toy.etdump", ETRECORDS / "toy.etrecord"
-
-
-@needs_torch
-def test_calls_carry_their_aten_operators_and_modules(traced: tuple[Path, Path]) -> None:
-    etdump, etrecord = traced
-    profile = analyze_file(etdump, etrecord=etrecord).profile
+def test_calls_carry_their_aten_operators_and_modules() -> None:
+    profile = analyze_file(ETDUMP, etrecord=ETRECORD).profile
     by_label = {member.label: member for member in profile.operators}
     conv = next(member for label, member in by_label.items() if label.startswith("Convolution"))
     assert conv.aten.count("aten.convolution.default") == 2
@@ -44,24 +51,89 @@ def test_calls_carry_their_aten_operators_and_modules(traced: tuple[Path, Path])
     assert profile.operators[-1].modules == ("last",)
 
 
-@needs_torch
-def test_with_an_etrecord_pointwise_convolutions_are_counted(traced: tuple[Path, Path]) -> None:
-    etdump, etrecord = traced
-    text = " ".join(profile_findings(analyze_file(etdump, etrecord=etrecord).profile))
+def test_with_an_etrecord_pointwise_convolutions_are_counted() -> None:
+    text = " ".join(profile_findings(analyze_file(ETDUMP, etrecord=ETRECORD).profile))
     assert "1 pointwise (1x1) convolution of the model ran as Fully Connected" in text
 
 
-@needs_torch
-def test_a_broken_etrecord_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.etrecord"
-    broken.write_bytes(b"this is no ETRecord")
-    with pytest.raises(EtdumpError, match=r"broken\.etrecord.*same version of ExecuTorch"):
-        read_attribution(TOY, broken)
+def test_torch_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch", "executorch", "sympy"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert read_attribution(ETRECORD).aten[1] == ("aten.mean.dim",)
 
 
-def test_without_executorch_the_extra_is_named(
+def test_code_in_the_file_is_not_run(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("reproduce", UPSTREAM)
+    assert spec is not None
+    assert spec.loader is not None
+    upstream = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(upstream)
+    evil, mark = tmp_path / "evil.etrecord", tmp_path / "code-was-run"
+    upstream.write_evil(ETRECORD, evil, mark)
+    assert read_attribution(evil) == read_attribution(ETRECORD)
+    assert not mark.exists()
+
+
+def test_the_form_of_older_versions_with_one_method(tmp_path: Path) -> None:
+    older = tmp_path / "older.etrecord"
+    with zipfile.ZipFile(ETRECORD) as archive, zipfile.ZipFile(older, "w") as target:
+        for name in archive.namelist():
+            target.writestr(name.replace("program/forward", "program"), archive.read(name))
+    assert read_attribution(older) == read_attribution(ETRECORD)
+
+
+def test_nodes_without_a_module_or_an_operator(tmp_path: Path) -> None:
+    def change(program: Any) -> Any:
+        nodes = program["graph_module"]["graph"]["nodes"]
+        nodes[0]["metadata"]["nn_module_stack"] = "a,first[0],torch.F(int, str);b,x(1, 2).y,T"
+        del nodes[1]["metadata"]["debug_handle"]
+        del nodes[2]["metadata"]["nn_module_stack"]
+        nodes[3]["target"] = "_operator.getitem"
+        nodes[4]["target"] = "torch.ops.my.op.default"
+        return program
+
+    found = read_attribution(changed(tmp_path / "a.etrecord", program=change))
+    assert found.modules[0] == ("x(1, 2).y",)
+    assert found.aten[0] == ("aten.convolution.default", "aten.convolution.default")
+    assert 1 not in found.aten
+    assert found.aten[2] == ("my.op.default",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"program": lambda document: None}, "no edge program"),
+        ({"debug_handle_map": lambda document: None}, "no debug handles"),
+        ({"debug_handle_map": lambda document: {"other": {}}}, "KeyError"),
+        ({"debug_handle_map": lambda document: {"forward": {"x": 1}}}, "ValueError"),
+        ({"debug_handle_map": lambda document: {"forward": {"1": 1.5}}}, "TypeError"),
+        ({"debug_handle_map": lambda document: {"forward": [1]}}, "AttributeError"),
+        ({"program": lambda document: []}, "TypeError"),
+        ({"program": lambda document: {"graph_module": {}}}, "KeyError"),
+    ],
+)
+def test_damage_is_one_error_with_a_remedy(
+    tmp_path: Path, changes: dict[str, Callable[[Any], Any]], problem: str
+) -> None:
+    with pytest.raises(EtdumpError, match=rf"a\.etrecord.*{problem}.*was exported") as caught:
+        read_attribution(changed(tmp_path / "a.etrecord", **changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"this is not an ETRecord", ETRECORD.read_bytes()[:-30]])
+def test_what_is_not_an_archive(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.etrecord"
+    path.write_bytes(data)
+    with pytest.raises(EtdumpError, match=r"a\.etrecord.*is not an ETRecord"):
+        read_attribution(path)
+    with pytest.raises(EtdumpError, match=r"cannot be read: No such file"):
+        read_attribution(tmp_path / "b.etrecord")
+
+
+def test_a_document_that_grows_without_end_is_cut_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "executorch.devtools", None)
-    with pytest.raises(MissingExtraError, match=r"pytest-sme2\[export\]"):
-        read_attribution(TOY, tmp_path / "any.etrecord")
+    monkeypatch.setattr(reader, "LARGEST_DOCUMENT", 1 << 20)
+    path = changed(tmp_path / "a.etrecord", program=lambda document: ["x" * (2 << 20)])
+    with pytest.raises(EtdumpError, match="has more than 1 MiB"):
+        read_attribution(path)

@@ -1,0 +1,105 @@
+"""Reading files that others wrote: every damage becomes one error with the place and the remedy.
+
+A file may be anything: missing, a device, endless, not text, nested a million deep. Whoever needs a
+document from outside reads it here, so that no reader forgets one of these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import Sme2Error
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Far above every document that this project writes: the largest, of 200 cases, has 5 MB.
+DOCUMENT_BYTES = 64 << 20
+
+
+def read_bytes(
+    path: Path,
+    *,
+    remedy: str,
+    limit: int = DOCUMENT_BYTES,
+    error: type[Sme2Error] = Sme2Error,
+) -> bytes:
+    """The content of a plain file of at most ``limit`` bytes."""
+    try:
+        # Without O_NONBLOCK a pipe that nobody writes to would hold us here.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise error(f"{path} cannot be used: it is not a plain file. {remedy}")
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as reason:
+        why = getattr(reason, "strerror", None) or reason
+        raise error(f"{path} cannot be read: {why}. {remedy}") from reason
+    if len(data) > limit:
+        raise error(f"{path} cannot be used: it has more than {limit >> 20} MiB. {remedy}")
+    return data
+
+
+def read_json(
+    path: Path,
+    *,
+    remedy: str,
+    limit: int = DOCUMENT_BYTES,
+    error: type[Sme2Error] = Sme2Error,
+    finite: bool = False,
+) -> Any:
+    data = read_bytes(path, remedy=remedy, limit=limit, error=error)
+    return json_value(data, str(path), remedy=remedy, error=error, finite=finite)
+
+
+def json_value(
+    data: bytes | str,
+    where: str,
+    *,
+    remedy: str,
+    error: type[Sme2Error] = Sme2Error,
+    finite: bool = False,
+) -> Any:
+    """JSON's value; with ``finite``, infinities and NaN, which JSON does not have, are refused."""
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        return json.loads(text, parse_constant=_refuse_constant) if finite else json.loads(text)
+    except (ValueError, RecursionError, MemoryError) as reason:
+        raise error(f"{where} is not valid JSON: {_in_short(reason)}. {remedy}") from reason
+
+
+def read_toml(
+    path: Path,
+    *,
+    remedy: str,
+    limit: int = DOCUMENT_BYTES,
+    error: type[Sme2Error] = Sme2Error,
+) -> Mapping[str, Any]:
+    data = read_bytes(path, remedy=remedy, limit=limit, error=error)
+    try:
+        table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError, MemoryError) as reason:
+        raise error(f"{path} is not valid TOML: {_in_short(reason)}. {remedy}") from reason
+    return table
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _in_short(reason: Exception) -> str:
+    if isinstance(reason, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(reason, MemoryError):
+        return "it does not fit into memory"
+    if isinstance(reason, UnicodeDecodeError):
+        return f"byte {reason.start} is not UTF-8"
+    return str(reason)[:300]
