@@ -258,7 +258,12 @@ OPTIONS += PHONE_OPTIONS
 # Limits that may be given for a run; the same names stand in limits.toml.
 LIMITS = {
     "max_regression": ("--max-regression", "PERCENT", "tolerated slowdown, as in 3%%."),
-    "min_speedup": ("--min-speedup", "FACTOR", "the least speedup SME2 must bring, as in 1.5."),
+    "min_speedup": ("--min-speedup", "FACTOR", "the least speedup by SME2, as in 1.5."),
+    "max_speedup_loss": (
+        "--max-speedup-loss",
+        "PERCENT",
+        "how much of the stored speedup may be lost; 10%% unless limits.toml says otherwise.",
+    ),
     "min_coverage": (
         "--min-coverage",
         "PERCENT",

@@ -6,7 +6,12 @@ annotations only. What computes, reads or prints does not live here.
 """
 
 from pytest_sme2.results.artifact import Arm, Artifact, TensorSpec
-from pytest_sme2.results.baseline import Baseline, BaselineChange, BaselineSession
+from pytest_sme2.results.baseline import (
+    Baseline,
+    BaselineChange,
+    BaselineFigures,
+    BaselineSession,
+)
 from pytest_sme2.results.case import (
     RUNTIME,
     Agreement,
@@ -57,6 +62,7 @@ __all__ = [
     "Attribution",
     "Baseline",
     "BaselineChange",
+    "BaselineFigures",
     "BaselineSession",
     "Bounds",
     "Capabilities",

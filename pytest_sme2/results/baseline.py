@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pytest_sme2.results.artifact import Arm
 from pytest_sme2.results.case import Agreement, Estimate, Spread, Structure
 from pytest_sme2.results.evidence import KernelCensus
 from pytest_sme2.results.profile import Category
 from pytest_sme2.results.run import Fingerprint
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,19 @@ class BaselineSession:
 
 
 @dataclass(frozen=True)
+class BaselineFigures:
+    """What was accepted at one thread count, besides the sessions."""
+
+    speedup: Estimate | None = None
+    shares: Mapping[Arm, Mapping[Category, Spread]] = field(default_factory=dict)
+    category_ns: Mapping[Arm, Mapping[Category, float]] = field(default_factory=dict)
+    """The time of each category in the traced runs, so that a slowdown can be explained."""
+    operator_ns: Mapping[Arm, Mapping[str, float]] = field(default_factory=dict)
+    """The same by operator name."""
+    peak_bytes: Mapping[Arm, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Baseline:
     """What was accepted for one model and variant on one target."""
 
@@ -49,13 +58,8 @@ class Baseline:
     kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
     sessions: tuple[BaselineSession, ...] = ()
     """Oldest first."""
-    speedup: Estimate | None = None
-    shares: Mapping[Arm, Mapping[Category, Spread]] = field(default_factory=dict)
-    category_ns: Mapping[Arm, Mapping[Category, float]] = field(default_factory=dict)
-    """Time a category took in the traced runs, so that a slowdown can be put down to it."""
-    operator_ns: Mapping[Arm, Mapping[str, float]] = field(default_factory=dict)
-    """The same by operator name."""
-    peak_bytes: Mapping[Arm, int] = field(default_factory=dict)
+    figures: Mapping[int, BaselineFigures] = field(default_factory=dict)
+    """By thread count."""
     pte_bytes: int | None = None
     pte_sha256: str = ""
     agreements: tuple[Agreement, ...] = ()
@@ -63,11 +67,15 @@ class Baseline:
     weights: str = "random"
 
     def current(self, threads: int) -> tuple[BaselineSession, ...]:
-        """The sessions a new latency is held against: those of the last epoch."""
+        """The sessions that a new latency is compared with: those of the last epoch."""
         same = tuple(session for session in self.sessions if session.threads == threads)
         if not same:
             return ()
         return tuple(session for session in same if session.epoch == same[-1].epoch)
+
+    def at(self, threads: int) -> BaselineFigures:
+        """The figures of one thread count; empty where none were stored."""
+        return self.figures.get(threads, BaselineFigures())
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class Limits:
     max_regression: float = 0.02
     min_speedup: float | None = None
     """None: on may not be slower than off by more than ``max_regression``."""
+    max_speedup_loss: float = 0.10
+    """The part of the stored speedup that may be lost."""
     min_coverage: float | None = None
     """Of the matrix operators, the share that must run on SME2 kernels."""
     max_share_growth: float = 0.05

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.profile.structure import sort_structure
@@ -15,9 +18,9 @@ from pytest_sme2.results import (
     Agreement,
     Arm,
     Baseline,
+    BaselineFigures,
     BaselineSession,
     Category,
-    Estimate,
     Executor,
     Fingerprint,
     Kernel,
@@ -32,13 +35,33 @@ from pytest_sme2.results import (
 # turns the version before it into the new one to MIGRATIONS, under the old number.
 #   1  structure and kernels by arm, sessions of process medians with their epochs, speedup, shares
 #      and times of the traced runs, memory, size, agreement of outputs, versions
-SCHEMA = 1
+#   2  speedup, shares, times of the traced runs and memory by thread count
+SCHEMA = 2
 
 _LONGEST_LINE = 240
+_CONFLICT = re.compile(r"^(<<<<<<< |=======$|>>>>>>> )", re.MULTILINE)
 
 Document = dict[str, Any]
 Migration = Callable[[Document], Document]
-MIGRATIONS: Mapping[int, Migration] = {}
+
+
+def _by_thread_count(document: Document) -> Document:
+    """Schema 1 had one set of figures: those of the last update, so of its last session."""
+    names = [field.name for field in dataclasses.fields(BaselineFigures)]
+    kept = {key: value for key, value in document.items() if key not in names}
+    figures = {name: document[name] for name in names if document.get(name)}
+    sessions = [
+        {
+            {"median_ns": "medians_ns", "load_ns": "loads_ns"}.get(key, key): entry[key]
+            for key in entry
+        }
+        for entry in document["sessions"]
+    ]
+    threads = sessions[-1]["threads"] if sessions else 1
+    return {**kept, "sessions": sessions, "threads": {str(threads): figures} if figures else {}}
+
+
+MIGRATIONS: Mapping[int, Migration] = {1: _by_thread_count}
 
 
 def damaged(path: Path, problem: str) -> str:
@@ -46,6 +69,37 @@ def damaged(path: Path, problem: str) -> str:
         f"{path}: the baseline cannot be read: {problem}. Restore it from version control, "
         "or remove it and run with --update-baselines. It was not changed."
     )
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def parse(text: str, path: Path) -> Baseline:
+    """The baseline that a file's text holds."""
+    if _CONFLICT.search(text):
+        raise BaselineError(
+            f"{path}: holds the conflict markers of a merge: both branches updated this baseline. "
+            f"Keep one side (git checkout --ours or --theirs -- {path.name}), then run with "
+            "--update-baselines on the merged code."
+        )
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BaselineError(damaged(path, f"it is not JSON ({error})")) from error
+    if not isinstance(document, dict):
+        raise BaselineError(damaged(path, "it is not a JSON object"))
+    try:
+        document = migrate(document, path, migrations=MIGRATIONS)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BaselineError(damaged(path, f"it is not of its schema ({error!r})")) from error
+    try:
+        return _from_document(_structured(document))
+    except ValueError as error:
+        raise BaselineError(damaged(path, str(error))) from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
 
 
 def migrate(
@@ -67,93 +121,217 @@ def migrate(
     while version < schema:
         step = migrations.get(version)
         if step is None:
-            raise BaselineError(damaged(path, f"schema {version} was never a baseline's"))
+            raise BaselineError(damaged(path, f"there never was a schema {version}"))
         document = {**step(document), "schema": version + 1}
         version += 1
     return document
 
 
-def parse(text: str, path: Path) -> Baseline:
-    """The baseline a file's text holds."""
-    try:
-        document = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise BaselineError(damaged(path, f"it is not JSON ({error})")) from error
-    if not isinstance(document, dict):
-        raise BaselineError(damaged(path, "it is not a JSON object"))
-    document = migrate(document, path, migrations=MIGRATIONS)
-    try:
-        return _from_document(document)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        problem = f"missing {error}" if isinstance(error, KeyError) else str(error)
-        raise BaselineError(damaged(path, problem)) from error
+# --- The file's form ------------------------------------------------------------------------------
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
+@dataclass(frozen=True)
+class _Operator:
+    category: Category
+    count: int
+    kind: str
+    matrix: bool = False
+    sme2: bool = False
 
 
-_Kind = TypeVar("_Kind", str, bool, dict[str, Any], list[Any])
+@dataclass(frozen=True)
+class _Structure:
+    operators: dict[Executor, dict[str, _Operator]]
+    summary: dict[str, int]
+    """What a person wants to see change. It is derived, so it is checked against the operators."""
 
 
-def _typed(value: object, kind: type[_Kind], what: str) -> _Kind:
-    if not isinstance(value, kind):
-        raise ValueError(f"{what} is {value!r}, not a {kind.__name__}")
+@dataclass(frozen=True)
+class _Kernels:
+    names: dict[KernelFamily, list[str]]
+    source: str
+
+
+@dataclass(frozen=True)
+class _Fingerprint:
+    facts: dict[str, str]
+    target: str
+
+
+@dataclass(frozen=True)
+class _Program:
+    bytes: int | None
+    sha256: str
+    weights: str
+
+
+@dataclass(frozen=True)
+class _File:
+    schema: int
+    model: str
+    variant: str
+    fingerprint: _Fingerprint
+    structure: dict[Arm, _Structure]
+    kernels: dict[Arm, _Kernels]
+    sessions: list[BaselineSession]
+    threads: dict[str, BaselineFigures]
+    program: _Program
+    outputs: list[Agreement]
+    versions: dict[str, str]
+
+
+@functools.cache
+def _converter() -> Any:
+    """Strict: no value is turned into another type, and no entry is left out or added."""
+    from cattrs.gen import make_dict_structure_fn
+    from cattrs.preconf.json import make_converter
+
+    converter = make_converter()
+
+    for kind, check in ((bool, _truth), (int, _count), (float, _real), (str, _text)):
+        converter.register_structure_hook(kind, check)
+
+    def table(kind: type) -> Callable[[Any, Any], Any]:
+        read: Any = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
+
+        def check(value: Any, _: Any) -> Any:
+            if not isinstance(value, dict):
+                raise ValueError(f"{value!r} is not a table")
+            return read(value, kind)
+
+        return check
+
+    def agreement(value: Any, _: Any) -> Any:
+        # An infinite error has no number in JSON.
+        errors = ("max_abs", "max_rel")
+        if isinstance(value, dict):
+            value = value | {key: math.inf for key in errors if value.get(key, 0) is None}
+        return read_agreement(value, Agreement)
+
+    converter.register_structure_hook_factory(dataclasses.is_dataclass, table)
+    read_agreement = table(Agreement)
+    converter.register_structure_hook(Agreement, agreement)
+    converter.register_structure_hook(Spread, _spread)
+    converter.register_unstructure_hook(
+        Spread, lambda spread: [spread.low, spread.value, spread.high]
+    )
+    return converter
+
+
+def _text(value: object, kind: type[str]) -> str:
+    """A text, or a member of an enumeration of texts: cattrs asks here for both."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return kind(value)
+
+
+def _truth(value: object, _: object = None) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
     return value
 
 
-def _text(document: Document, key: str) -> str:
-    return _typed(document[key], str, key)
-
-
-def _table(document: Document, key: str) -> Document:
-    return _typed(document.get(key, {}), dict, key)
-
-
-def _real(value: object, what: str) -> float:
+def _real(value: object, _: object = None) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{what} is {value!r}, not a number")
-    return float(value)
+        raise ValueError(f"{value!r} is not a number")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError("a number is too large") from error
 
 
-def _count(value: object, what: str) -> int:
+def _count(value: object, _: object = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{what} is {value!r}, not a count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
-def _reals(value: object, what: str) -> tuple[float, ...]:
-    numbers = tuple(_real(number, what) for number in _typed(value, list, what))
-    if not all(number > 0 for number in numbers):
-        raise ValueError(f"{what} holds a time that is not positive")
-    return numbers
+def _spread(value: object, _: object = None) -> Spread:
+    if not isinstance(value, list) or len(value) != 3:
+        raise ValueError(f"{value!r} is not a list of three numbers")
+    low, middle, high = map(_real, value)
+    return Spread(middle, low, high)
 
 
-def _strings(value: object, what: str) -> dict[str, str]:
-    table = _typed(value, dict, what)
-    return {key: _typed(text, str, f"{what}.{key}") for key, text in table.items()}
+def _structured(document: Document) -> _File:
+    import cattrs
+
+    try:
+        found: _File = _converter().structure(document, _File)
+    except Exception as error:  # cattrs gathers whatever the fields raised into a group
+        reasons = cattrs.transform_error(error, format_exception=_reason)
+        raise ValueError("; ".join(map(_place_first, reasons[:3]))) from error
+    return found
 
 
-def _plain(number: float) -> float | int:
-    """Whole numbers without a trailing ``.0``, which only adds noise to a diff."""
-    return int(number) if float(number).is_integer() and abs(number) < 2**53 else number
+def _reason(error: BaseException, kind: type | None) -> str:
+    import cattrs
+
+    if isinstance(error, KeyError):
+        return "is missing"
+    if isinstance(error, cattrs.ForbiddenExtraKeysError):
+        return f"unknown entries {', '.join(sorted(map(repr, error.extra_fields)))}"
+    return "is not a table" if isinstance(error, AttributeError) else str(error)
 
 
-def _structure_to(structure: Structure) -> Document:
-    operators: dict[str, Document] = {str(executor): {} for executor in Executor}
-    for entry in structure.operators:
-        facts: Document = {
-            "category": str(entry.category),
-            "count": entry.count,
-            "kind": entry.kind,
-        }
-        facts |= {name: True for name in ("matrix", "sme2") if getattr(entry, name)}
-        operators[str(entry.executor)][entry.name] = facts
-    return {"operators": operators, "summary": _summary(structure)}
+def _place_first(reason: str) -> str:
+    """Cattrs says ``<problem> @ $.<place>``."""
+    problem, _, place = reason.rpartition(" @ $")
+    return f"{place.lstrip('.')}: {problem}" if place else problem
 
 
-def _summary(structure: Structure) -> Document:
-    """What a person wants to see change; derived, so that it is checked against the rest."""
+def _from_document(file: _File) -> Baseline:
+    return Baseline(
+        model=file.model,
+        variant=file.variant,
+        fingerprint=Fingerprint(
+            file.fingerprint.target, tuple(sorted(file.fingerprint.facts.items()))
+        ),
+        structures={arm: _structure_from(found, arm) for arm, found in file.structure.items()},
+        kernels={arm: _kernels_from(found, arm) for arm, found in file.kernels.items()},
+        sessions=tuple(map(_possible, file.sessions)),
+        figures={_threads(key): found for key, found in file.threads.items()},
+        pte_bytes=file.program.bytes,
+        pte_sha256=file.program.sha256,
+        weights=file.program.weights,
+        agreements=tuple(file.outputs),
+        versions=file.versions,
+    )
+
+
+def _threads(key: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", key):
+        raise ValueError(f"threads: {key!r} is not a thread count")
+    return int(key)
+
+
+def _possible(session: BaselineSession) -> BaselineSession:
+    times = {"medians_ns": session.medians_ns, "loads_ns": session.loads_ns}
+    series = [(f"{name}.{arm}", times[name][arm]) for name in times for arm in times[name]]
+    if session.yardstick_ns is not None:
+        series.append(("yardstick_ns", (session.yardstick_ns,)))
+    for name, values in series:
+        if any(value <= 0 for value in values):
+            raise ValueError(f"sessions: {name} of {session.session!r} holds a time of 0 or less")
+    return session
+
+
+def _structure_from(found: _Structure, arm: Arm) -> Structure:
+    structure = sort_structure(
+        OperatorCount(
+            name, entry.category, entry.kind, executor, entry.matrix, entry.sme2, entry.count
+        )
+        for executor, operators in found.operators.items()
+        for name, entry in operators.items()
+    )
+    if found.summary != _summary(structure):
+        raise ValueError(
+            f"the summary of structure.{arm} does not add up to its operators (edited by hand?)"
+        )
+    return structure
+
+
+def _summary(structure: Structure) -> dict[str, int]:
     return {
         **{str(category): structure.in_category(category) for category in Category},
         "delegated": structure.executed_by(Executor.DELEGATED),
@@ -163,45 +341,9 @@ def _summary(structure: Structure) -> Document:
     }
 
 
-def _structure_from(document: Document, arm: str) -> Structure:
-    counts = []
-    for executor, operators in _table(document, "operators").items():
-        for name, facts in _typed(operators, dict, executor).items():
-            count = OperatorCount(
-                name=name,
-                category=Category(_text(facts, "category")),
-                kind=_text(facts, "kind"),
-                executor=Executor(executor),
-                matrix=_typed(facts.get("matrix", False), bool, "matrix"),
-                sme2=_typed(facts.get("sme2", False), bool, "sme2"),
-                count=_count(facts["count"], f"count of {name!r}"),
-            )
-            counts.append(count)
-    structure = sort_structure(counts)
-    if document.get("summary") != _summary(structure):
-        raise ValueError(
-            f"the summary of structure.{arm} does not add up to its operators (edited by hand?)"
-        )
-    return structure
-
-
-def _kernels_to(census: KernelCensus) -> Document:
-    families: dict[str, list[str]] = {}
-    for kernel in census.kernels:
-        families.setdefault(str(kernel.family), []).append(kernel.name)
-    return {
-        "names": {family: sorted(names) for family, names in families.items()},
-        "source": census.source,
-    }
-
-
-def _kernels_from(document: Document, arm: Arm) -> KernelCensus:
-    kernels = [
-        Kernel(_typed(name, str, "kernel"), KernelFamily(family), 1)
-        for family, names in _table(document, "names").items()
-        for name in _typed(names, list, family)
-    ]
-    return census_of_names(KernelCensus(arm, _text(document, "source"), tuple(kernels)))
+def _kernels_from(found: _Kernels, arm: Arm) -> KernelCensus:
+    kernels = [Kernel(name, family, 1) for family, names in found.names.items() for name in names]
+    return census_of_names(KernelCensus(arm, found.source, tuple(kernels)))
 
 
 def census_of_names(census: KernelCensus) -> KernelCensus:
@@ -211,219 +353,69 @@ def census_of_names(census: KernelCensus) -> KernelCensus:
     return replace(census, kernels=kernels)
 
 
-def _session_to(session: BaselineSession) -> Document:
-    return {
-        "epoch": session.epoch,
-        "executorch": session.executorch,
-        "load_ns": _arms_to(session.loads_ns, _list_to),
-        "median_ns": _arms_to(session.medians_ns, _list_to),
-        "program": session.program,
-        "recorded": session.recorded,
-        "runner": session.runner,
-        "runtime": session.runtime,
-        "session": session.session,
-        "threads": session.threads,
-        **({} if session.yardstick_ns is None else {"yardstick_ns": _plain(session.yardstick_ns)}),
-    }
-
-
-def _session_from(document: object) -> BaselineSession:
-    table = _typed(document, dict, "session")
-    return BaselineSession(
-        session=_text(table, "session"),
-        recorded=_text(table, "recorded"),
-        epoch=_count(table["epoch"], "epoch"),
-        threads=_count(table["threads"], "threads"),
-        runner=_text(table, "runner"),
-        executorch=_text(table, "executorch"),
-        medians_ns=_arms_from(table, "median_ns", _reals),
-        loads_ns=_arms_from(table, "load_ns", _reals),
-        yardstick_ns=next(iter(_reals([table["yardstick_ns"]], "yardstick_ns")))
-        if "yardstick_ns" in table
-        else None,
-        program=_text(table, "program") if "program" in table else "",
-        runtime=_text(table, "runtime") if "runtime" in table else "",
-    )
-
-
-def _list_to(values: Sequence[float]) -> list[float | int]:
-    return [_plain(value) for value in values]
-
-
-_Value = TypeVar("_Value")
-
-
-def _arms_to(values: Mapping[Arm, _Value], convert: Callable[[_Value], Any]) -> Document:
-    return {str(arm): convert(value) for arm, value in values.items()}
-
-
-def _arms_from(
-    document: Document, key: str, convert: Callable[[Any, str], _Value]
-) -> dict[Arm, _Value]:
-    table = _table(document, key)
-    return {Arm(arm): convert(value, f"{key}.{arm}") for arm, value in sorted(table.items())}
-
-
-def _spreads_to(shares: Mapping[Category, Spread]) -> Document:
-    return {str(key): _list_to((s.low, s.value, s.high)) for key, s in shares.items()}
-
-
-def _spreads_from(value: object, what: str) -> dict[Category, Spread]:
-    found = {}
-    for name, numbers in _typed(value, dict, what).items():
-        low, middle, high = (_real(number, what) for number in _typed(numbers, list, what))
-        found[Category(name)] = Spread(middle, low, high)
-    return found
-
-
-def _times_to(times: Mapping[Any, float]) -> Document:
-    return {str(key): _plain(value) for key, value in times.items()}
-
-
-def _category_times(value: object, what: str) -> dict[Category, float]:
-    table = _typed(value, dict, what)
-    return {Category(name): _real(number, what) for name, number in table.items()}
-
-
-def _operator_times(value: object, what: str) -> dict[str, float]:
-    table = _typed(value, dict, what)
-    return {name: _real(number, what) for name, number in table.items()}
-
-
-def _estimate_to(estimate: Estimate) -> Document:
-    return {
-        "confidence": estimate.confidence,
-        "high": estimate.high,
-        "low": estimate.low,
-        "pairs": estimate.pairs,
-        "value": estimate.value,
-    }
-
-
-def _estimate_from(document: object) -> Estimate | None:
-    if document is None:
-        return None
-    table = _typed(document, dict, "speedup")
-    value, low, high, confidence = (
-        _real(table[key], f"speedup.{key}") for key in ("value", "low", "high", "confidence")
-    )
-    return Estimate(value, low, high, confidence, _count(table["pairs"], "speedup.pairs"))
-
-
-def _agreement_to(agreement: Agreement) -> Document:
-    def number(value: float | None) -> float | None:
-        # An infinite error has no number in JSON; with ``identical`` false it reads back the same.
-        return None if value is None or math.isinf(value) else value
-
-    return {
-        "against": agreement.against,
-        "arm": str(agreement.arm),
-        "cosine": agreement.cosine,
-        "dtype": agreement.dtype,
-        "has_nan": agreement.has_nan,
-        "identical": agreement.identical,
-        "index": agreement.index,
-        "max_abs": number(agreement.max_abs),
-        "max_rel": number(agreement.max_rel),
-        "sqnr_db": agreement.sqnr_db,
-    }
-
-
-def _agreement_from(document: object) -> Agreement:
-    table = _typed(document, dict, "outputs")
-
-    def optional(key: str) -> float | None:
-        return None if table[key] is None else _real(table[key], key)
-
-    errors = [optional("max_abs"), optional("max_rel")]
-    return Agreement(
-        against=_text(table, "against"),
-        arm=Arm(_text(table, "arm")),
-        index=_count(table["index"], "index"),
-        dtype=_text(table, "dtype"),
-        identical=_typed(table["identical"], bool, "identical"),
-        max_abs=math.inf if errors[0] is None else errors[0],
-        max_rel=math.inf if errors[1] is None else errors[1],
-        sqnr_db=optional("sqnr_db"),
-        cosine=optional("cosine"),
-        has_nan=_typed(table["has_nan"], bool, "has_nan"),
-    )
-
-
-def to_document(baseline: Baseline) -> Document:
-    """The baseline as the JSON file has it."""
-    return {
-        "schema": SCHEMA,
-        "model": baseline.model,
-        "variant": baseline.variant,
-        "fingerprint": {
-            "facts": dict(baseline.fingerprint.facts),
-            "target": baseline.fingerprint.target,
-        },
-        "structure": _arms_to(baseline.structures, _structure_to),
-        "kernels": _arms_to(baseline.kernels, _kernels_to),
-        "sessions": [_session_to(session) for session in baseline.sessions],
-        "speedup": None if baseline.speedup is None else _estimate_to(baseline.speedup),
-        "shares": _arms_to(baseline.shares, _spreads_to),
-        "category_ns": _arms_to(baseline.category_ns, _times_to),
-        "operator_ns": _arms_to(baseline.operator_ns, _times_to),
-        "peak_bytes": _arms_to(baseline.peak_bytes, int),
-        "program": {
-            "bytes": baseline.pte_bytes,
-            "sha256": baseline.pte_sha256,
-            "weights": baseline.weights,
-        },
-        "outputs": [_agreement_to(agreement) for agreement in baseline.agreements],
-        "versions": dict(baseline.versions),
-    }
-
-
-def _from_document(document: Document) -> Baseline:
-    fingerprint = _typed(document["fingerprint"], dict, "fingerprint")
-    facts = _strings(fingerprint["facts"], "fingerprint.facts")
-    program = _typed(document["program"], dict, "program")
-    size = program["bytes"]
-    structures = _table(document, "structure")
-    kernels = _table(document, "kernels")
-    return Baseline(
-        model=_text(document, "model"),
-        variant=_text(document, "variant"),
-        fingerprint=Fingerprint(_text(fingerprint, "target"), tuple(sorted(facts.items()))),
-        structures={Arm(arm): _structure_from(structures[arm], arm) for arm in structures},
-        kernels={Arm(arm): _kernels_from(kernels[arm], Arm(arm)) for arm in kernels},
-        sessions=tuple(
-            _session_from(entry) for entry in _typed(document["sessions"], list, "sessions")
-        ),
-        speedup=_estimate_from(document["speedup"]),
-        shares=_arms_from(document, "shares", _spreads_from),
-        category_ns=_arms_from(document, "category_ns", _category_times),
-        operator_ns=_arms_from(document, "operator_ns", _operator_times),
-        peak_bytes=_arms_from(document, "peak_bytes", _count),
-        pte_bytes=None if size is None else _count(size, "program.bytes"),
-        pte_sha256=_text(program, "sha256"),
-        weights=_text(program, "weights"),
-        agreements=tuple(
-            _agreement_from(entry) for entry in _typed(document["outputs"], list, "outputs")
-        ),
-        versions=_strings(document["versions"], "versions"),
-    )
+# --- Writing --------------------------------------------------------------------------------------
 
 
 def render(baseline: Baseline) -> str:
-    """The file's text: sorted, a fact a line, so that a diff shows what changed and of what."""
+    """The file's text: sorted, one fact per line, so that a diff shows what changed."""
     try:
-        return _render(to_document(baseline), "") + "\n"
+        return _render(_to_document(baseline), "") + "\n"
     except ValueError as error:
         raise BaselineError(
             f"The baseline of {baseline.model}-{baseline.variant} cannot be written: a value is "
-            f"no number ({error}). Measure it again."
+            f"not a number ({error}). Measure it again."
         ) from error
+
+
+def _to_document(baseline: Baseline) -> Document:
+    file = _File(
+        schema=SCHEMA,
+        model=baseline.model,
+        variant=baseline.variant,
+        fingerprint=_Fingerprint(dict(baseline.fingerprint.facts), baseline.fingerprint.target),
+        structure={arm: _structure_to(found) for arm, found in baseline.structures.items()},
+        kernels={arm: _kernels_to(census) for arm, census in baseline.kernels.items()},
+        sessions=list(baseline.sessions),
+        threads={str(threads): figures for threads, figures in baseline.figures.items()},
+        program=_Program(baseline.pte_bytes, baseline.pte_sha256, baseline.weights),
+        outputs=list(baseline.agreements),
+        versions=dict(baseline.versions),
+    )
+    document: Document = _converter().unstructure(file)
+    for entry in document["outputs"]:
+        entry |= {key: None for key in ("max_abs", "max_rel") if math.isinf(entry[key])}
+    for session in document["sessions"]:
+        if session["yardstick_ns"] is None:
+            del session["yardstick_ns"]
+    for structure in document["structure"].values():
+        for operators in structure["operators"].values():
+            for facts in operators.values():
+                for name in ("matrix", "sme2"):
+                    if not facts[name]:
+                        del facts[name]
+    return document
+
+
+def _structure_to(structure: Structure) -> _Structure:
+    operators: dict[Executor, dict[str, _Operator]] = {executor: {} for executor in Executor}
+    for entry in structure.operators:
+        operators[entry.executor][entry.name] = _Operator(
+            entry.category, entry.count, entry.kind, entry.matrix, entry.sme2
+        )
+    return _Structure(operators, _summary(structure))
+
+
+def _kernels_to(census: KernelCensus) -> _Kernels:
+    families: dict[KernelFamily, list[str]] = {}
+    for kernel in census.kernels:
+        families.setdefault(kernel.family, []).append(kernel.name)
+    return _Kernels({family: sorted(names) for family, names in families.items()}, census.source)
 
 
 def _render(value: Any, indent: str) -> str:
     if isinstance(value, dict) and value:
-        line = json.dumps(value, sort_keys=True, allow_nan=False)
-        flat = not any(isinstance(entry, (dict, list)) for entry in value.values())
+        line = json.dumps(_plain(value), sort_keys=True, allow_nan=False)
+        flat = not any(isinstance(entry, (dict, list, tuple)) for entry in value.values())
         # Only facts about one thing share a line; its name stands before them.
         if flat and indent and len(line) <= _LONGEST_LINE and len({*map(type, value.values())}) > 1:
             return line
@@ -432,8 +424,20 @@ def _render(value: Any, indent: str) -> str:
         keys = sorted(value, key=lambda key: (bool(indent) or key != "schema", key))
         entries = [f"{inner}{json.dumps(key)}: {_render(value[key], inner)}" for key in keys]
         return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
-    if isinstance(value, list) and any(isinstance(entry, (dict, list, str)) for entry in value):
+    nested = isinstance(value, (list, tuple))
+    if nested and any(isinstance(entry, (dict, list, tuple, str)) for entry in value):
         inner = indent + "  "
         entries = [inner + _render(entry, inner) for entry in value]
         return "[\n" + ",\n".join(entries) + f"\n{indent}]"
-    return json.dumps(value, allow_nan=False)
+    return json.dumps(_plain(value), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Whole numbers without a trailing ``.0``, which only adds noise to a diff."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value

@@ -1,11 +1,10 @@
-"""What was accepted as good, one JSON file a model, variant and target: load, check, update, write.
+"""What was accepted as good, one JSON file per model, variant and target: load, update, write.
 
-The file's form is in baseline_document.py; whether something new is worse is decided in gate.py.
+The file's form is in baseline_file.py. Whether something new is worse is decided by the checks.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import statistics
 from dataclasses import replace
@@ -19,6 +18,7 @@ from pytest_sme2.results import (
     Arm,
     Baseline,
     BaselineChange,
+    BaselineFigures,
     BaselineSession,
     CaseResult,
     Estimate,
@@ -29,6 +29,7 @@ from pytest_sme2.results import (
 from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.verdict.baseline_file import census_of_names, damaged, parse, render
+from pytest_sme2.verdict.judging import number
 from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS, session_interval
 
 MAX_SESSIONS = 20
@@ -86,17 +87,6 @@ def read(path: Path) -> Baseline | None:
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(damaged(path, str(error))) from error
     return parse(text, path)
-
-
-def other_targets(root: Path, model: str, variant: str) -> tuple[Fingerprint, ...]:
-    """The targets that have a readable baseline for this; to explain why none fits."""
-    found = []
-    for path in sorted(root.glob(f"*/{_file_name(model, variant)}")):
-        with contextlib.suppress(BaselineError):
-            baseline = read(path)
-            if baseline is not None and (baseline.model, baseline.variant) == (model, variant):
-                found.append(baseline.fingerprint)
-    return tuple(found)
 
 
 def _check_identity(
@@ -163,18 +153,13 @@ def update(
             f"({'; '.join(differing)}). Update it on its own target."
         )
     kernels = {arm: census_of_names(census) for arm, census in measured.kernels.items()}
-    profiles = measured.profiles.items() if not measured.emulated else ()
     new = replace(
         old,
         fingerprint=measured.fingerprint,
         structures={**old.structures, **measured.structures},
         kernels={**old.kernels, **kernels},
         sessions=_with_session(old, measured),
-        speedup=_bounded(measured.speedup) or old.speedup,
-        shares={**old.shares, **(measured.shares or {})},
-        category_ns={**old.category_ns, **{arm: dict(p.category_ns) for arm, p in profiles}},
-        operator_ns={**old.operator_ns, **{arm: operator_times(p) for arm, p in profiles}},
-        peak_bytes={**old.peak_bytes, **(measured.peak_bytes or {})},
+        figures=_with_figures(old, measured),
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,
         pte_sha256=measured.pte_sha256 or old.pte_sha256,
         agreements=tuple(map(_rounded, measured.agreements)) or old.agreements,
@@ -182,6 +167,21 @@ def update(
         weights=measured.weights,
     )
     return new, changes(baseline, new)
+
+
+def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigures]:
+    """The figures of every thread count, those of the measured one brought up to date."""
+    if measured.emulated:
+        return dict(old.figures)
+    before, profiles = old.at(measured.threads), measured.profiles.items()
+    now = BaselineFigures(
+        speedup=_bounded(measured.speedup) or before.speedup,
+        shares={**before.shares, **(measured.shares or {})},
+        category_ns={**before.category_ns, **{arm: dict(p.category_ns) for arm, p in profiles}},
+        operator_ns={**before.operator_ns, **{arm: operator_times(p) for arm, p in profiles}},
+        peak_bytes={**before.peak_bytes, **(measured.peak_bytes or {})},
+    )
+    return dict(old.figures) if now == before else {**old.figures, measured.threads: now}
 
 
 def refuse_unfit(measured: CaseResult) -> None:
@@ -316,13 +316,8 @@ def _facts(baseline: Baseline) -> dict[str, str]:
             facts |= {f"kernel {kernel.name} ({arm})": "runs" for kernel in census.kernels}
     for threads in sorted({session.threads for session in baseline.sessions}):
         facts |= _latency_facts(baseline, threads)
-    if baseline.speedup is not None:
-        speedup = baseline.speedup
-        facts["speedup"] = f"{speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"
-    for arm, shares in baseline.shares.items():
-        facts |= {f"share of {key} ({arm})": f"{s.value:.1%}" for key, s in shares.items()}
-    for arm, peak in baseline.peak_bytes.items():
-        facts[f"peak memory ({arm})"] = f"{peak / 1e6:.1f} MB"
+    for threads, figures in sorted(baseline.figures.items()):
+        facts |= _figure_facts(figures, threads)
     if baseline.pte_bytes is not None:
         facts["program size"] = f"{baseline.pte_bytes} bytes"
     facts["weights"] = baseline.weights
@@ -340,18 +335,33 @@ def _structure_facts(structure: Structure, arm: Arm) -> dict[str, str]:
     return facts
 
 
+def _figure_facts(figures: BaselineFigures, threads: int) -> dict[str, str]:
+    count = number(threads, "thread")
+    facts = {}
+    if figures.speedup is not None:
+        speedup = figures.speedup
+        facts[f"speedup ({count})"] = (
+            f"{speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"
+        )
+    for arm, shares in figures.shares.items():
+        facts |= {f"share of {key} ({arm}, {count})": f"{s.value:.1%}" for key, s in shares.items()}
+    for arm, peak in figures.peak_bytes.items():
+        facts[f"peak memory ({arm}, {count})"] = f"{peak / 1e6:.1f} MB"
+    return facts
+
+
 def _latency_facts(baseline: Baseline, threads: int) -> dict[str, str]:
     facts = {}
     current = baseline.current(threads)
     for arm in Arm:
         medians = [value for entry in current for value in entry.medians_ns.get(arm, ())]
         if medians:
-            name = f"latency ({arm}, {threads} thread{'s' if threads > 1 else ''})"
+            name = f"latency ({arm}, {number(threads, 'thread')})"
             facts[name] = f"{statistics.median(medians) / 1e6:.3f} ms"
     count = f"{len(current)}"
     if len(current) < PROVISIONAL_SESSIONS:
         count += f" (provisional until {PROVISIONAL_SESSIONS})"
-    facts[f"sessions ({threads} thread{'s' if threads > 1 else ''})"] = count
+    facts[f"sessions ({number(threads, 'thread')})"] = count
     return facts
 
 

@@ -40,7 +40,8 @@ def growth_since(baseline: Baseline, measured: CaseResult, arm: Arm | None = Non
     """Where the time since the baseline went; None where one of the two was not timed."""
     arm = measured.arm if arm is None else arm
     profile = measured.profiles.get(arm)
-    categories, operators = baseline.category_ns.get(arm), baseline.operator_ns.get(arm)
+    stored = baseline.at(measured.threads)
+    categories, operators = stored.category_ns.get(arm), stored.operator_ns.get(arm)
     if measured.emulated or profile is None or not categories or not operators:
         return None
     now = operator_times(profile)

@@ -89,6 +89,14 @@ def parse_share(value: object) -> float:
     return share
 
 
+def parse_loss(value: object) -> float:
+    """A fraction below 1: nothing can lose all of its speed."""
+    loss = parse_share(value)
+    if loss >= 1:
+        raise ValueError(f'{value!r} would allow any loss; write less than "100%"')
+    return loss
+
+
 def parse_speedup(value: object) -> float:
     """``1.5`` or ``"1.5x"``."""
     expected = 'a speedup; write 1.5 or "1.5x"'
@@ -118,6 +126,7 @@ def _non_negative(value: object) -> float:
 SCALARS: Mapping[str, Callable[[object], float | int]] = {
     "max_regression": parse_fraction,
     "min_speedup": parse_speedup,
+    "max_speedup_loss": parse_loss,
     "min_coverage": parse_share,
     "max_share_growth": parse_share,
     "max_memory_growth": parse_fraction,

@@ -36,7 +36,11 @@ def check_share(
     new = (measured.shares or {}).get(arm, {}).get(category)
     if new is None:
         return Check(metric, Outcome.INVALID, "It was not measured.")
-    old = None if baseline is None else baseline.shares.get(arm, {}).get(category)
+    old = (
+        None
+        if baseline is None
+        else baseline.at(measured.threads).shares.get(arm, {}).get(category)
+    )
     bounds = limits.shares.get(category)
     if bounds is not None:
         found = _against_bounds(metric, new, old, bounds)

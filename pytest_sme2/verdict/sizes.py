@@ -31,7 +31,7 @@ def check_memory(
             unit="bytes",
             limit=most,
         )
-    old = None if baseline is None else baseline.peak_bytes.get(arm)
+    old = None if baseline is None else baseline.at(measured.threads).peak_bytes.get(arm)
     if baseline is not None and old is not None:
         differing = differing_facts(baseline.fingerprint, measured.fingerprint)
         if differing:

@@ -1,38 +1,109 @@
-"""How many times faster SME2 makes a program: never emulated."""
+"""How many times faster SME2 makes a program: against the minimum, then against the baseline.
+
+A speedup compares two arms that ran side by side, so it is compared even where the speed of the
+machine has changed since the baseline. Emulated times have no speedup.
+"""
 
 from __future__ import annotations
 
-from pytest_sme2.results import Baseline, CaseResult, Check, Limits, Outcome
+import math
+
+from pytest_sme2.results import Baseline, CaseResult, Check, Estimate, Limits, Outcome
+from pytest_sme2.verdict.baselines import differing_facts
+from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 from pytest_sme2.verdict.times import untimed
+
+METRIC = "speedup"
 
 
 def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
-    """How many times faster SME2 makes it, against the least that is asked for."""
-    metric = "speedup"
-    problem = untimed(metric, measured)
+    """The speedup against ``min_speedup``, then against the one stored for this thread count."""
+    problem = untimed(METRIC, measured)
     if problem is not None:
         return problem
-    # Without a least value of its own: turning SME2 on may not cost more than any change may.
+    # Without a minimum of its own: turning SME2 on may not cost more than any change may.
     least = limits.min_speedup
     least = 1 / (1 + limits.max_regression) if least is None else least
-    old = None if baseline is None or baseline.speedup is None else baseline.speedup.value
-    found = measured.speedup
-    if found is None:
-        return Check(metric, Outcome.INVALID, "It was not measured.", old=old, limit=least)
-    if found.high < least:
-        verdict, tail = Outcome.REGRESSED, f"less than the {least:.2f}x asked for"
-    elif found.low >= least:
-        verdict, tail = Outcome.PASS, f"at least the {least:.2f}x asked for"
+    old = None if baseline is None else baseline.at(measured.threads).speedup
+    new = measured.speedup
+    if new is None:
+        value = None if old is None else old.value
+        return Check(METRIC, Outcome.INVALID, "It was not measured.", old=value, limit=least)
+    floor = _against_minimum(new, old, least)
+    if floor.verdict is Outcome.REGRESSED:
+        return floor
+    if old is None or baseline is None:
+        if floor.verdict is not Outcome.PASS or limits.min_speedup is not None:
+            return floor
+        message = (
+            f"SME2 makes it {_text(new)} as fast. No speedup is stored for "
+            f"{measured.threads} thread(s) on this target. {CREATE_HINT}"
+        )
+        return _check(Outcome.NO_BASELINE, message, new, None, least)
+    differing = differing_facts(baseline.fingerprint, measured.fingerprint)
+    if differing:
+        message = f"The baseline is of another target ({'; '.join(differing)})."
+        return _check(Outcome.INVALID, message, new, None, least)
+    stored = _against_stored(new, old, limits.max_speedup_loss)
+    if stored.verdict is Outcome.REGRESSED or floor.verdict is Outcome.PASS:
+        return stored
+    return floor
+
+
+def _against_minimum(new: Estimate, old: Estimate | None, least: float) -> Check:
+    if new.high < least:
+        verdict, tail = Outcome.REGRESSED, f"less than the {least:.2f}x required"
+    elif new.low >= least:
+        verdict, tail = Outcome.PASS, f"at least the {least:.2f}x required"
     else:
         verdict = Outcome.INCONCLUSIVE
-        tail = f"too close to the {least:.2f}x asked for; measure longer (--budget)"
+        tail = f"too close to the {least:.2f}x required; measure longer (--budget)"
+    return _check(verdict, f"SME2 makes it {_text(new)} as fast, {tail}.", new, old, least)
+
+
+def _against_stored(new: Estimate, old: Estimate, most: float) -> Check:
+    """``most`` is the part of the stored speedup that may be lost."""
+    kept = new.value / old.value
+    # Both were measured, so both are uncertain.
+    low = kept / math.exp(math.hypot(_log(new.value, new.low), _log(old.high, old.value)))
+    high = kept * math.exp(math.hypot(_log(new.high, new.value), _log(old.value, old.low)))
+    change = f"{1 - kept:.1%} less" if kept < 1 else f"{kept - 1:.1%} more"
+    message = (
+        f"SME2 makes it {_text(new)} as fast; {_text(old)} is stored. That is {change}; "
+        f"at most {most:.0%} less is allowed."
+    )
+    if high < 1 - most:
+        verdict = Outcome.REGRESSED
+        message += f" {UPDATE_HINT}"
+    elif low < 1 - most:
+        verdict = Outcome.INCONCLUSIVE
+        message += " It is too close to tell. Measure longer (--budget)."
+    elif low > 1 / (1 - most):
+        verdict = Outcome.IMPROVED
+        message += " Keep it with --update-baselines."
+    else:
+        verdict = Outcome.PASS
+    return _check(verdict, message, new, old, old.value * (1 - most))
+
+
+def _log(larger: float, smaller: float) -> float:
+    return math.inf if smaller <= 0 or math.isinf(larger) else math.log(larger / smaller)
+
+
+def _text(estimate: Estimate) -> str:
+    return f"{estimate.value:.2f}x [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def _check(
+    verdict: Outcome, message: str, new: Estimate, old: Estimate | None, limit: float
+) -> Check:
     return Check(
-        metric,
+        METRIC,
         verdict,
-        f"SME2 makes it {found.value:.2f}x as fast, {tail}.",
-        old=old,
-        new=found.value,
+        message,
+        old=None if old is None else old.value,
+        new=new.value,
         unit="ratio",
-        interval=(found.low, found.high),
-        limit=least,
+        interval=(new.low, new.high),
+        limit=limit,
     )

@@ -13,6 +13,7 @@ from pytest_sme2.results import (
     Agreement,
     Arm,
     Baseline,
+    BaselineFigures,
     BaselineSession,
     Bounds,
     CaseResult,
@@ -164,6 +165,15 @@ def session(number: int, milliseconds: float = 10, **changes: Any) -> BaselineSe
     return BaselineSession(**{**facts, **changes})
 
 
+def figures(**changes: Any) -> BaselineFigures:
+    """Those of ``measured()``."""
+    now = measured()
+    facts: dict[str, Any] = {
+        "speedup": now.speedup, "shares": now.shares, "peak_bytes": now.peak_bytes
+    }  # fmt: skip
+    return BaselineFigures(**{**facts, **changes})
+
+
 def baseline(**changes: Any) -> Baseline:
     """What ``measured()`` agrees with, over three sessions that differ by half a percent."""
     now = measured()
@@ -174,9 +184,7 @@ def baseline(**changes: Any) -> Baseline:
         "structures": STRUCTURES,
         "kernels": KERNELS,
         "sessions": tuple(session(n + 1, ms) for n, ms in enumerate((9.98, 10.0, 10.02))),
-        "speedup": now.speedup,
-        "shares": now.shares,
-        "peak_bytes": now.peak_bytes,
+        "figures": {1: figures()},
         "pte_bytes": now.pte_bytes,
         "pte_sha256": now.pte_sha256,
         "agreements": now.agreements,

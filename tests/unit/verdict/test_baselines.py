@@ -22,6 +22,7 @@ from pytest_sme2.results import (
     Agreement,
     Arm,
     Baseline,
+    BaselineFigures,
     BaselineSession,
     Category,
     Estimate,
@@ -113,7 +114,7 @@ def test_example_survives_the_file() -> None:
 def test_the_file_is_made_for_diffs() -> None:
     text = render(baseline())
     assert text.endswith("}\n")
-    assert text.startswith('{\n  "schema": 1,\n')
+    assert text.startswith('{\n  "schema": 2,\n')
     fewer = {**STRUCTURES, Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 1})}
     other = render(baseline(structures=fewer))
     changed = [
@@ -182,13 +183,20 @@ def any_baselines(draw: st.DrawFn) -> Baseline:
                 )
             )
         ),
-        speedup=draw(
-            st.none() | st.builds(Estimate, reals, reals, reals, reals, st.integers(0, 99))
+        figures=draw(
+            st.dictionaries(
+                st.integers(1, 64),
+                st.builds(
+                    BaselineFigures,
+                    st.none() | st.builds(Estimate, reals, reals, reals, reals, st.integers(0, 99)),
+                    by_arm(spreads),
+                    by_arm(st.dictionaries(st.sampled_from(Category), reals, max_size=3)),
+                    by_arm(st.dictionaries(names, reals, max_size=3)),
+                    by_arm(st.integers(0, 2**60)),
+                ),
+                max_size=2,
+            )
         ),
-        shares=draw(by_arm(spreads)),
-        category_ns=draw(by_arm(st.dictionaries(st.sampled_from(Category), reals, max_size=3))),
-        operator_ns=draw(by_arm(st.dictionaries(names, reals, max_size=3))),
-        peak_bytes=draw(by_arm(st.integers(0, 2**60))),
         pte_bytes=draw(st.none() | st.integers(0, 2**60)),
         pte_sha256=draw(names),
         agreements=tuple(draw(st.lists(agreements, max_size=2))),
@@ -284,9 +292,9 @@ def test_a_summary_edited_by_hand_is_noticed() -> None:
 
 def test_a_newer_schema_is_refused_and_kept(tmp_path: Path) -> None:
     path, _ = baselines.store(tmp_path, measured())
-    newer = path.read_text().replace('"schema": 1', '"schema": 2')
+    newer = path.read_text().replace('"schema": 2', '"schema": 3')
     path.write_text(newer)
-    with pytest.raises(BaselineError, match="schema 2; this pytest-sme2 knows up to 1"):
+    with pytest.raises(BaselineError, match="schema 3; this pytest-sme2 knows up to 2"):
         baselines.store(tmp_path, measured())
     assert path.read_text() == newer
 
@@ -307,12 +315,10 @@ def test_another_model_or_target_is_refused_and_kept(tmp_path: Path) -> None:
         assert path.read_text() == text.replace(old, new)
 
 
-def test_no_baseline_is_none_and_others_can_be_named(tmp_path: Path) -> None:
+def test_missing_baseline_is_none(tmp_path: Path) -> None:
     assert baselines.load(tmp_path, "toy_cnn", "fp16", LINUX) is None
-    assert baselines.other_targets(tmp_path / "none", "toy_cnn", "fp16") == ()
     baselines.store(tmp_path, emulated())
     assert baselines.load(tmp_path, "toy_cnn", "fp16", LINUX) is None
-    assert baselines.other_targets(tmp_path, "toy_cnn", "fp16") == (EMULATED,)
 
 
 def test_structure_may_come_from_the_emulator(tmp_path: Path) -> None:
@@ -344,30 +350,102 @@ def test_older_versions_are_brought_up_one_after_another() -> None:
     assert old == {"schema": 0, "name": "toy"}
 
 
-def test_a_version_0_file_is_read_and_written_back_as_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A made-up version 0 that called the program's entry ``artifact``."""
+SHIPPED = Path(__file__).parents[3] / "baselines"
 
-    def from_0(document: dict[str, Any]) -> dict[str, Any]:
-        document = dict(document)
-        return {**document, "program": document.pop("artifact")}
 
-    monkeypatch.setattr(baseline_document, "MIGRATIONS", {0: from_0})
-    path, _ = baselines.store(tmp_path, measured())
-    document = json.loads(path.read_text())
-    document["artifact"] = document.pop("program")
-    document["schema"] = 0
-    path.write_text(json.dumps(document))
-    found = baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*/*.json")), ids=lambda path: path.stem)
+def test_shipped_baselines_load(path: Path) -> None:
+    found = baselines.read(path)
     assert found is not None
-    assert found.pte_bytes == 100_000
-    baselines.store(tmp_path, measured(session="another"))
-    assert json.loads(path.read_text())["schema"] == 1
+    assert path == baselines.baseline_path(SHIPPED, found.model, found.variant, found.fingerprint)
+
+
+SCHEMA_1 = """
+{
+  "schema": 1,
+  "category_ns": {"on": {"CONV": 6000000.5}},
+  "fingerprint": {"facts": {"cores": "8"}, "target": "linux"},
+  "kernels": {},
+  "model": "toy_cnn",
+  "operator_ns": {"on": {"Convolution (NHWC, PF16) IGEMM": 6000000}},
+  "outputs": [],
+  "peak_bytes": {"on": 50000000},
+  "program": {"bytes": 100000, "sha256": "ab", "weights": "random"},
+  "sessions": [
+    {
+      "epoch": 1, "executorch": "1.5.1", "load_ns": {"on": [5000000]},
+      "median_ns": {"on": [10000000, 10000100.5]}, "program": "ab",
+      "recorded": "2025-01-01T00:00:00Z", "runner": "wheel", "runtime": "cd",
+      "session": "first", "threads": 4, "yardstick_ns": 1000000
+    }
+  ],
+  "shares": {"on": {"CONV": [0.58, 0.6, 0.62]}},
+  "speedup": {"confidence": 0.99, "high": 2.03, "low": 1.97, "pairs": 10, "value": 2.0},
+  "structure": {},
+  "variant": "fp16",
+  "versions": {}
+}
+"""
+
+
+def test_schema_1_is_read() -> None:
+    """Its figures were those of its last session, whatever the thread count."""
+    found = parse(SCHEMA_1, PATH)
+    assert found.sessions[0].medians_ns == {Arm.ON: (10000000, 10000100.5)}
+    assert found.sessions[0].loads_ns == {Arm.ON: (5000000,)}
+    assert found.figures == {
+        4: BaselineFigures(
+            speedup=Estimate(2.0, 1.97, 2.03, 0.99, 10),
+            shares={Arm.ON: {Category.CONV: Spread(0.6, 0.58, 0.62)}},
+            category_ns={Arm.ON: {Category.CONV: 6000000.5}},
+            operator_ns={Arm.ON: {CONV_ON: 6000000}},
+            peak_bytes={Arm.ON: 50000000},
+        )
+    }
+    assert json.loads(render(found))["schema"] == 2
+    assert parse(render(found), PATH) == found
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "message"),
+    [
+        (("sessions", 0, "threads"), "4", r"sessions\[0\].threads: '4' is not a count"),
+        (("program", "sha256"), 7, "program.sha256: 7 is not a text"),
+        (("program", "colour"), 7, "program: unknown entries 'colour'"),
+        (("sessions", 0, "medians_ns", "on"), [0], "holds a time of 0 or less"),
+        (("threads", "1", "shares", "on", "CONV"), [1], "is not a list of three numbers"),
+        (("threads", "many"), {}, "'many' is not a thread count"),
+        (("versions",), None, "versions: is not a table"),
+        (("structure", "on", "operators", "delegated", TRANSPOSE, "category"), "X",
+         "'X' is not a valid Category"),
+    ],
+)  # fmt: skip
+def test_error_names_the_field(place: tuple[Any, ...], wrong: object, message: str) -> None:
+    document = json.loads(render(baseline()))
+    inner = document
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = wrong
+    with pytest.raises(BaselineError, match=message):
+        parse(json.dumps(document), PATH)
+
+
+def test_missing_field_is_named() -> None:
+    document = json.loads(render(baseline()))
+    del document["program"]["sha256"]
+    with pytest.raises(BaselineError, match=r"program\.sha256: is missing"):
+        parse(json.dumps(document), PATH)
+
+
+def test_conflict_markers_say_what_to_do() -> None:
+    ours, theirs = render(baseline()), render(baseline(pte_bytes=7))
+    text = f"<<<<<<< HEAD\n{ours}=======\n{theirs}>>>>>>> other\n"
+    with pytest.raises(BaselineError, match=r"conflict markers .*git checkout --ours or --theirs"):
+        parse(text, PATH)
 
 
 def test_a_gap_in_the_migrations_is_an_error() -> None:
-    with pytest.raises(BaselineError, match="schema 0 was never"):
+    with pytest.raises(BaselineError, match="there never was a schema 0"):
         migrate({"schema": 0}, PATH, schema=2, migrations={1: dict})
 
 
@@ -378,8 +456,8 @@ def test_first_update_accepts_everything() -> None:
     now = measured()
     new, changed = baselines.update(None, now)
     assert new.structures == now.structures
-    assert new.speedup == now.speedup
-    assert new.peak_bytes == now.peak_bytes
+    assert new.at(1).speedup == now.speedup
+    assert new.at(1).peak_bytes == now.peak_bytes
     assert [entry.session for entry in new.sessions] == [now.session]
     assert {change.old for change in changed} == {"none"}
     texts = {change.what: change.new for change in changed}
@@ -633,6 +711,9 @@ KILLED_UPDATES = textwrap.dedent(
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
     parent = Path(sys.argv[1])
+    # What is made once per process is made here, so that every update has the same lines.
+    update(Path(sys.argv[2]), 0)
+    update(Path(sys.argv[2]), 0)
     baselines.store(parent / "probe", measured())
     lines = update(parent / "probe", 0)
     # The last lines are where the file is replaced: each of them is a point of its own.
@@ -661,9 +742,9 @@ def finish(process: subprocess.Popen[str]) -> None:
 
 def test_a_killed_update_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
     """Processes kill themselves at the n-th line they execute, for many n over the whole update."""
-    finish(start(KILLED_UPDATES, str(tmp_path)))
+    finish(start(KILLED_UPDATES, str(tmp_path / "killed"), str(tmp_path / "warm")))
     outcomes = []
-    for root in tmp_path.iterdir():
+    for root in (tmp_path / "killed").iterdir():
         path = baselines.baseline_path(root, "toy_cnn", "fp16", LINUX)
         sessions = [entry.session for entry in parse(path.read_text(), path).sessions]
         assert sessions in ([measured().session], [measured().session, "second"])
@@ -689,6 +770,6 @@ def test_what_is_no_number_is_not_stored(tmp_path: Path) -> None:
     path, _ = baselines.store(tmp_path, measured())
     before = path.read_bytes()
     broken = measured(session="second", medians_ns={Arm.ON: (math.nan,), Arm.OFF: (1.0,)})
-    with pytest.raises(BaselineError, match=r"toy_cnn-fp16 cannot be written.*no number"):
+    with pytest.raises(BaselineError, match=r"toy_cnn-fp16 cannot be written.*not a number"):
         baselines.store(tmp_path, broken)
     assert path.read_bytes() == before

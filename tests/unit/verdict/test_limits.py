@@ -71,11 +71,18 @@ def test_a_share_is_at_most_the_whole() -> None:
         limits.parse_share("101%")
 
 
+def test_a_loss_is_less_than_the_whole() -> None:
+    assert limits.parse_loss("99%") == 0.99
+    with pytest.raises(ValueError, match="would allow any loss"):
+        limits.parse_loss("100%")
+
+
 # --- files ----------------------------------------------------------------------------------------
 
 FULL = """
 max_regression = "3%"
 min_speedup = "1.5x"
+max_speedup_loss = "5%"
 min_coverage = 0.9
 max_share_growth = "4%"
 max_memory_growth = 0.2
@@ -112,6 +119,7 @@ def test_every_limit_can_be_given(write) -> None:  # type: ignore[no-untyped-def
     found = limits.resolve("fp32", files=[path])
     assert found.max_regression == 0.03
     assert found.min_speedup == 1.5
+    assert found.max_speedup_loss == 0.05
     assert found.min_coverage == 0.9
     assert found.max_share_growth == 0.04
     assert found.max_memory_growth == 0.2

@@ -19,6 +19,7 @@ from tests.support.gate_examples import (
     assert_same_check,
     baseline,
     emulated,
+    figures,
     measured,
     with_limits,
 )
@@ -38,7 +39,7 @@ def test_memory_verdicts(megabytes: int, outcome: Outcome) -> None:
 
 
 def test_baseline_without_memory_is_no_baseline() -> None:
-    other = baseline(fingerprint=Fingerprint("mac", ()), peak_bytes={})
+    other = baseline(fingerprint=Fingerprint("mac", ()), figures={})
     assert sizes.check_memory(measured(), other, LIMITS).verdict is Outcome.NO_BASELINE
 
 
@@ -48,6 +49,13 @@ def test_memory_against_the_maximum() -> None:
     assert sizes.check_memory(now, baseline(), tight).verdict is Outcome.REGRESSED
     assert sizes.check_memory(now, None, wide).verdict is Outcome.PASS
     assert sizes.check_memory(now, baseline(), wide).verdict is Outcome.PASS
+
+
+def test_thread_counts_are_kept_apart() -> None:
+    old = baseline(figures={1: figures(), 4: figures(peak_bytes={Arm.ON: 90_000_000})})
+    now = measured(threads=4, peak_bytes={Arm.ON: 90_000_000})
+    assert sizes.check_memory(now, old, LIMITS).verdict is Outcome.PASS
+    assert sizes.check_memory(measured(), old, LIMITS).verdict is Outcome.PASS
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {

@@ -23,6 +23,7 @@ from tests.support.gate_examples import (
     LIMITS,
     assert_same_check,
     baseline,
+    figures,
     measured,
     of_this_code,
     with_limits,
@@ -91,7 +92,7 @@ def test_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> Non
     ],
 )
 def test_share_may_grow_by_the_limit(share: Spread, outcome: Outcome) -> None:
-    old = baseline(shares={Arm.ON: {Category.CONV: Spread(0.25, 0.25, 0.25)}})
+    old = baseline(figures={1: figures(shares={Arm.ON: {Category.CONV: Spread(0.25, 0.25, 0.25)}})})
     now = measured(shares={Arm.ON: {Category.CONV: share}})
     limits = with_limits(max_share_growth=0.25)
     assert shares.check_share(now, old, limits, Category.CONV).verdict is outcome
@@ -99,7 +100,7 @@ def test_share_may_grow_by_the_limit(share: Spread, outcome: Outcome) -> None:
 
 def test_share_without_baseline_or_of_another_target() -> None:
     now = measured()
-    for none in (None, baseline(shares={})):
+    for none in (None, baseline(figures={})):
         found = shares.check_share(now, none, LIMITS, Category.CONV)
         assert found.verdict is Outcome.NO_BASELINE
     other = baseline(fingerprint=Fingerprint("mac", ()))
@@ -133,6 +134,17 @@ def test_larger_share_on_a_changed_machine_is_inconclusive() -> None:
     check = shares.check_share(slowed, old, LIMITS, category, arm)
     assert check.verdict is Outcome.INCONCLUSIVE
     assert "100% slower" in check.message
+
+
+def test_thread_counts_are_kept_apart() -> None:
+    old = baseline(figures={1: figures(), 4: figures(shares=with_share(0.6))})
+    for threads, share in ((1, 0.3), (4, 0.6)):
+        now = measured(threads=threads, shares=with_share(share))
+        found = shares.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
+        assert (found.verdict, found.old) == (Outcome.PASS, share)
+    now = measured(threads=2, shares=with_share(0.3))
+    found = shares.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
+    assert found.verdict is Outcome.NO_BASELINE
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {

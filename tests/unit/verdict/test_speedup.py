@@ -17,7 +17,9 @@ from tests.support.gate_examples import (
     LIMITS,
     assert_same_check,
     baseline,
+    figures,
     measured,
+    session,
     with_limits,
 )
 
@@ -31,17 +33,73 @@ from tests.support.gate_examples import (
         (1.9, 2.1, 2.1, Outcome.INCONCLUSIVE),
         (1.9, 2.1, 2.2, Outcome.REGRESSED),
         (0.0, math.inf, 1.0, Outcome.INCONCLUSIVE),
-        (0.99, 1.01, None, Outcome.PASS),
-        (0.9, 0.95, None, Outcome.REGRESSED),
-        (0.9, 1.01, None, Outcome.INCONCLUSIVE),
     ],
 )
-def test_speedup_verdicts(low: float, high: float, least: float | None, outcome: Outcome) -> None:
+def test_speedup_against_the_minimum(
+    low: float, high: float, least: float, outcome: Outcome
+) -> None:
     now = measured(speedup=Estimate(2.0, low, high, 0.99, 10))
-    found = speedup.check_speedup(now, baseline(), with_limits(min_speedup=least))
-    assert found.verdict is outcome
-    assert found.old == 2.0
-    assert found.interval == (low, high)
+    for stored in (baseline(), baseline(figures={}), None):
+        found = speedup.check_speedup(now, stored, with_limits(min_speedup=least))
+        assert found.verdict is outcome
+        assert found.interval == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (0.99, 1.01, Outcome.NO_BASELINE),
+        (0.9, 0.95, Outcome.REGRESSED),
+        (0.9, 1.01, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_without_a_minimum_sme2_may_not_make_it_slower(
+    low: float, high: float, outcome: Outcome
+) -> None:
+    now = measured(speedup=Estimate((low + high) / 2, low, high, 0.99, 10))
+    assert speedup.check_speedup(now, None, LIMITS).verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("new", "outcome"),
+    [
+        (Estimate(1.05, 1.03, 1.07, 0.99, 10), Outcome.REGRESSED),
+        (Estimate(2.4, 2.38, 2.42, 0.99, 10), Outcome.REGRESSED),
+        (Estimate(2.7, 2.65, 2.75, 0.99, 10), Outcome.INCONCLUSIVE),
+        (Estimate(2.9, 2.85, 2.95, 0.99, 10), Outcome.PASS),
+        (Estimate(3.0, 0.0, math.inf, 0.99, 2), Outcome.INCONCLUSIVE),
+        (Estimate(4.0, 3.9, 4.1, 0.99, 10), Outcome.IMPROVED),
+        # Too close to the floor, and far below what is stored: the worse answer counts.
+        (Estimate(0.98, 0.95, 1.01, 0.99, 10), Outcome.REGRESSED),
+    ],
+)
+def test_speedup_against_the_stored_one(new: Estimate, outcome: Outcome) -> None:
+    stored = baseline(figures={1: figures(speedup=Estimate(3.0, 2.95, 3.05, 0.99, 10))})
+    assert speedup.check_speedup(measured(speedup=new), stored, LIMITS).verdict is outcome
+
+
+def test_speedup_is_compared_although_the_machine_changed() -> None:
+    stored = baseline(
+        figures={1: figures(speedup=Estimate(3.0, 2.95, 3.05, 0.99, 10))},
+        sessions=(session(1, yardstick_ns=1e6),),
+    )
+    now = measured(speedup=Estimate(1.05, 1.03, 1.07, 0.99, 10), yardstick_ns=2e6, interference=0.5)
+    assert speedup.check_speedup(now, stored, LIMITS).verdict is Outcome.REGRESSED
+
+
+def test_thread_counts_are_kept_apart() -> None:
+    stored = baseline(
+        figures={
+            1: figures(speedup=Estimate(3.0, 2.95, 3.05, 0.99, 10)),
+            4: figures(speedup=Estimate(1.2, 1.18, 1.22, 0.99, 10)),
+        }
+    )
+    now = measured(threads=4, speedup=Estimate(1.2, 1.18, 1.22, 0.99, 10))
+    assert speedup.check_speedup(now, stored, LIMITS).verdict is Outcome.PASS
+    other = measured(threads=2, speedup=Estimate(1.2, 1.18, 1.22, 0.99, 10))
+    found = speedup.check_speedup(other, stored, LIMITS)
+    assert (found.verdict, found.old) == (Outcome.NO_BASELINE, None)
+    assert "2 thread(s)" in found.message
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
@@ -50,22 +108,42 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "speedup",
             Outcome.PASS,
-            "SME2 makes it 2.00x as fast, at least the 0.98x asked for.",
+            "SME2 makes it 2.00x [1.97, 2.03] as fast; 2.00x [1.97, 2.03] is stored. That is 0.0% "
+            "more; at most 10% less is allowed.",
             old=2.0,
             new=2.0,
             unit="ratio",
             interval=(1.97, 2.03),
-            limit=0.980392157,
+            limit=1.8,
         ),
     ),
-    "too small a speedup": (
+    "a lost speedup": (
         lambda: speedup.check_speedup(
-            measured(), baseline(speedup=None), with_limits(min_speedup=2.5)
+            measured(speedup=Estimate(1.05, 1.03, 1.07, 0.99, 10)),
+            baseline(figures={1: figures(speedup=Estimate(3.0, 2.95, 3.05, 0.99, 10))}),
+            LIMITS,
         ),
         Check(
             "speedup",
             Outcome.REGRESSED,
-            "SME2 makes it 2.00x as fast, less than the 2.50x asked for.",
+            "SME2 makes it 1.05x [1.03, 1.07] as fast; 3.00x [2.95, 3.05] is stored. That is 65.0% "
+            "less; at most 10% less is allowed. If that is intended, accept it with "
+            "--update-baselines.",
+            old=3.0,
+            new=1.05,
+            unit="ratio",
+            interval=(1.03, 1.07),
+            limit=2.7,
+        ),
+    ),
+    "too small a speedup": (
+        lambda: speedup.check_speedup(
+            measured(), baseline(figures={}), with_limits(min_speedup=2.5)
+        ),
+        Check(
+            "speedup",
+            Outcome.REGRESSED,
+            "SME2 makes it 2.00x [1.97, 2.03] as fast, less than the 2.50x required.",
             new=2.0,
             unit="ratio",
             interval=(1.97, 2.03),
@@ -77,7 +155,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "speedup",
             Outcome.INCONCLUSIVE,
-            "SME2 makes it 2.00x as fast, too close to the 2.00x asked for; measure "
+            "SME2 makes it 2.00x [1.97, 2.03] as fast, too close to the 2.00x required; measure "
             "longer (--budget).",
             new=2.0,
             unit="ratio",
