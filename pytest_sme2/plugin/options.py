@@ -131,7 +131,15 @@ OPTIONS: tuple[Option, ...] = (
         "budget_seconds",
         "TIME",
         "session.settings:parse_budget",
-        "time for measuring one model and variant, as in 60s or 2m; default 30s.",
+        "time for measuring one model and variant, as in 60s or 2m; default 30s. Ten pairs are "
+        "measured even where they take longer.",
+    ),
+    Option(
+        "--time-limit",
+        "limit_seconds",
+        "TIME",
+        "session.settings:parse_limit",
+        "give a measurement up after this long, and fail; default ten times --budget.",
     ),
     Option(
         "--against",

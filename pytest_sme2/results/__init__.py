@@ -37,6 +37,7 @@ from pytest_sme2.results.profile import (
 )
 from pytest_sme2.results.run import Capabilities, Fingerprint, Output, Run, RunRequest, Turn
 from pytest_sme2.results.timing import (
+    TIME_LIMIT,
     Decision,
     DroppedPair,
     Look,
@@ -56,6 +57,7 @@ from pytest_sme2.results.verdict import Bounds, Check, Limits, Verdict
 
 __all__ = [
     "RUNTIME",
+    "TIME_LIMIT",
     "Agreement",
     "Arm",
     "Artifact",

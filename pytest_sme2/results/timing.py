@@ -88,6 +88,9 @@ class DroppedPair:
     reason: str
 
 
+TIME_LIMIT = "time limit reached before the first look"
+
+
 @dataclass(frozen=True)
 class PairedTiming:
     """Two arms measured in interleaved pairs. Ratios are candidate over reference in time."""
@@ -97,7 +100,7 @@ class PairedTiming:
     seed: int
     warmup: int
     runs: int
-    """Runs a process, equal in both arms."""
+    """Runs per process, equal in both arms."""
     threads: int
     pairs: tuple[PairSample, ...]
     dropped: tuple[DroppedPair, ...]
@@ -105,7 +108,7 @@ class PairedTiming:
     """None where no tolerated slowdown was given: then only the ratio was asked for."""
     looks: tuple[Look, ...]
     stopped_because: str
-    """``clear``, ``precise``, ``all pairs done`` or ``time budget spent``."""
+    """``clear``, ``precise``, ``all pairs done``, ``time budget spent``, or TIME_LIMIT."""
     noise_floor: float | None
     """Relative spread of process medians within an arm; None with fewer than three pairs."""
     detectable: float | None
@@ -120,6 +123,11 @@ class PairedTiming:
     """By arm, how much longer a traced run took; empty where no traced run was made."""
     turn: Turn | None = None
     """How the two processes of a pair took turns; None where one ran after the other."""
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether even the first look was given up, so that no verdict rests on it."""
+        return self.stopped_because == TIME_LIMIT
 
     @property
     def ratio(self) -> float:

@@ -6,6 +6,7 @@ The stages of a case are in ``session.py``. Timing and comparing need only what 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,6 +41,8 @@ class Bench:
         self.settings = settings
         self.say = say
         self.device = HeldDevice(settings, run, say)
+        self.clock: Callable[[], float] = time.monotonic
+        """What time budgets are measured with."""
 
     @property
     def chosen(self) -> Target:
@@ -131,7 +134,7 @@ class Bench:
             low, high = progress.interval
             interval = f" [{low:.3f}, {high:.3f}]"
         self.say(
-            f"{title}: pair {progress.pairs} of at most {progress.most_pairs}, "
+            f"{title}: pair {progress.pairs} of {progress.look} to the next look, "
             f"ratio {progress.ratio:.3f}{interval}, {progress.seconds_left:.0f} s left"
         )
 

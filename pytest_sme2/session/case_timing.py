@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ def measure_case(
     requests: Mapping[Arm, RunRequest],
     traced: Mapping[Arm, Run],
 ) -> Timing:
-    """Measure until the answer is clear or the budget is spent; files go below ``root``."""
+    """Measure until the answer is clear or the time is used up; files go below ``root``."""
     processes: dict[Arm, list[Run]] = {arm: [] for arm in requests}
 
     def make_job(label: str) -> Job:
@@ -46,17 +46,21 @@ def measure_case(
         folder = root / f"timing_sme2_{arm}" / f"process_{len(processes[arm]):03}"
         return Job(bench.runner, requests[arm], folder)
 
-    yardstick = Yardstick(bench.target, bench.runner, root / "yardstick")
+    yardstick = Yardstick(bench.target, bench.runner, root / "yardstick", bench.clock)
 
     def keep(label: str, run: Run) -> None:
         processes[Arm(label)].append(run)
         yardstick.take()
 
     run_arm = one_at_a_time(bench.target, make_job, keep)
-    plan = SamplingPlan(threshold=None, budget_seconds=bench.settings.budget_seconds)
+    plan = SamplingPlan(
+        threshold=None,
+        budget_seconds=bench.settings.budget_seconds,
+        limit_seconds=bench.settings.limit_seconds,
+    )
     if len(requests) == 1:
         arm = next(iter(requests))
-        alone_runs = measure_alone(run_arm, arm, plan)
+        alone_runs = measure_alone(run_arm, arm, plan, bench.clock)
         return Timing({arm: alone_runs}, None, yardstick.median_ns)
     measurement = measure_pairs(
         run_arm,
@@ -64,6 +68,7 @@ def measure_case(
         str(Arm.ON),
         plan,
         progress=lambda progress: bench.show_progress(title, progress),
+        clock=bench.clock,
         redo=bench.redo,
         in_turns=in_turns(bench.target, make_job, bench.runner.takes_turns, keep),
     )
@@ -78,11 +83,13 @@ def measure_case(
     return Timing(counted, measurement, yardstick.median_ns)
 
 
-def measure_alone(run_arm: RunArm, arm: Arm, plan: SamplingPlan) -> list[Run]:
-    """Fresh processes of one arm: as many as a first look takes, fewer if the budget ends."""
-    begun = time.monotonic()
+def measure_alone(
+    run_arm: RunArm, arm: Arm, plan: SamplingPlan, clock: Callable[[], float] = time.monotonic
+) -> list[Run]:
+    """Fresh processes of one arm: as many as a first look takes, fewer only at the hard limit."""
+    begun = clock()
     pilot = run_arm(str(arm), warmup=PILOT_WARMUP, runs=PILOT_RUNS)
-    spent = time.monotonic() - begun
+    spent = clock() - begun
     single = min(pilot.wall_ns) / 1e9
     overhead = max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS))
     # Half of it would be the other arm's.
@@ -91,7 +98,7 @@ def measure_alone(run_arm: RunArm, arm: Arm, plan: SamplingPlan) -> list[Run]:
     counted: list[Run] = []
     while len(counted) < plan.looks[0]:
         counted.append(run_arm(str(arm), warmup=sampling.warmup, runs=sampling.runs))
-        used = time.monotonic() - begun
-        if used + (used - spent) / len(counted) > plan.budget_seconds:
+        used = clock() - begun
+        if used + (used - spent) / len(counted) > plan.hard_limit:
             break
     return counted

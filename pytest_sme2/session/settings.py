@@ -45,7 +45,9 @@ class Settings:
     baseline_dir: Path | None = None
     """Where baselines are kept; None means ``baselines``."""
     budget_seconds: float = 30.0
-    """For timing one model and variant."""
+    """For timing one model and variant; the first look is completed even where it takes longer."""
+    limit_seconds: float | None = None
+    """When even the first look is given up; None means ten budgets."""
     limits: Mapping[str, object] = field(default_factory=dict)
     """Limits given on the command line, by the names of limits.SCALARS."""
     github_benchmark_json: Path | None = None
@@ -102,6 +104,10 @@ def parse_threads(value: str) -> tuple[int, ...]:
 
 def parse_budget(value: str) -> float:
     return _parse_seconds(value, "a time budget")
+
+
+def parse_limit(value: str) -> float:
+    return _parse_seconds(value, "a time limit")
 
 
 def parse_patience(value: str) -> float:

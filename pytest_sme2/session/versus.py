@@ -1,5 +1,5 @@
 """Measures one case against a reference in one run: interleaved pairs, or operators where the
-target cannot vouch for time.
+target's times mean nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Versus:
         return check, comparison
 
     def measure(self, threshold: float) -> PairedTiming:
-        """Interleaved pairs until the answer is clear or the budget is spent."""
+        """Interleaved pairs until the answer is clear or the time is used up."""
         counts = {self.name: 0, CANDIDATE: 0}
 
         def make_job(side: str) -> Job:
@@ -122,6 +122,7 @@ class Versus:
             # One alarm of the whole run must stay as rare as one verdict's would be alone.
             family=self.family,
             budget_seconds=self.bench.settings.budget_seconds,
+            limit_seconds=self.bench.settings.limit_seconds,
         )
         with self.bench.exclusively():
             return measure_pairs(
@@ -130,6 +131,7 @@ class Versus:
                 CANDIDATE,
                 plan,
                 progress=lambda progress: self.bench.show_progress(self.title, progress),
+                clock=self.bench.clock,
                 redo=self.bench.redo,
                 in_turns=in_turns(target, make_job, able),
             )

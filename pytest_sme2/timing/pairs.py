@@ -1,8 +1,8 @@
 """The sampling plan: which process runs when, which pairs count, and when to stop.
 
 It starts processes only through the function it is given, so it measures any two arms on any
-target: SME2 on and off, or A and B. What the numbers mean is for stats.py and gate.py to say; who
-wants the raw runs keeps them in that function. The reasons are told in docs/measuring.md.
+target: SME2 on and off, or A and B. What the numbers mean is for stats.py and the verdicts to say;
+who wants the raw runs keeps them in that function. The reasons are in docs/measuring.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pytest_sme2.results import (
+    TIME_LIMIT,
     Decision,
     DroppedPair,
     Look,
@@ -71,18 +72,11 @@ class PairProgress:
     pairs: int
     look: int
     """The number of pairs at which the answer is looked at next."""
-    most_pairs: int
     dropped: int
     ratio: float
     interval: tuple[float, float] | None
     """As it would be if the next look were now; for the eye, not for a verdict."""
     seconds_left: float
-
-
-# --- single processes -----------------------------------------------------------------------------
-
-
-# --- choosing how much a process does -------------------------------------------------------------
 
 
 # --- judging pairs --------------------------------------------------------------------------------
@@ -156,7 +150,10 @@ def measure_pairs(
     redo: Redo | None = None,
     in_turns: RunInTurns | None = None,
 ) -> PairedTiming:
-    """Measure two arms in interleaved pairs until the answer is clear or the means are used up.
+    """Measure two arms in interleaved pairs until the answer is clear or the time is used up.
+
+    The first look is always completed, however slow the arms are; the budget decides whether there
+    are more. Only the plan's hard limit ends the measurement before the first look.
 
     With ``in_turns`` the two processes of a pair take turns; else one runs after the other.
     ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
@@ -213,12 +210,16 @@ class _Measuring:
                 stopped = "precise"
                 break
             if not in_time:
-                stopped = "time budget spent"
+                first = due == self.plan.looks[0]
+                stopped = TIME_LIMIT if first else "time budget spent"
                 break
         return self.result(sampling, looks, decision, stopped)
 
-    def seconds_left(self) -> float:
-        return self.plan.budget_seconds - (self.clock() - self.started)
+    def seconds_left(self, due: int | None = None) -> float:
+        """Until the look after ``due`` pairs must be taken: the first has the hard limit's time."""
+        first = due == self.plan.looks[0]
+        until = self.plan.hard_limit if first else self.plan.budget_seconds
+        return until - (self.clock() - self.started)
 
     def pilot(self) -> Sampling:
         """One short process of each arm. It also brings files into memory, so it never counts."""
@@ -232,7 +233,7 @@ class _Measuring:
             singles.append(single)
             spent = self.clock() - begun
             overheads.append(max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS)))
-        single = math.sqrt(singles[0] * singles[1])
+        single = statistics.fmean(singles)
         return choose_sampling(
             single,
             max(overheads),
@@ -242,11 +243,11 @@ class _Measuring:
         )
 
     def collect(self, due: int, sampling: Sampling) -> bool:
-        """Bring the kept pairs up to ``due``; False if the time budget ended that before."""
+        """Bring the kept pairs up to ``due``; False if the time was used up before."""
         while len(self.ledger.kept) < due:
             while self.ledger.candidates < due:
                 started_any = self.index > 0
-                if started_any and self.seconds_left() < self.longest_pair:
+                if started_any and self.seconds_left(due) < self.longest_pair:
                     self.ledger.judge()
                     return False
                 self.ledger.waiting.append(self.pair(sampling))
@@ -333,11 +334,10 @@ class _Measuring:
             PairProgress(
                 pairs=len(pairs),
                 look=due,
-                most_pairs=self.plan.looks[-1],
                 dropped=len(self.ledger.dropped),
                 ratio=look.estimate,
                 interval=look.interval,
-                seconds_left=max(0.0, self.seconds_left()),
+                seconds_left=max(0.0, self.seconds_left(due)),
             )
         )
 
@@ -354,18 +354,17 @@ class _Measuring:
             floor = stats.noise_floor(
                 [pair.reference_ns for pair in kept], [pair.candidate_ns for pair in kept]
             )
-            by_look = stats.smallest_detectable(
-                stats.robust_spread(self.ledger.log_ratios()),
-                # Where only the ratio is asked for, any difference at all would be news.
-                plan.threshold or 0.0,
-                plan.alpha,
-                looks=plan.looks,
-                split=plan.split,
-                family=plan.family,
-            )
             reached = [size for size in plan.looks if size <= len(kept)]
-            if reached and math.isfinite(by_look[len(reached) - 1]):
-                detectable = by_look[len(reached) - 1]
+            if reached:
+                detectable = stats.smallest_detectable(
+                    stats.robust_spread(self.ledger.log_ratios()),
+                    plan.threshold or 0.0,
+                    plan.alpha,
+                    looks=reached,
+                    split=plan.split[: len(reached)],
+                    family=plan.family,
+                )[-1]
+                detectable = detectable if math.isfinite(detectable) else None
         drift = drifting(self.drift)
         return PairedTiming(
             reference=self.arms[0],
@@ -400,8 +399,8 @@ class _Measuring:
             )
         if len(self.ledger.dropped) >= self.plan.redo_limit > 0:
             notes.append(
-                f"{len(self.ledger.dropped)} pairs were dropped for interference, as many as may "
-                "be; later pairs were kept whatever they met."
+                f"{len(self.ledger.dropped)} pairs were dropped for interference, the most allowed; "
+                "later pairs were all kept."
             )
         for arm, amount in drift:
             direction = "slower" if amount > 0 else "faster"
@@ -410,6 +409,3 @@ class _Measuring:
                 f"{sampling.warmup} runs is too short, or the machine heats up."
             )
         return tuple(notes)
-
-
-# --- beside the pairs -----------------------------------------------------------------------------

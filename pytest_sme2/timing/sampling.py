@@ -1,4 +1,4 @@
-"""How much to measure: the plan of looks, and how many runs a process makes."""
+"""How much to measure: the looks, the time they may take, and how many runs a process makes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,16 @@ TURNS_SECONDS = 0.15
 FEWEST_RUNS, MOST_RUNS = 5, 200
 
 
-FEWEST_RUNS_IN_A_HURRY = 3
+FEWEST_RUNS_IN_A_HURRY = 1
+"""Of a slow model: processes get shorter before pairs get fewer."""
 
 
 LEAST_WARMUP = 3
+LEAST_WARMUP_IN_A_HURRY = 1
+
+
+LIMIT_OF_BUDGETS = 10
+"""The hard limit of a measurement in time budgets, where none is given."""
 
 
 PILOT_WARMUP, PILOT_RUNS = 1, 3
@@ -52,9 +58,12 @@ class SamplingPlan:
     looks: tuple[int, ...] = stats.LOOKS
     split: tuple[float, ...] = stats.ERROR_SPLIT
     budget_seconds: float = 60.0
+    """For all looks after the first. The first is completed even where it takes longer."""
+    limit_seconds: float | None = None
+    """After this even the first look is given up; None: LIMIT_OF_BUDGETS budgets."""
     seed: int = 0
     runs: int | None = None
-    """Runs a process; None lets a pilot run choose."""
+    """Runs per process; None lets a pilot run choose."""
     warmup: int | None = None
     redo_limit: int = 10
     """How many pairs may be dropped for interference and measured again."""
@@ -70,6 +79,14 @@ class SamplingPlan:
             raise ValueError("A session gives at least one verdict.")
         if not self.budget_seconds > 0:
             raise ValueError(f"A time budget of {self.budget_seconds} s leaves no time.")
+        if self.limit_seconds is not None and not self.limit_seconds > 0:
+            raise ValueError(f"A time limit of {self.limit_seconds} s leaves no time.")
+
+    @property
+    def hard_limit(self) -> float:
+        """In seconds; never below the budget."""
+        limit = self.limit_seconds or LIMIT_OF_BUDGETS * self.budget_seconds
+        return max(self.budget_seconds, limit)
 
 
 @dataclass(frozen=True)
@@ -96,9 +113,9 @@ def choose_sampling(
     plan: SamplingPlan,
     turn: Turn | None = None,
 ) -> Sampling:
-    """Runs a process, from how long one run and the start of a process took in the pilot.
+    """Runs per process, from how long one run and the start of a process took in the pilot.
 
-    Processes are the replicates, so where time is short runs are cut before pairs are.
+    Processes are the replicates, so where time is short there are fewer runs, never fewer pairs.
     """
     wanted = (PROCESS_SECONDS if turn is None else TURNS_SECONDS) / single_seconds
     runs = plan.runs or min(MOST_RUNS, max(FEWEST_RUNS, round(wanted)))
@@ -112,13 +129,19 @@ def choose_sampling(
     if affordable >= warmup + runs:
         return Sampling(warmup, runs, turn)
     if plan.warmup is None:
-        warmup = min(warmup, max(1, affordable // 4))
+        warmup = min(warmup, max(LEAST_WARMUP_IN_A_HURRY, affordable // 4))
     fewer = min(runs, max(FEWEST_RUNS_IN_A_HURRY, affordable - warmup))
+    why = f"so that {plan.looks[0]} pairs fit into {plan.budget_seconds:.0f} s"
+    if affordable < warmup + fewer:
+        needed = 2 * plan.looks[0] * (overhead_seconds + (warmup + fewer) * single_seconds / share)
+        why = (
+            f"and {plan.looks[0]} pairs still take about {needed:.0f} s, more than the budget of "
+            f"{plan.budget_seconds:.0f} s"
+        )
     return Sampling(
         warmup,
         fewer,
         turn,
-        f"A process makes {fewer} runs after {warmup} warm-up runs instead of {runs}, so that "
-        f"{plan.looks[0]} pairs fit into {plan.budget_seconds:.0f} s. A larger --budget "
-        "makes each process's median steadier.",
+        f"The model is slow: runs per process {fewer} instead of {runs}, warm-up runs {warmup}, "
+        f"{why}. A larger --budget makes each process's median steadier.",
     )

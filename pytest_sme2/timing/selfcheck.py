@@ -98,7 +98,12 @@ def check_machine(
         number = len(measurements)
         begun = clock()
         plan = SamplingPlan(
-            threshold=threshold, seed=number, budget_seconds=max(1.0, deadline - begun)
+            threshold=threshold,
+            seed=number,
+            # Many short measurements say more about false alarms than one long one.
+            looks=stats.USUAL_LOOKS,
+            split=stats.USUAL_SPLIT,
+            budget_seconds=max(1.0, deadline - begun),
         )
         tell = None if progress is None else _numbered(progress, number)
         measurement = measure_pairs(

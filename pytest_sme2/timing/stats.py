@@ -1,6 +1,6 @@
 """Estimators, intervals and tests on numbers alone: no runs, no files, no clocks, no printing.
 
-The method, its reasons and its sources are told in docs/measuring.md. Slowdowns are log ratios of
+The method, its reasons and its sources are in docs/measuring.md. Slowdowns are log ratios of
 candidate over reference time inside, and plain ratios (1.02 is 2 % slower) at the border.
 """
 
@@ -15,13 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from pytest_sme2.results import Decision, Look, Outcome
 
-LOOKS = (10, 20, 30)
-"""The numbers of pairs after which the answer is looked at."""
+LOOKS = (10, 20, 30, 45, 70, 100, 150, 200, 300)
+"""The numbers of pairs after which the answer is looked at, as far as the time budget reaches."""
 
-ERROR_SPLIT = (0.5, 0.25, 0.25)
-"""The part of the error each look may spend. Half goes to the first: with 10 pairs the exact test
-has levels 1/1024 apart, and 0.5 % is where 5/1024 still fits; O'Brien and Fleming's first level
-(0.0008 %) is below 1/1024, so that their first look could never answer."""
+ERROR_SPLIT = tuple(0.5**number for number in range(1, len(LOOKS) + 1))
+"""The part of the error each look may spend: half of what the looks before it left. So the parts
+never add up to more than all, however many looks there are. The first gets half: with 10 pairs the
+exact test has levels 1/1024 apart, and 0.5 % is where 5/1024 still fits; O'Brien and Fleming's
+first level (0.0008 %) is below 1/1024, so that their first look could never answer."""
+
+USUAL_LOOKS, USUAL_SPLIT = LOOKS[:3], ERROR_SPLIT[:3]
+"""Those that the default budget has time for with a small model."""
 
 FALSE_ALARM_RATE = 0.01
 """One-sided, over all looks: how often a slowdown that is just tolerated is called REGRESSED."""
@@ -30,7 +34,7 @@ TOLERATED_SLOWDOWN = 0.02
 """The default. A 3 % slowdown can only be caught reliably by a limit clearly below 3 %."""
 
 POWER = 0.8
-_SIMULATIONS = 4000
+_SIMULATIONS, _FEWEST_SIMULATIONS = 4000, 250
 _MAD_TO_DEVIATION = 1.482602218505602
 
 Floats = NDArray[np.float64]
@@ -172,8 +176,8 @@ def decide_ratio(
     IMPROVED: it lies below the mirror image, so the candidate is faster by more than would be
     tolerated as a slowdown. INCONCLUSIVE: pairs are used up and it is none of these.
 
-    ``family`` is how many verdicts are given in one session: REGRESSED then needs ``alpha/family``
-    (Bonferroni, since a test must fail before the later ones have run); the others do not.
+    ``family`` is how many verdicts are given in one session: REGRESSED then needs a smaller error
+    (``alarm_level``), since a test must fail before the later ones have run; the others do not.
     """
     series = _checked(log_ratios)
     taken: list[Look] = []
@@ -182,11 +186,21 @@ def decide_ratio(
         seen = series[:pairs]
         look = take_look(seen, threshold, alpha * part)
         taken.append(look)
-        outcome = _outcome(look, seen, threshold, alpha * part / family)
+        outcome = _outcome(look, seen, threshold, alarm_level(pairs, alpha * part, family))
         if outcome is not Outcome.INCONCLUSIVE:
             break
     p_value = min(look.p_value / part for look, part in zip(taken, split, strict=False))
     return Decision(outcome, threshold, tuple(taken), min(1.0, p_value))
+
+
+def alarm_level(pairs: int, alpha: float, family: int) -> float:
+    """The error that REGRESSED may spend at one look, where ``family`` verdicts are given.
+
+    Bonferroni's ``alpha / family``, but never less than what so many pairs can show when all of
+    them lie beyond the limit. Else a run of many cases would need more pairs than there is time
+    for, and the plainest regression of all would stay without a verdict.
+    """
+    return min(alpha, max(alpha / family, 0.5**pairs))
 
 
 def _outcome(look: Look, series: Floats, threshold: float, alarm_alpha: float) -> Outcome:
@@ -238,8 +252,8 @@ def smallest_detectable(
     alpha: float = FALSE_ALARM_RATE,
     *,
     power: float = POWER,
-    looks: Sequence[int] = LOOKS,
-    split: Sequence[float] = ERROR_SPLIT,
+    looks: Sequence[int] = USUAL_LOOKS,
+    split: Sequence[float] = USUAL_SPLIT,
     family: int = 1,
 ) -> tuple[float, ...]:
     """For each look, the smallest slowdown called REGRESSED by then with the given power.
@@ -249,7 +263,7 @@ def smallest_detectable(
     where the look has too few pairs for its level.
     """
     base = math.log1p(threshold)
-    needed = _needed_shift(tuple(looks), tuple(split), alpha / family)
+    needed = _needed_shift(tuple(looks), tuple(split), alpha, family)
     return tuple(
         math.expm1(base + spread * float(np.quantile(shifts, power)))
         if np.isfinite(shifts).all()
@@ -258,33 +272,21 @@ def smallest_detectable(
     )
 
 
-def detection_power(
-    slowdown: float,
-    spread: float,
-    threshold: float = TOLERATED_SLOWDOWN,
-    alpha: float = FALSE_ALARM_RATE,
-    *,
-    looks: Sequence[int] = LOOKS,
-    split: Sequence[float] = ERROR_SPLIT,
-    family: int = 1,
-) -> tuple[float, ...]:
-    """For each look, how likely a real slowdown has been called REGRESSED by then."""
-    excess = math.log1p(slowdown) - math.log1p(threshold)
-    needed = _needed_shift(tuple(looks), tuple(split), alpha / family)
-    return tuple(float(np.mean(excess > spread * shifts)) for shifts in needed)
-
-
 @lru_cache(maxsize=64)
 def _needed_shift(
-    looks: tuple[int, ...], split: tuple[float, ...], alpha: float
+    looks: tuple[int, ...], split: tuple[float, ...], alpha: float, family: int
 ) -> tuple[Floats, ...]:
     """For normal noise of spread 1 and each look: the shift that makes each series an alarm by
     then. The few series that would already have passed by chance before are not taken out.
     """
-    noise = np.random.default_rng(20240229).standard_normal((_SIMULATIONS, looks[-1]))
-    highest = np.full(_SIMULATIONS, -np.inf)
+    # Walsh averages grow with the square of the pairs; memory must not.
+    most = looks[-1]
+    rows = max(_FEWEST_SIMULATIONS, _SIMULATIONS * 900 // max(900, most * most))
+    noise = np.random.default_rng(20240229).standard_normal((rows, most))
+    highest = np.full(rows, -np.inf)
     needed = []
     for pairs, part in zip(looks, split, strict=True):
-        highest = np.maximum(highest, _bounds(noise[:, :pairs], alpha * part)[0])
+        level = alarm_level(pairs, alpha * part, family)
+        highest = np.maximum(highest, _bounds(noise[:, :pairs], level)[0])
         needed.append(-highest)
     return tuple(needed)

@@ -23,7 +23,7 @@ from pytest_sme2.targets.settings import DEVICES, parse_device
 from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import PairProgress
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
-from pytest_sme2.timing.stats import LOOKS
+from pytest_sme2.timing.stats import USUAL_LOOKS
 
 HELP = "Measure a program against itself: is this machine quiet enough to gate on?"
 EXAMPLE = "sme2 selfcheck --minutes 2"
@@ -130,7 +130,7 @@ def format_summary(result: SelfCheck) -> str:
     if result.detectable:
         sizes = ", ".join(f"{effect:.1%}" for effect in result.detectable)
         lines.append(
-            f"smallest detectable   {sizes} slower, after {', '.join(map(str, LOOKS))} pairs "
+            f"smallest detectable   {sizes} slower, after {', '.join(map(str, USUAL_LOOKS))} pairs "
             f"(tolerated: {result.threshold:.0%})"
         )
     lines += [
