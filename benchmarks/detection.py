@@ -67,7 +67,8 @@ RULES = f"""\
 Rules, set before any sample was taken
   programs   {BASE_LAYERS} equal convolution layers; the candidate has 0, 3 or 5 layers more
   plan       looks after {", ".join(map(str, stats.USUAL_LOOKS))} … pairs of fresh processes, \
-tolerated slowdown {stats.TOLERATED_SLOWDOWN:.0%}, one-sided error {stats.FALSE_ALARM_RATE:.0%} in all
+tolerated slowdown {stats.TOLERATED_SLOWDOWN:.0%}, one-sided error \
+{stats.FALSE_ALARM_RATE:.0%} in all
   A/A        at least {FEWEST_VERDICTS} verdicts on an idle machine: REGRESSED <= \
 {MOST_ALARMS:.0%}, INCONCLUSIVE <= {MOST_INCONCLUSIVE:.0%}
   +3 %       caught (REGRESSED) >= {LEAST_CAUGHT_3:.0%}

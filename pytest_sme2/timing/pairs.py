@@ -399,8 +399,8 @@ class _Measuring:
             )
         if len(self.ledger.dropped) >= self.plan.redo_limit > 0:
             notes.append(
-                f"{len(self.ledger.dropped)} pairs were dropped for interference, the most allowed; "
-                "later pairs were all kept."
+                f"{len(self.ledger.dropped)} pairs were dropped for interference, the most "
+                "allowed; later pairs were all kept."
             )
         for arm, amount in drift:
             direction = "slower" if amount > 0 else "faster"
