@@ -1,8 +1,8 @@
 """The ``sme2`` command: the plugin's stages without pytest.
 
 Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``HELP``, ``EXAMPLE``,
-``add_arguments(parser)`` and ``run(arguments) -> int``. Only the one that was asked for is
-imported, so that ``sme2 --help`` stays instant.
+``add_arguments(parser)`` and ``run(arguments) -> int``. Only the chosen one is imported, so
+that ``sme2 --help`` is fast.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from pytest_sme2.errors import Sme2Error
 
 # name -> one line for the overview. The module is pytest_sme2.cli.commands.<name with underscores>.
 COMMANDS: dict[str, str] = {
-    "doctor": "say what is installed and which devices are usable",
-    "provision": "find or fetch the tools this platform needs",
-    "device-bundle": "make the self-contained runner for phones, which needs no NDK",
-    "clean": "remove what was left on a phone, and put its settings back",
+    "doctor": "say what is installed and which devices work",
+    "provision": "find or download the tools that this platform needs",
+    "device-bundle": "make the self-contained runner for phones, without an NDK",
+    "clean": "remove our files from a phone, and restore its settings",
     "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
-    "kernels": "show which kernels a model runs on, with SME2 on and off",
-    "models": "list the models that were found, and what is wrong with those that were not",
-    "export": "turn a model into an ExecuTorch program for XNNPACK",
+    "kernels": "show which kernels run, with SME2 on and off",
+    "models": "list all models, and the problems of broken ones",
+    "export": "export a model to an ExecuTorch program for XNNPACK",
     "run": "run a model with SME2 on and off, and show the evidence",
-    "advise": "say which variant uses SME2 best, and what keeps the others from it",
-    "fetch-weights": "say where a model's trained weights come from, and check a file of them",
-    "analyze": "where the time goes: categories, operators, SME2 coverage",
-    "compare": "two ETDumps side by side: what became faster, what came and went",
-    "report": "the reports of a run directory again: HTML and Markdown",
-    "trace": "a run directory or an ETDump as a trace for Perfetto",
-    "validate": "check that a run directory is whole and its files readable",
-    "completion": "a shell's completion of this command",
-    "bundle": "keep a runner and programs in one file, to measure against later",
-    "selfcheck": "measure a program against itself: is this machine quiet enough to gate on?",
+    "advise": "say which variant uses SME2 best, and why the others do not",
+    "fetch-weights": "name a model's trained weights, and check a file of them",
+    "analyze": "show where the time goes: categories, operators, SME2 coverage",
+    "compare": "compare two ETDumps: what got faster, what was added or removed",
+    "report": "write the reports of a run directory again: HTML and Markdown",
+    "trace": "write a trace for Perfetto from a run directory or an ETDump",
+    "validate": "check that the files of a run directory are complete and readable",
+    "completion": "print the shell completion of this command",
+    "bundle": "put a runner and programs into one file, to compare with later",
+    "selfcheck": "compare a program with itself: is this machine quiet enough to test on?",
 }
 
 EXIT_CODES = (
-    "exit codes: 0 fine; 1 a regression or a failed check; 2 wrong usage; "
-    "3 the device or the environment is not up to it"
+    "exit codes: 0 success; 1 a regression or a failed check; 2 wrong usage; "
+    "3 a problem with the device or the environment"
 )
 
 
@@ -78,12 +78,12 @@ def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; an error of ours is one line on stderr, never a traceback."""
+    """Run one command. Our own errors are one line on stderr, never a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if word in COMMANDS), None)
     arguments = build_parser(() if command is None else (command,)).parse_args(words)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A folder's name need not be text; it is printed as the bytes that it is.
+        # A folder's name may not be valid text; print it as the bytes that it is.
         sys.stdout.reconfigure(errors="surrogateescape")
     try:
         code: int = arguments.run(arguments)
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     except OSError as error:
-        # A file that cannot be read or written, in a place with nothing better to say about it.
+        # A file that cannot be read or written, where no better message exists.
         print(f"sme2: {_about(error)}", file=sys.stderr)
         return Sme2Error.exit_code
     return code
@@ -105,9 +105,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _about(error: OSError) -> str:
     place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     remedies = {
-        errno.ENOSPC: "Make room there.",
-        errno.EDQUOT: "Make room there.",
-        errno.EROFS: "Choose a folder that can be written.",
+        errno.ENOSPC: "Free some space there.",
+        errno.EDQUOT: "Free some space there.",
+        errno.EROFS: "Choose a writable folder.",
         errno.EACCES: "Choose another place, or change its permissions.",
         errno.EPERM: "Choose another place, or change its permissions.",
     }

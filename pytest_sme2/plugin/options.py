@@ -1,7 +1,7 @@
 """The plugin's command-line options and ini values, and the one way to read them.
 
-Registering them must cost next to nothing, so the functions that read their values are only
-named here, and imported when there is a value.
+Registering them must be fast. So the functions that read the values are only named here, and
+imported when there is a value.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Option(NamedTuple):
     ini: bool = True
     """Whether the ini file may set it, under ``sme2_<field>``."""
     repeats: bool = False
-    """Whether it may be given several times; the values are then one comma-separated list."""
+    """Whether it may be repeated; the values then become one comma-separated list."""
 
     @property
     def destination(self) -> str:
         return f"sme2_{self.field}"
 
     def read(self, text: str) -> Any:
-        """The value that a text stands for, or a UsageError that lists the choices."""
+        """The value of a text, or a UsageError that lists the choices."""
         if self.parse is None:
             return text
         if self.parse == PATH:
@@ -56,7 +56,7 @@ OPTIONS: tuple[Option, ...] = (
         "device",
         "DEVICE",
         "targets.settings:parse_device",
-        f"where programs run: {', '.join(DEVICES)}. auto is this machine if it has "
+        f"where to run programs: {', '.join(DEVICES)}. auto is this machine if it has "
         "SME2, else the SME2 emulator if there is one, else this machine without SME2.",
     ),
     Option(
@@ -64,7 +64,7 @@ OPTIONS: tuple[Option, ...] = (
         "update_baselines",
         None,
         None,
-        "measure and write the baselines of what was measured, printing old and new values.",
+        "measure, write the baselines, and print old and new values.",
         ini=False,
     ),
     Option(
@@ -72,15 +72,14 @@ OPTIONS: tuple[Option, ...] = (
         "fresh",
         None,
         None,
-        "run everything on the emulator, also what the same emulator ran before; without it, such "
-        "runs are taken from the cache.",
+        "ignore cached emulator runs.",
     ),
     Option(
         "--sme2-models",
         "models",
         "NAME[,NAME]",
         "system.choices:split_list",
-        "only these models. All models known to the run are listed by `sme2 models`.",
+        "only these models; `sme2 models` lists all.",
         ini=False,
     ),
     Option(
@@ -88,15 +87,15 @@ OPTIONS: tuple[Option, ...] = (
         "variants",
         "VARIANT[,VARIANT]",
         "export.variant:parse_variants",
-        "only these variants, as in fp32,fp16,int8, each with an input size "
-        "where the model takes one (fp16@256).",
+        "only these variants, for example fp32,fp16,int8; with an input size if the model takes "
+        "one (fp16@256).",
     ),
     Option(
         "--threads",
         "threads",
         "N[,N]",
         "session.settings:parse_threads",
-        "thread counts to run with; default 1.",
+        "numbers of threads; default 1.",
     ),
     Option(
         "--sme2-out",
@@ -110,21 +109,21 @@ OPTIONS: tuple[Option, ...] = (
         "report",
         "FILE.html",
         "session.settings:parse_report",
-        "write one HTML file with everything that was found; it needs no network.",
+        "write one HTML file with all results; it needs no network.",
     ),
     Option(
         "--sme2-strict",
         "strict",
         None,
         None,
-        "fail where a verdict is INCONCLUSIVE or MACHINE_CHANGED, or there is no baseline.",
+        "fail if a verdict is INCONCLUSIVE or MACHINE_CHANGED, or if a baseline is missing.",
     ),
     Option(
         "--baseline-dir",
         "baseline_dir",
         "DIR",
         PATH,
-        "where baselines and limits.toml are kept; default baselines.",
+        "the folder of baselines and limits.toml; default baselines.",
     ),
     Option(
         "--budget",
@@ -146,8 +145,8 @@ OPTIONS: tuple[Option, ...] = (
         "against",
         "REF",
         "session.reference:parse_against",
-        "measure against REF in the same run, in interleaved pairs: a bundle (`sme2 bundle`), a "
-        "folder of .pte files, or a version as in executorch==1.5.0.",
+        "compare with REF in the same run, in interleaved pairs: a bundle (`sme2 bundle`), a "
+        "folder of .pte files, or a version such as executorch==1.5.0.",
         ini=False,
     ),
     Option(
@@ -171,28 +170,28 @@ OPTIONS: tuple[Option, ...] = (
         "qemu",
         "PATH",
         PATH,
-        "the QEMU (user mode, 10.1 or newer) that --device=emulated uses.",
+        "the QEMU for --device=emulated (user mode, 10.1 or newer).",
     ),
     Option(
         "--runner-on",
         "runner_on",
         "PATH",
         PATH,
-        "an executor_runner of your own, built with SME2 on; needs --runner-off.",
+        "your own executor_runner, built with SME2 on; needs --runner-off.",
     ),
     Option(
         "--runner-off",
         "runner_off",
         "PATH",
         PATH,
-        "an executor_runner of your own, built with SME2 and SME off; needs --runner-on.",
+        "your own executor_runner, built with SME2 and SME off; needs --runner-on.",
     ),
     Option(
         "--weights",
         "weights",
         "FILE",
         PATH,
-        "a state dict to export with; without it weights are random, with a fixed seed.",
+        "a state dict for the export; default: random weights with a fixed seed.",
         ini=False,
     ),
 )
@@ -203,8 +202,8 @@ PHONE_OPTIONS: tuple[Option, ...] = (
         "serials",
         "SERIAL[,SERIAL]",
         "system.choices:split_list",
-        "the phones to use with --device=android, by serial or host:port; may be given several "
-        "times; default: ANDROID_SERIAL, else the only one attached.",
+        "the phones for --device=android, by serial or host:port; may be repeated; default: "
+        "ANDROID_SERIAL, else the only attached phone.",
         repeats=True,
     ),
     Option(
@@ -212,70 +211,70 @@ PHONE_OPTIONS: tuple[Option, ...] = (
         "adb_server",
         "HOST:PORT",
         "targets.settings:checked_adb_server",
-        "an adb server elsewhere; default: this machine's own.",
+        "another adb server; default: the one of this machine.",
     ),
     Option(
         "--power-mode",
         "power_mode",
         "MODE",
         "targets.settings:parse_power_mode",
-        f"the phone's settings while it measures: {', '.join(POWER_MODES)}. Whatever is "
-        "changed is put back. Default keep.",
+        f"the phone's settings during a measurement: {', '.join(POWER_MODES)}; restored "
+        "afterwards; default keep.",
     ),
     Option(
         "--sme2-patience",
         "patience_seconds",
         "TIME",
         "session.settings:parse_patience",
-        "how long a phone whose connection was lost may take to come back before it is retired "
-        "and its work goes to another of its kind; default 60s.",
+        "how long to wait for a lost phone before another phone of the same kind takes over its "
+        "work; default 60s.",
     ),
     Option(
         "--fixed-performance",
         "fixed_performance",
         None,
         None,
-        "ask the phone for its fixed-performance mode, where it has one.",
+        "ask the phone for its fixed-performance mode, if it has one.",
     ),
     Option(
         "--cpus",
         "cpus",
         "CORES",
         "targets.settings:parse_cpus",
-        "the phone's cores to run on: big, little, or numbers as in 4-7.",
+        "the cores of the phone to run on: big, little, or numbers such as 4-7.",
     ),
     Option(
         "--device-bundle",
         "device_bundle",
         "PATH",
         PATH,
-        "the self-contained runner for phones (`sme2 device-bundle`); default: made on the fly.",
+        "the self-contained runner for phones (`sme2 device-bundle`); default: made when needed.",
     ),
     Option(
         "--sme2-fake-phone",
         "fake_phone",
         None,
         None,
-        "with --device=android: a sandbox on this machine with a real adbd in place of a phone, "
-        "to try a set-up. Its times mean nothing.",
+        "with --device=android: use a sandbox with a real adbd instead of a phone, to try a "
+        "set-up. Its times mean nothing.",
         ini=False,
     ),
 )
 OPTIONS += PHONE_OPTIONS
 
-# Limits that may be given for a run; the same names stand in limits.toml.
+# Limits of a run; limits.toml has the same names.
 LIMITS = {
-    "max_regression": ("--max-regression", "PERCENT", "tolerated slowdown, as in 3%%."),
-    "min_speedup": ("--min-speedup", "FACTOR", "the least speedup by SME2, as in 1.5."),
+    "max_regression": ("--max-regression", "PERCENT", "allowed slowdown, for example 3%%."),
+    "min_speedup": ("--min-speedup", "FACTOR", "minimum speedup by SME2, for example 1.5."),
     "max_speedup_loss": (
         "--max-speedup-loss",
         "PERCENT",
-        "how much of the stored speedup may be lost; 10%% unless limits.toml says otherwise.",
+        "how much of the stored speedup may be lost; default 10%%.",
     ),
     "min_coverage": (
         "--min-coverage",
         "PERCENT",
-        "the least share of matrix operators on SME2 kernels, as in 90%%.",
+        "minimum share of matrix operators on SME2 kernels, for example 90%%.",
     ),
 }
 
@@ -315,20 +314,20 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(flag, dest=f"sme2_{name}", metavar=metavar, default=None, help=text)
     parser.addini(
         RULES_INI,
-        "categories of your own operators, one rule a line: PATTERN = CATEGORY KIND",
+        "categories of your own operators, one rule per line: PATTERN = CATEGORY KIND",
         "linelist",
         default=None,
     )
     parser.addini(
         MODEL_FOLDERS_INI,
-        "folders that hold model folders, one a line; default: models",
+        "folders with model folders, one per line; default: models",
         "linelist",
         default=None,
     )
 
 
 def _value(config: pytest.Config, option: Option) -> Any:
-    """Command line over ini; None where neither speaks."""
+    """The command line's value, else the ini file's, else None."""
     value = config.getoption(option.destination)
     if value is not None and option.repeats:
         value = ",".join(value)
@@ -345,7 +344,7 @@ def _value(config: pytest.Config, option: Option) -> Any:
 
 
 def model_folders(config: pytest.Config) -> tuple[Path, ...]:
-    """The folders named in the ini file, else ``models`` beside it where that exists."""
+    """The folders named in the ini file, else ``models`` beside it if that exists."""
     named = config.getini(MODEL_FOLDERS_INI)
     base = config.inipath.parent if config.inipath else config.rootpath
     if named:
@@ -355,10 +354,10 @@ def model_folders(config: pytest.Config) -> tuple[Path, ...]:
 
 
 def refuse_misread_folder(config: pytest.Config) -> None:
-    """A usage error where pytest read its configuration elsewhere because of a value of ours.
+    """Raise a usage error if pytest mistook one of our values for a folder of tests.
 
-    It looks for its ini file before it knows the options of plugins, and takes an existing path
-    after one for tests: `pytest --sme2-out /elsewhere` would run with another folder's settings.
+    pytest looks for its ini file before it knows the options of plugins, and treats an existing
+    path as tests: `pytest --sme2-out /elsewhere` would read the settings of that folder.
     """
     here = config.invocation_params.dir
     chosen = config.getoption("rootdir") or config.getoption("inifilename")
@@ -369,8 +368,8 @@ def refuse_misread_folder(config: pytest.Config) -> None:
     for flag, value in itertools.pairwise(map(str, config.invocation_params.args)):
         if flag in flags and (here / value).exists():
             raise pytest.UsageError(
-                f"{flag} {value}: pytest took {value} for a folder of tests and read its "
-                f"configuration there, not in {here}. Write {flag}={value}"
+                f"{flag} {value}: pytest read {value} as a folder of tests, and took its "
+                f"configuration from there, not from {here}. Write {flag}={value}"
             )
 
 
@@ -379,7 +378,7 @@ def read_settings(config: pytest.Config) -> Settings:
     chosen = {option.field: _value(config, option) for option in OPTIONS}
     given = {field: value for field, value in chosen.items() if value is not None}
     if ("runner_on" in given) != ("runner_off" in given):
-        raise pytest.UsageError("--runner-on and --runner-off go together: give both, or none.")
+        raise pytest.UsageError("Give both --runner-on and --runner-off, or neither.")
     from pytest_sme2.session.settings import Settings
 
     return Settings(
@@ -391,7 +390,7 @@ def read_settings(config: pytest.Config) -> Settings:
 
 
 def _limits(config: pytest.Config) -> dict[str, object]:
-    """The limits of the command line, checked now so that a typing error costs no measurement."""
+    """The limits of the command line, checked early so that a typing error costs no time."""
     given = {name: config.getoption(f"sme2_{name}") for name in LIMITS}
     chosen = {name: value for name, value in given.items() if value is not None}
     if chosen:
@@ -417,7 +416,7 @@ def _rules(config: pytest.Config) -> tuple[Any, ...]:
 
 
 def anything_chosen(config: pytest.Config) -> bool:
-    """Whether the user spoke to this plugin at all: if not, it stays out of the way."""
+    """Whether the user chose anything of this plugin; if not, it does nothing."""
     if config.getini(MODEL_FOLDERS_INI) or config.getini(RULES_INI):
         return True
     if any(config.getoption(f"sme2_{name}") is not None for name in LIMITS):

@@ -113,7 +113,7 @@ def test_the_command_takes_a_program_and_speaks_json(capsys: pytest.CaptureFixtu
 
 def test_the_command_refuses_half_a_pair(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["kernels", "toy_cnn", "--runner-on", "x"]) == 2
-    assert "go together" in capsys.readouterr().err
+    assert "Give both" in capsys.readouterr().err
     assert cli.main(["kernels", "gone.pte"]) == 2
     assert "There is no program" in capsys.readouterr().err
 

@@ -27,9 +27,9 @@ _ROW = "{:<22}{:>12}{:>11}{:>11}{:>10}{:>11}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a model's name; `sme2 models` lists them")
+    parser.add_argument("model", metavar="MODEL", help="the model; `sme2 models` lists them")
     parser.add_argument(
-        "--variants", metavar="LIST", help="as in fp32,fp16@256 (default: the model's own)"
+        "--variants", metavar="LIST", help="for example fp32,fp16@256 (default: the model's own)"
     )
     parser.add_argument("--device", default="auto", help=f"{', '.join(DEVICES)} (default: auto)")
     parser.add_argument(
@@ -37,17 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="earlier",
         type=Path,
         metavar="DIR",
-        help="judge what an earlier run left in its run directory, and run nothing",
+        help="use the results of an earlier run, and run nothing",
     )
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
+    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
     parser.add_argument(
         "--out",
         type=Path,
         default=OUT,
         metavar="DIR",
-        help=f"where its runs leave their files (default: {OUT})",
+        help=f"the run directory (default: {OUT})",
     )
-    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_folder_argument(parser)
 
 

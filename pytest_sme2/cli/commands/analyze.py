@@ -20,13 +20,13 @@ EXAMPLE = "sme2 analyze out_toy/runs/mac"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="RUN_DIR|FILE.etdump")
-    parser.add_argument("--json", action="store_true", help="print the analysis as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="where the CSV and JSON files go; for a run directory the default is beside each "
-        "ETDump, for a single file nothing is written without it",
+        help="the folder for the CSV and JSON files (default: beside each ETDump of a run "
+        "directory; none for a single file)",
     )
     parser.add_argument(
         "--etrecord",
@@ -38,15 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--program",
         type=Path,
         metavar="FILE.pte",
-        help="the program that was run, for the shapes of its matrix operators; a run directory "
-        "has them already",
+        help="the program that ran, for the shapes of its matrix operators; a run directory "
+        "already has them",
     )
     parser.add_argument(
         "--rule",
         action="append",
         default=[],
         metavar="'PATTERN = CATEGORY kind'",
-        help="a place for your own operators; may be given several times",
+        help="a category for your own operators; may be repeated",
     )
 
 

@@ -21,12 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="DIR",
-        help="the ExecuTorch checkout; it is never written to",
+        help="the ExecuTorch checkout; it is not changed",
     )
     parser.add_argument(
         "--platform",
         required=True,
-        help="what the runner is for: " + ", ".join(source_plan.PLATFORMS),
+        help="where the runner runs: " + ", ".join(source_plan.PLATFORMS),
     )
     parser.add_argument(
         "--sme2",
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--variant",
         default="timing",
         metavar="timing|xnnlog",
-        help="xnnlog prints which operators ran, and is too slow to time",
+        help="xnnlog prints which operators ran; do not use it for timing",
     )
     parser.add_argument(
         "--ndk", type=Path, metavar="DIR", help="the Android NDK (default: ANDROID_NDK)"
@@ -47,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kleidiai",
         type=Path,
         metavar="DIR",
-        help="a copy of KleidiAI, where configuring cannot download it",
+        help="a copy of KleidiAI, if there is no network to download it",
     )
     parser.add_argument(
         "--python",
         type=Path,
         default=Path(sys.executable),
         metavar="FILE",
-        help="a Python that has torch (default: this one)",
+        help="a Python with torch (default: this one)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to build (default: a folder in the cache)"
@@ -65,15 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="one more CMake variable; may be given again",
+        help="a CMake variable; may be repeated",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="print the commands and what is missing; build nothing",
+        help="print the commands and what is missing, and build nothing",
     )
-    parser.add_argument("--force", action="store_true", help="build although something is missing")
-    parser.add_argument("--json", action="store_true", help="print what was built as JSON")
+    parser.add_argument("--force", action="store_true", help="build even if something is missing")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

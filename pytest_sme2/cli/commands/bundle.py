@@ -33,16 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         default="auto",
-        help=f"whose platform the runner is for: {', '.join(DEVICES)} (default: auto)",
+        help=f"the device that the runner is for: {', '.join(DEVICES)} (default: auto)",
     )
     parser.add_argument(
         "--platform",
-        help=f"or name the platform itself: {', '.join(PLATFORMS)}",
+        help=f"or its platform: {', '.join(PLATFORMS)}",
     )
     parser.add_argument(
-        "--executorch", metavar="VERSION", help="of the runner (default: the installed one)"
+        "--executorch",
+        metavar="VERSION",
+        help="the ExecuTorch of the runner (default: the installed one)",
     )
-    parser.add_argument("--json", action="store_true", help="print what is in it, for machines")
+    parser.add_argument("--json", action="store_true", help="print the contents as JSON")
     add_folder_argument(parser)
 
 

@@ -20,9 +20,13 @@ EXAMPLE = "sme2 clean --device android --serial R5CT1234"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="android", metavar="android")
-    parser.add_argument("--serial", action="append", default=[], help="may be given several times")
-    parser.add_argument("--adb-server", metavar="HOST:PORT", help="default: this machine's")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    parser.add_argument("--serial", action="append", default=[], help="the phone; may be repeated")
+    parser.add_argument(
+        "--adb-server",
+        metavar="HOST:PORT",
+        help="the adb server (default: the one of this machine)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

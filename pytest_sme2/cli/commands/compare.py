@@ -18,21 +18,21 @@ EXAMPLE = "sme2 compare toy_sme2_off.etdump toy_sme2_on.etdump"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", type=Path, metavar="A", help="an ETDump, or a folder with one")
-    parser.add_argument("after", type=Path, metavar="B", help="the one to compare with it")
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.add_argument("after", type=Path, metavar="B", help="the ETDump to compare with it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--names",
         nargs=2,
         default=("A", "B"),
         metavar=("A", "B"),
-        help="what to call the two (default: A B)",
+        help="names of the two (default: A B)",
     )
     parser.add_argument(
         "--rule",
         action="append",
         default=[],
         metavar="'PATTERN = CATEGORY kind'",
-        help="a place for your own operators; may be given several times",
+        help="a category for your own operators; may be repeated",
     )
 
 

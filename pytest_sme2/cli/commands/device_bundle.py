@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--executorch",
         metavar="VERSION",
-        help="the ExecuTorch to build it from (default: installed)",
+        help="the ExecuTorch to build it from (default: the installed one)",
     )
-    parser.add_argument("--json", action="store_true", help="print what was made as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         default="auto",
-        help=f"the device that must be usable ({', '.join(DEVICES)}); default auto",
+        help=f"the device that must work ({', '.join(DEVICES)}); default auto",
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 @dataclasses.dataclass(frozen=True)

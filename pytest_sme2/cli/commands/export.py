@@ -18,11 +18,11 @@ EXAMPLE = "sme2 export toy_cnn --variant fp16 --out out/toy_cnn"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="as `sme2 models` lists it")
+    parser.add_argument("model", metavar="MODEL", help="the model; `sme2 models` lists them")
     parser.add_argument(
         "--variant",
         default="fp32",
-        help=f"{', '.join(PRECISIONS)}; an input size may follow, as in fp16@256 (default: fp32)",
+        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="copy the artifact here (default: cache only)"
@@ -31,10 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="FILE", type=Path, help="a state dict (default: random weights)"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="for random weights and inputs (default: 0)"
+        "--seed", type=int, default=0, help="the seed for random weights and inputs (default: 0)"
     )
-    parser.add_argument("--graph", action="store_true", help="write graph.json as well")
-    parser.add_argument("--json", action="store_true", help="print export_meta.json, not a path")
+    parser.add_argument("--graph", action="store_true", help="also write graph.json")
+    parser.add_argument(
+        "--json", action="store_true", help="print export_meta.json instead of the path"
+    )
     add_folder_argument(parser)
 
 

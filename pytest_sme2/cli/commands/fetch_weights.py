@@ -18,14 +18,14 @@ EXAMPLE = "sme2 fetch-weights mobilenet_v3_small --from ~/Downloads/mobilenet_v3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a model's name; `sme2 models` lists them")
+    parser.add_argument("model", metavar="MODEL", help="the model; `sme2 models` lists them")
     parser.add_argument(
         "--from",
         dest="place",
         metavar="FILE|URL",
-        help="the file to check and keep; without it nothing is fetched",
+        help="the file to check and keep (default: download nothing)",
     )
-    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_folder_argument(parser)
 
 

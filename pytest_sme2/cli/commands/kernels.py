@@ -22,16 +22,16 @@ EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL|FILE.pte", help="a model's name, or a program")
+    parser.add_argument("model", metavar="MODEL|FILE.pte", help="a model or a program")
     parser.add_argument(
         "--variant",
         default="fp32",
-        help=f"{', '.join(PRECISIONS)}; an input size may follow, as in fp16@256 (default: fp32)",
+        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
     )
     parser.add_argument(
         "--device", default="emulated", help=f"{', '.join(DEVICES)} (default: emulated)"
     )
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
+    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
     parser.add_argument(
         "--runner-on", type=Path, metavar="FILE", help="an executor_runner built with SME2 on"
     )
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS")
-    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_folder_argument(parser)
 
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_sme2.targets.census import collect_census
 
     if (arguments.runner_on is None) != (arguments.runner_off is None):
-        raise UsageError("--runner-on and --runner-off go together: give both, or none.")
+        raise UsageError("Give both --runner-on and --runner-off, or neither.")
     device = parse_device(arguments.device)
     target = choose_target(Settings(device=device, qemu=arguments.qemu))
     artifact = _artifact(arguments, emulated=target.name == "emulated")

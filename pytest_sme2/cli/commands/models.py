@@ -16,9 +16,9 @@ DEFAULT_FOLDER = Path("models")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_folder_argument(parser)
     parser.add_argument(
-        "--executorch", action="store_true", help="list ExecuTorch's own example models as well"
+        "--executorch", action="store_true", help="also list ExecuTorch's example models"
     )
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_folder_argument(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_folder_argument(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=Path,
         action="append",
-        help="a folder that holds one folder a model; may be repeated (default: models, if there)",
+        help="a folder with one folder per model; may be repeated (default: models)",
     )
 
 

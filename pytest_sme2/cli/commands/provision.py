@@ -20,14 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="purpose",
         choices=PURPOSES,
         default=PURPOSES[0],
-        help="tests: also what only this project's own tests need, such as a browser",
+        help="tests: also what this project's own tests need, such as a browser",
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--require",
         action="store_true",
         default=bool(os.environ.get("CI")),
-        help="with --check: exit with 1 if anything is missing (the default where CI is set)",
+        help="with --check: exit with 1 if something is missing (the default if CI is set)",
     )
 
 

@@ -23,31 +23,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="RUN_DIR",
-        help="a run directory; several make one report over all devices",
+        help="a run directory; several share one report",
     )
     parser.add_argument("--html", metavar="FILE", help="write the HTML report to this file")
     parser.add_argument(
         "--markdown",
         type=Path,
         metavar="FILE",
-        help=f"write the Markdown report to this file; for one directory it also goes to its "
-        f"{REPORT}",
+        help=f"write the Markdown report to this file; a single run directory also gets {REPORT}",
     )
     parser.add_argument(
         "--baseline-dir",
         type=Path,
         default=Path("baselines"),
         metavar="DIR",
-        help="where baselines are kept, for history and comparison; default: baselines",
+        help="the folder of baselines, for history and comparison (default: baselines)",
     )
     parser.add_argument(
         "--rule",
         action="append",
         default=[],
         metavar="'PATTERN = CATEGORY kind'",
-        help="a place for your own operators; may be given several times",
+        help="a category for your own operators; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

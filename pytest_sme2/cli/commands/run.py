@@ -28,32 +28,40 @@ EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="a model's name; `sme2 models` lists them"
+        "model", metavar="MODEL", nargs="?", help="the model; `sme2 models` lists them"
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="run the experiments of this JSON file instead; paths in it are as seen from here",
+        help="run the experiments of this JSON file; its paths are relative to the current folder",
     )
     parser.add_argument(
         "--template",
         choices=TEMPLATES,
-        help="print an experiment file to start from, and run nothing",
+        help="print an example of an experiment file, and run nothing",
     )
     parser.add_argument(
         "--variant",
         default="fp32",
-        help=f"{', '.join(PRECISIONS)}; an input size may follow, as in fp16@256 (default: fp32)",
+        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
     )
     parser.add_argument("--device", default="auto", help=f"{', '.join(DEVICES)} (default: auto)")
-    parser.add_argument("--threads", default="1", metavar="N", help="default: 1")
-    parser.add_argument("--budget", default="30s", metavar="TIME", help="for timing; default: 30s")
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
-    parser.add_argument("--fresh", action="store_true", help="run what the emulator ran before")
-    parser.add_argument("--weights", type=Path, metavar="FILE", help="a state dict; else random")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory: sme2-out")
-    parser.add_argument("--json", action="store_true", help="print it for a program to read")
+    parser.add_argument(
+        "--threads", default="1", metavar="N", help="number of threads (default: 1)"
+    )
+    parser.add_argument(
+        "--budget", default="30s", metavar="TIME", help="time to measure (default: 30s)"
+    )
+    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
+    parser.add_argument("--fresh", action="store_true", help="ignore cached emulator runs")
+    parser.add_argument(
+        "--weights", type=Path, metavar="FILE", help="a state dict (default: random weights)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run directory (default: sme2-out)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_folder_argument(parser)
 
 

@@ -33,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         default=None,
-        help=f"one of {', '.join(DEVICES)}; unless given, this machine, SME2 or not",
+        help=f"{', '.join(DEVICES)} (default: this machine, with or without SME2)",
     )
-    parser.add_argument("--minutes", type=float, default=1.0, help="about how long; default 1")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--minutes", type=float, default=1.0, help="about how long (default: 1)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

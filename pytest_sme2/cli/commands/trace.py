@@ -20,12 +20,12 @@ DEFAULT = Path("trace.json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", type=Path, metavar="RUN_DIR|FILE.etdump", help="what to make the trace of"
+        "path", type=Path, metavar="RUN_DIR|FILE.etdump", help="a run directory or an ETDump"
     )
     parser.add_argument(
-        "--out", type=Path, default=DEFAULT, metavar="FILE", help=f"default: {DEFAULT}"
+        "--out", type=Path, default=DEFAULT, metavar="FILE", help=f"the trace (default: {DEFAULT})"
     )
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

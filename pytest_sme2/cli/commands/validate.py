@@ -13,8 +13,8 @@ EXAMPLE = "sme2 validate sme2-out"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder to look through")
-    parser.add_argument("--json", action="store_true", help="print every file that was looked at")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder to check")
+    parser.add_argument("--json", action="store_true", help="print every checked file as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -110,7 +110,7 @@ def test_a_system_error_is_one_line_with_its_place_and_a_remedy(
     monkeypatch.setattr("pytest_sme2.cli.commands.provision.provision", full, raising=False)
     assert main(["provision"]) == 3
     assert capsys.readouterr().err.splitlines() == [
-        "sme2: /some/where: No space left on device. Make room there."
+        "sme2: /some/where: No space left on device. Free some space there."
     ]
 
 
