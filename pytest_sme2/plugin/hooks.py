@@ -179,11 +179,13 @@ def _names(value: object) -> tuple[str, ...] | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Unless the user chose another way, one case stays on one worker."""
-    if config.getvalue("dist") != "load" or not options.anything_chosen(config):
+    """One case stays on one worker. With ``--dist each`` every worker has its own of all tests."""
+    if not options.anything_chosen(config):
         return None
-    from pytest_sme2.plugin.scheduling import CaseScheduling
+    from pytest_sme2.plugin.scheduling import MODES, CaseScheduling
 
+    if config.getvalue("dist") not in MODES:
+        return None
     return CaseScheduling(config, log, [case.id for case in session_of(config).cases()])
 
 

@@ -17,8 +17,7 @@ from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.locks import locked
+from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
 
 if TYPE_CHECKING:
@@ -117,8 +116,9 @@ class Bench:
         if self.settings.device == "android":
             yield
             return
-        lock = cache_folder() / "locks" / "measuring.lock"
-        with locked(lock, "measuring on this machine", say=self.say):
+        # One for the machine, not for the cache: two caches share the same cores.
+        lock = machine_lock("measuring")
+        with shared_lock(lock, "measuring on this machine", say=self.say, timeout_seconds=-1):
             yield
 
     def cool_down(self) -> None:

@@ -1,13 +1,29 @@
-"""Locks between processes: one holder at a time, and a line that says what the others wait for."""
+"""Locks between processes: one holder at a time, and a line that says whom the others wait for."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import getpass
+import json
+import os
+import socket
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_sme2.errors import BusyError, StorageError
 from pytest_sme2.system.terminal import Say
+
+_PAUSE_SECONDS = 0.05
+_NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
+# A file system without locks may be shared with a machine that died while it held one.
+_FOREIGN_SECONDS = 600.0
+# Where every user of a machine may make files, and nobody may remove those of others.
+_MACHINE_FOLDERS = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 - see above
+_ALL_USERS = 0o666
 
 
 @contextlib.contextmanager
@@ -21,37 +37,236 @@ def locked(
     Args:
         file: a file that only serves as the lock.
         doing: what the holder does, after "another process is": ``exporting toy_cnn fp32``.
-        say: is told, once, that this process waits.
+        say: is given a line, once for each holder, that this process waits.
         timeout_seconds: the longest wait; below zero there is no limit.
 
     Raises:
         BusyError: another process held it all the time.
         StorageError: the file cannot be made.
     """
-    # Imported late: most runs of pytest need no lock.
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if timeout_seconds and say is not None:
-                say(f"another process is {doing}; waiting for it")
-            lock.acquire(timeout=timeout_seconds)
-    except Timeout as error:
-        waited = f" This one has waited for {timeout_seconds:g} s." if timeout_seconds else ""
-        raise BusyError(
-            f"Another process is {doing}.{waited} Wait for it, or end it, and run again. "
-            f"It holds the lock {file}."
-        ) from error
     except OSError as error:
-        raise StorageError(
-            f"{file} cannot be written: {error.strerror or error}. "
-            "Make room there, or name another folder in SME2_CACHE_DIR."
-        ) from error
+        raise _unusable(file, error) from error
+    with _held(file, doing, say, timeout_seconds, mode=_ALL_USERS & ~_umask()):
+        yield
+
+
+def shared_lock(
+    file: Path, doing: str, *, say: Say | None = None, timeout_seconds: float = 0
+) -> contextlib.AbstractContextManager[None]:
+    """The same for a file that other users of this machine lock as well: see ``machine_lock``."""
+    return _held(file, doing, say, timeout_seconds, mode=_ALL_USERS)
+
+
+def machine_lock(name: str) -> Path:
+    """The file of a lock that all users of this machine share: the same path for all of them."""
+    for folder in _MACHINE_FOLDERS:
+        with contextlib.suppress(OSError):
+            mode = folder.stat().st_mode
+            if mode & stat.S_IWOTH and mode & stat.S_ISVTX and os.access(folder, os.W_OK):
+                return folder / f"pytest-sme2-{name}.lock"
+    return _MACHINE_FOLDERS[-1] / f"pytest-sme2-{name}.lock"
+
+
+@contextlib.contextmanager
+def _held(
+    file: Path, doing: str, say: Say | None, timeout_seconds: float, *, mode: int
+) -> Iterator[None]:
+    waiting = _Waiting(file, doing, say, timeout_seconds)
+    try:
+        descriptor = _acquire(file, mode, waiting)
+        if descriptor is not None:
+            _write_holder(descriptor)
+    except OSError as error:
+        raise _unusable(file, error) from error
+    if descriptor is None:
+        with _held_without_locks(file, waiting):
+            yield
+        return
     try:
         yield
     finally:
-        lock.release()
+        os.close(descriptor)
+
+
+def _acquire(file: Path, mode: int, waiting: _Waiting) -> int | None:
+    """The locked file; None where the file system has no locks."""
+    while True:
+        descriptor = open_lock_file(file, mode)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Somebody may have removed the file meanwhile: then this lock is nobody's.
+            if _is_still(file, descriptor):
+                return descriptor
+            os.close(descriptor)
+        except OSError as error:
+            holder = _read_holder(descriptor)
+            os.close(descriptor)
+            if error.errno in _NO_LOCKS:
+                return None
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                raise
+            waiting.pause(holder)
+
+
+def open_lock_file(file: Path, mode: int) -> int:
+    """Open a lock file, or make it; never the target of a link that somebody put there."""
+    always = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        # First without O_CREAT: the kernel refuses that for files of others in a shared folder.
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(file, always)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise OSError(errno.EINVAL, "it is not a plain file", str(file))
+            return descriptor
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(file, always | os.O_CREAT | os.O_EXCL, mode)
+            os.fchmod(descriptor, mode)
+            return descriptor
+
+
+def _is_still(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(file.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+class _Waiting:
+    """How long this process waits, and what it says meanwhile."""
+
+    def __init__(self, file: Path, doing: str, say: Say | None, timeout_seconds: float) -> None:
+        self._file, self._doing, self._say = file, doing, say
+        self._timeout_seconds = timeout_seconds
+        self._began = time.monotonic()
+        self._said: set[str] = set()
+
+    def pause(self, holder: str, most_seconds: float = float("inf")) -> None:
+        """Wait a moment for ``holder``; raises BusyError when this was long enough."""
+        waited = time.monotonic() - self._began
+        limit = self._timeout_seconds if self._timeout_seconds >= 0 else most_seconds
+        if waited >= limit:
+            enough = f" This one has waited for {limit:g} s." if limit else ""
+            raise BusyError(
+                f"Another process is {self._doing}{holder}.{enough} Wait for it, or end it, and "
+                f"run again. It holds the lock {self._file}."
+            )
+        if self._say is not None and holder not in self._said:
+            self._said.add(holder)
+            self._say(f"another process is {self._doing}{holder}; waiting for it")
+        time.sleep(_PAUSE_SECONDS)
+
+
+# --- who holds it ---------------------------------------------------------------------------------
+
+
+def _write_holder(descriptor: int) -> None:
+    """Only for those who wait: a full disk is no reason not to hold the lock."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(_myself()).encode(), 0)
+
+
+def _myself() -> dict[str, object]:
+    return {
+        "pid": os.getpid(),
+        "user": _user(),
+        "host": socket.gethostname(),
+        "since": time.time(),
+    }
+
+
+def holder_of(file: Path) -> str:
+    """Who took the lock last, in brackets and after a space; empty where nobody did."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _read_holder(descriptor: int) -> str:
+    """``(process 12 of anna, since 14:03:20)``; empty where the holder did not say."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        known = json.loads(os.pread(descriptor, 4096, 0))
+        since = time.strftime("%H:%M:%S", time.localtime(float(known["since"])))
+        user = "".join(letter for letter in str(known["user"])[:40] if letter.isprintable())
+        return f" (process {int(known['pid'])} of {user}, since {since})"
+    return ""
+
+
+# --- file systems without locks -------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _held_without_locks(file: Path, waiting: _Waiting) -> Iterator[None]:
+    """The same by a file that only one process can make; one that a dead process left is removed.
+
+    Nobody can see whether a process of another machine lives, so that wait has an end.
+    """
+    mark = file.with_name(f"{file.name}.held")
+    while True:
+        try:
+            descriptor = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            holder, dead = _marked_by(mark)
+            if dead:
+                mark.unlink(missing_ok=True)
+            else:
+                waiting.pause(holder, _FOREIGN_SECONDS)
+        except OSError as error:
+            raise _unusable(file, error) from error
+        else:
+            _write_holder(descriptor)
+            os.close(descriptor)
+            break
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _marked_by(mark: Path) -> tuple[str, bool]:
+    """Who made the file, and whether that process is certainly gone."""
+    try:
+        descriptor = os.open(mark, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return "", False
+    try:
+        holder = _read_holder(descriptor)
+        known = json.loads(os.pread(descriptor, 4096, 0))
+        if known["host"] != socket.gethostname():
+            return f"{holder} on {str(known['host'])!r}", False
+        os.kill(int(known["pid"]), 0)
+    except ProcessLookupError:
+        return holder, True
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return "", False
+    finally:
+        os.close(descriptor)
+    return holder, False
+
+
+def _unusable(file: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{file} cannot be written: {error.strerror or error}. Make room there, remove what is "
+        "there instead of a file of this user, or name another folder in SME2_CACHE_DIR."
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

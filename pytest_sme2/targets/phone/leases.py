@@ -1,7 +1,8 @@
 """Devices shared by worker processes: one lease a device, and dead devices are retired.
 
-A lease is a lock on a file, so it ends with its process however that ends. Leases hold on this
-machine; two machines that reach one phone must be kept apart by whoever runs them.
+A lease is a lock on a file, so it ends with its process however that ends. There is one for each
+phone and adb server on this machine, whichever user asks and whatever the cache is. Two machines
+that reach one phone must be kept apart by whoever runs them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import BusyError, NoDeviceLeftError, TargetError
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.locks import locked
+from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock
 
 # How long a run's retired devices are remembered at most: no run takes that long.
 _RETIRED_SECONDS = 7 * 24 * 3600
@@ -40,8 +41,9 @@ class Lease:
 class DevicePool:
     """The devices of one run, as every worker of it sees them.
 
-    ``folder`` is where the locks live and is the same for all runs on this machine. ``run`` names
-    the run, so that a device retired by one worker is left alone by the others of that run only.
+    ``folder`` is where the run remembers its dead devices; locks that are there, too, are seen only
+    by those who name the same folder. ``run`` names the run, so that a device retired by one worker
+    is left alone by the others of that run only.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class DevicePool:
         self.server = server
         self.serials = tuple(serials)
         self.folder = folder or cache_folder() / "leases"
+        self._lock_folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.run = hashlib.sha256(run.encode()).hexdigest()[:16]
 
@@ -83,10 +86,11 @@ class DevicePool:
             if time.monotonic() > deadline:
                 raise TargetError(
                     f"All devices are in use by other processes for {timeout:g} s: "
-                    f"{', '.join(usable)}. Attach more, or run fewer workers."
+                    f"{self._holders(usable)}. Attach more, or run fewer workers."
                 )
             if progress is not None and not told:
-                progress(f"waiting for one of {len(usable)} devices to become free")
+                held = self._holders(usable)
+                progress(f"waiting for one of {len(usable)} devices to become free: {held}")
                 told = True
             time.sleep(0.1)
 
@@ -131,12 +135,19 @@ class DevicePool:
 
     def _try(self, serial: str) -> Lease | None:
         lock = contextlib.ExitStack()
-        file = self.folder / f"{self._key(serial)}.lock"
         try:
-            lock.enter_context(locked(file, f"using {serial}", timeout_seconds=0))
+            lock.enter_context(shared_lock(self._lock(serial), f"using {serial}"))
         except BusyError:
             return None
         return Lease(serial, lock, self)
+
+    def _holders(self, serials: Sequence[str]) -> str:
+        return ", ".join(f"{serial}{holder_of(self._lock(serial))}" for serial in serials)
+
+    def _lock(self, serial: str) -> Path:
+        if self._lock_folder is not None:
+            return self._lock_folder / f"{self._key(serial)}.lock"
+        return machine_lock(f"phone-{self._key(serial)}")
 
     def _none_left(self, refused: set[str]) -> NoDeviceLeftError:
         retired = self.retired()

@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_sme2.plugin.scheduling import scope_of
+from pytest_sme2.plugin.scheduling import scope_of, scopes
 
 CASES = ["toy-fp16", "toy-fp16-t2", "a[b]-fp32@256", "toy"]
 
@@ -19,3 +19,40 @@ CASES = ["toy-fp16", "toy-fp16-t2", "a[b]-fp32@256", "toy"]
 )
 def test_a_test_belongs_to_the_case_in_its_brackets(nodeid: str, scope: str) -> None:
     assert scope_of(nodeid, CASES) == scope
+
+
+A, B = "toy-fp16", "toy-fp32"
+TESTS = (
+    f"one.py::test_a[{A}]",
+    f"one.py::test_a[{B}]",
+    f"two.py::TestX::test_b[{A}]@g",
+    "two.py::TestX::test_c@g",
+    "two.py::test_d",
+    "three.py::test_e",
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "groups"),
+    [
+        ("load", [{0, 2}, {1}, {3}, {4}, {5}]),
+        ("worksteal", [{0, 2}, {1}, {3}, {4}, {5}]),
+        ("loadgroup", [{0, 2, 3}, {1}, {4}, {5}]),
+        ("loadfile", [{0, 1, 2, 3, 4}, {5}]),
+        ("loadscope", [{0, 1, 2, 3}, {4}, {5}]),
+    ],
+)
+def test_a_case_stays_together_with_what_its_mode_keeps_together(
+    mode: str, groups: list[set[int]]
+) -> None:
+    found: dict[str, set[int]] = {}
+    for number, scope in enumerate(scopes(TESTS, [A, B], mode).values()):
+        found.setdefault(scope, set()).add(number)
+    assert sorted(found.values(), key=min) == groups
+
+
+def test_ten_thousand_tests_are_dealt_out_at_once() -> None:
+    tests = [f"t{number % 100}.py::test_{number}[toy-{number % 200}]" for number in range(10_000)]
+    assert (
+        len(set(scopes(tests, [f"toy-{number}" for number in range(200)], "load").values())) == 200
+    )

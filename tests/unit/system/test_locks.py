@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import errno
+import fcntl
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.errors import BusyError, StorageError
-from pytest_sme2.system.locks import locked
+from pytest_sme2.system import locks
+from pytest_sme2.system.locks import holder_of, locked, machine_lock, shared_lock
 
 
 def test_missing_folder_is_made_and_a_free_lock_is_not_mentioned(tmp_path: Path) -> None:
@@ -40,7 +50,12 @@ def test_waiting_is_said_once_and_ends_with_the_holder(tmp_path: Path) -> None:
         order.append("first")
     other.join(60)
     assert order == ["first", "second"]
-    assert said == ["another process is exporting toy fp32; waiting for it"]
+    (line,) = said
+    assert re.fullmatch(
+        r"another process is exporting toy fp32 "
+        r"\(process \d+ of \S+, since \d\d:\d\d:\d\d\); waiting for it",
+        line,
+    )
 
 
 @pytest.mark.parametrize("seconds", [0, 0.01])
@@ -49,7 +64,7 @@ def test_a_lock_that_stays_held_is_an_error_with_its_file(tmp_path: Path, second
     file = tmp_path / "x.lock"
     with (
         locked(file, "measuring"),
-        pytest.raises(BusyError, match=r"^Another process is measuring\..*x\.lock\.$") as caught,
+        pytest.raises(BusyError, match=r"^Another process is measuring \(.*x\.lock\.$") as caught,
         locked(file, "measuring", say=said.append, timeout_seconds=seconds),
     ):
         raise AssertionError("the lock was given twice")
@@ -72,3 +87,128 @@ def test_an_error_inside_is_passed_on_and_frees_the_lock(tmp_path: Path) -> None
         raise FileNotFoundError
     with locked(file, "working", timeout_seconds=0):
         pass
+
+
+def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("keep me")
+    (tmp_path / "x.lock").symlink_to(target)
+    (tmp_path / "y.lock").mkdir()
+    os.mkfifo(tmp_path / "z.lock")
+    for name in ("x.lock", "y.lock", "z.lock"):
+        with pytest.raises(StorageError, match=name), locked(tmp_path / name, "working"):
+            raise AssertionError("a lock on something else")
+    assert target.read_text() == "keep me"
+
+
+def test_a_file_that_was_removed_meanwhile_is_not_the_lock(tmp_path: Path) -> None:
+    file = tmp_path / "x.lock"
+    with locked(file, "working"):
+        file.unlink()
+        with (
+            locked(file, "working"),
+            pytest.raises(BusyError),
+            locked(file, "x", timeout_seconds=0),
+        ):
+            raise AssertionError("the lock was given twice")
+
+
+def test_it_ends_with_its_process(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path; "
+        "from pytest_sme2.system.locks import locked; "
+        "held = locked(Path(sys.argv[1]), 'x'); held.__enter__(); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    file = tmp_path / "x.lock"
+    subprocess.run([sys.executable, "-c", script, str(file)], check=False)
+    assert "process" in holder_of(file)
+    with locked(file, "working", timeout_seconds=0):
+        pass
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[" * 4000, b'{"pid": 1}', b'{"pid": "x", "user": 1, "since": "y"}', b"\xff"]
+)
+def test_a_holder_that_says_nothing_sensible(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "x.lock").write_bytes(text)
+    assert holder_of(tmp_path / "x.lock") == ""
+    assert holder_of(tmp_path / "missing.lock") == ""
+
+
+def test_a_holders_name_is_printed_without_its_escape_sequences(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(json.dumps({"pid": 1, "user": "\x1b[2Jann", "since": 0}))
+    assert "of [2Jann, since" in holder_of(tmp_path / "x")
+
+
+# --- one for the machine --------------------------------------------------------------------------
+
+
+def test_all_users_find_and_may_open_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setattr(locks, "_MACHINE_FOLDERS", (tmp_path / "missing", tmp_path, shared))
+    file = machine_lock("measuring")
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "another"))
+    assert machine_lock("measuring") == file == shared / "pytest-sme2-measuring.lock"
+    old = os.umask(0o077)
+    try:
+        with shared_lock(file, "measuring"):
+            assert file.stat().st_mode & 0o777 == 0o666
+            with pytest.raises(BusyError), shared_lock(file, "measuring"):
+                raise AssertionError("the lock was given twice")
+    finally:
+        os.umask(old)
+
+
+# --- file systems without locks -------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_flock_there_is_one_holder_too(tmp_path: Path) -> None:
+    file = tmp_path / "x.lock"
+    with (
+        locked(file, "working"),
+        pytest.raises(BusyError, match="process"),
+        locked(file, "working", timeout_seconds=0.01),
+    ):
+        raise AssertionError("the lock was given twice")
+    with locked(file, "working", timeout_seconds=0):
+        pass
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_flock_a_dead_holder_is_not_waited_for(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(60)
+    known = {"pid": ended.pid, "host": socket.gethostname(), "user": "a", "since": 0}
+    (tmp_path / "x.lock.held").write_text(json.dumps(known))
+    with locked(tmp_path / "x.lock", "working", timeout_seconds=0):
+        pass
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.parametrize("text", ["", '{"pid": 1, "host": "another", "user": "a", "since": 0}'])
+def test_without_flock_waiting_for_another_machine_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 60))
+    (tmp_path / "x.lock.held").write_text(text)
+    with (
+        pytest.raises(BusyError, match=r"has waited for 600 s.*x\.lock"),
+        locked(tmp_path / "x.lock", "working"),
+    ):
+        raise AssertionError("it is held")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,24 @@ def test_waiting_is_told_once(tmp_path: Path) -> None:
     told: list[str] = []
     with pytest.raises(TargetError):
         pool.lease(timeout=0.4, progress=told.append)
-    assert told == ["waiting for one of 1 devices to become free"]
+    (line,) = told
+    assert re.fullmatch(
+        r"waiting for one of 1 devices to become free: "
+        r"a \(process \d+ of \S+, since \d\d:\d\d:\d\d\)",
+        line,
+    )
     held.release()
+
+
+def test_two_caches_do_not_share_a_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = f"server of {tmp_path}"
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "one"))
+    held = DevicePool(server, ["a"], run="one").lease()
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "two"))
+    with pytest.raises(TargetError, match=r"in use by other processes.*a \(process \d+ of"):
+        DevicePool(server, ["a"], run="two").lease(timeout=0)
+    held.release()
+    DevicePool(server, ["a"], run="two").lease(timeout=0).release()
 
 
 def test_hostile_serials_are_names(tmp_path: Path) -> None:
