@@ -1,220 +1,172 @@
-"""What a profile or a comparison means, in sentences. Pure: values in, strings out.
+"""Findings and comparisons in sentences. Pure: values in, strings out.
 
-What stands here is about one profile; what a whole run means, across the variants of a model, is
-in ``insights.py``.
+What is found, and what it costs, is decided in ``profile/findings.py``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.coverage import could_run_on_sme2, precision
-from pytest_sme2.profile.shapes import is_pointwise, told_shapes
-from pytest_sme2.profile.transposes import transposes
+from pytest_sme2.profile.findings import case_findings, find
 from pytest_sme2.report.text import count, duration, percent, times
-from pytest_sme2.results import Category, Comparison, Executor, OperatorProfile, Profile
+from pytest_sme2.results import Arm, Comparison, Cost, Finding, Profile, Topic
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.timing.processes import thread_warnings
 
-FEW_RUNS = 5
-LARGE_SPREAD = 0.10
-LARGE_OVERHEAD = 0.10
+# How many operators are named for one remedy.
+MOST_NAMED = 5
 
-_CONVOLUTIONS = frozenset({"Convolution", "Deconvolution"})
-_ATEN_CONVOLUTIONS = ("aten.convolution", "aten.conv")
+_HEADING: Mapping[Topic, str] = {
+    Topic.COVERAGE: "matrix operators on SME2: ",
+    Topic.MISSED: "not on SME2: ",
+    Topic.UNPROVEN: "not known to be on SME2: ",
+    Topic.DEPTHWISE: "not matrix work: ",
+    Topic.BOTTLENECK: "most time goes to ",
+    Topic.LAYOUT: "layout changes: ",
+    Topic.PORTABLE: "outside of the delegate: ",
+    Topic.UNKNOWN: "unknown operators: ",
+}
+# Of these the variants of a model are compared by number; of all others by what was found.
+_BY_NUMBER: Mapping[Topic, str] = {
+    Topic.UNPROVEN: "matrix operators on packed QP8 kernels, which may be SME2 or NEON: ",
+    Topic.DEPTHWISE: "depthwise convolutions, for which no SME2 kernel exists: ",
+    Topic.LAYOUT: "layout changes: ",
+    Topic.PORTABLE: "operators outside of the delegate: ",
+}
+# What is said of a single profile only: coverage sums up what was missed.
+_SINGLE = frozenset({Topic.MISSED, Topic.NOTE})
+
+
+# --- one profile ----------------------------------------------------------------------------------
 
 
 def profile_findings(profile: Profile, *, timed: bool = True) -> list[str]:
-    """What a person should know about a profile, the most useful first.
-
-    Without ``timed`` nothing is said of time or shares of it: those of an emulated CPU would
-    mislead. Its operators, their counts and who ran them are exact.
-    """
-    return [
-        *_coverage(profile, timed),
-        *(_bottleneck(profile) if timed else ()),
-        *_pointwise(profile, timed),
-        *_transposes(profile, timed),
-        *_portable(profile, timed),
-        *(_weak_data(profile) if timed else ()),
-        *(profile.notes if timed else ()),
-    ]
+    return sentences(find(profile, timed=timed))
 
 
-def _of_the_time(share: float, timed: bool, before: str = ", ") -> str:
-    """``, 12.0 % of the time``, or nothing where time means nothing."""
-    return f"{before}{percent(share)} of the time" if timed else ""
+def sentences(findings: Iterable[Finding]) -> list[str]:
+    """One sentence per remedy, in the order of the findings."""
+    groups: dict[tuple[Topic, str, str], list[Finding]] = {}
+    found = list(findings)
+    # Why coverage is not complete is said with the operators that are missing.
+    explained = any(finding.topic is Topic.MISSED for finding in found)
+    for finding in found:
+        apart = finding.what if finding.topic is Topic.NOTE else ""
+        remedy = "" if finding.topic is Topic.COVERAGE and explained else finding.remedy
+        groups.setdefault((finding.topic, remedy, apart), []).append(finding)
+    return [_sentence(topic, remedy, members) for (topic, remedy, _), members in groups.items()]
 
 
-def _coverage(profile: Profile, timed: bool) -> Iterator[str]:
-    coverage = profile.coverage
-    if not coverage.matrix_operators:
-        yield "there are no matrix operators: SME2 has nothing to run here"
-    elif coverage.sme2_operators:
-        yield from _by_precision(profile)
-        yield from _missed(profile, timed)
-    elif not coverage.unproven:
-        yield from _none_covered(profile, timed)
-    if coverage.unproven:
-        yield (
-            f"{count(len(coverage.unproven), 'matrix operator')} on packed QP8 kernels: unproven "
-            "by name, since SME2 and NEON kernels share it; a kernel census can settle it"
-        )
-    if coverage.depthwise_operators:
-        share = _of_the_time(profile.share(coverage.depthwise_ns), timed, "")
-        yield (
-            f"{count(coverage.depthwise_operators, 'depthwise convolution')} "
-            f"{f'({share}) ' if share else ''}not counted as matrix work: no SME2 kernel exists "
-            "for them"
-        )
+def _sentence(topic: Topic, remedy: str, found: Sequence[Finding]) -> str:
+    named = ", ".join(map(_named, found[:MOST_NAMED]))
+    left = sum(finding.cost.operators for finding in found[MOST_NAMED:])
+    more = f" and {left} more" if left else ""
+    return f"{_HEADING.get(topic, '')}{named}{more}{f': {remedy}' if remedy else ''}"
 
 
-def _none_covered(profile: Profile, timed: bool) -> Iterator[str]:
-    coverage = profile.coverage
-    sentence = (
-        f"none of the {count(coverage.matrix_operators, 'matrix operator')} ran on an SME2 kernel"
-    )
-    if any(could_run_on_sme2(member.operator) for member, _ in coverage.missed):
-        yield f"{sentence}: SME2 is off, the CPU has none, or the shapes do not fit"
-    else:
-        yield f"{sentence}: there is none for them in these data types"
-        yield from _missed(profile, timed)
+def _named(finding: Finding) -> str:
+    """``3 Transpose (ND, X16) (12.0 % of the time)``."""
+    share = "" if finding.topic is Topic.COVERAGE else share_text(finding.cost)
+    inside = "; ".join(filter(None, (share, finding.detail)))
+    counted = finding.cost.operators and finding.topic not in (Topic.COVERAGE, Topic.UNKNOWN)
+    number = f"{finding.cost.operators} " if counted else ""
+    return f"{number}{finding.what}{f' ({inside})' if inside else ''}"
 
 
-def _by_precision(profile: Profile) -> Iterator[str]:
-    missed = {member.index for member, _ in profile.coverage.missed}
-    unproven = {member.index for member in profile.coverage.unproven}
-    total: Counter[str] = Counter()
-    covered: Counter[str] = Counter()
-    for member in profile.operators:
-        if member.operator.matrix and member.index not in unproven:
-            word = _executor_word(member)
-            total[word] += 1
-            covered[word] += member.index not in missed
-    for word, number in total.items():
-        yield (f"{word}: {covered[word]} of {count(number, 'matrix operator')} ran on SME2 kernels")
+def share_text(cost: Cost) -> str:
+    """``12.0 % of the time``; nothing where the number of operators says it all."""
+    return "" if cost.of == "operators" else f"{percent(cost.share)} of the {cost.of}"
 
 
-def _executor_word(member: OperatorProfile) -> str:
-    portable = member.operator.executor is Executor.PORTABLE
-    return "portable" if portable else precision(member.operator)
+# --- a whole run ----------------------------------------------------------------------------------
 
 
-def _missed(profile: Profile, timed: bool) -> Iterator[str]:
-    """One sentence for each operator name that missed SME2, the costliest first."""
-    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
-    for member, reason in profile.coverage.missed:
-        groups.setdefault((member.operator.name, reason), []).append(member)
-    told = []
-    for (name, reason), members in groups.items():
-        share = sum(member.share for member in members)
-        portable = members[0].operator.executor is Executor.PORTABLE
-        stayed = "ran on portable kernels" if portable else "stayed on NEON"
-        shapes = told_shapes((member.shapes, member.share if timed else 1.0) for member in members)
-        sentence = (
-            f"{name!r} ({count(len(members), 'operator')}{_of_the_time(share, timed)}"
-            f"{f'; {shapes}' if shapes else ''}) {stayed}: {reason}"
-        )
-        told.append((share if timed else len(members), sentence))
-    for _, sentence in sorted(told, key=lambda entry: -entry[0]):
-        yield sentence
+@dataclass(frozen=True)
+class RunFinding:
+    """One thing about one model, across its variants."""
+
+    model: str
+    text: str
+    remedy: str
+    """A sentence, or empty."""
+    share: float
+    """What it costs in the variant where it costs most."""
 
 
-def _bottleneck(profile: Profile) -> Iterator[str]:
-    category = largest_category(profile)
-    if category is not None:
-        member = max(
-            (item for item in profile.operators if item.operator.category is category),
-            key=lambda item: item.share,
-        )
-        yield (
-            f"most time goes to {category} "
-            f"({percent(profile.share(profile.category_ns[category]))}), most of that to "
-            f"{member.label!r} ({percent(member.share)})"
-        )
-    share = profile.share(profile.overhead_ns)
-    if share > LARGE_OVERHEAD:
-        part = max(profile.overhead_parts_ns, key=lambda name: profile.overhead_parts_ns[name])
-        yield (
-            f"the framework's overhead takes {percent(share)} of the time, "
-            f"most of it {'' if part == 'between calls' else 'in '}{part}"
-        )
-
-
-def _pointwise(profile: Profile, timed: bool) -> Iterator[str]:
-    """XNNPACK runs 1x1 convolutions as Fully Connected; people look for them in vain."""
-    certain = possible = 0
-    place = "so their time is under GEMM" if timed else "so they are counted under GEMM"
-    calls: dict[int, list[OperatorProfile]] = {}
-    for member in profile.operators:
-        calls.setdefault(member.call, []).append(member)
-    for members in calls.values():
-        operations = Counter(member.operator.operation for member in members)
-        if any(member.shapes is not None for member in members):
-            certain += sum(
-                member.shapes is not None
-                and member.operator.operation == "Fully Connected"
-                and is_pointwise(member.shapes)
-                for member in members
+def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
+    """All there is to say about a run, the costliest first."""
+    several = len({record.measured.fingerprint.target for record in records}) > 1
+    groups: dict[tuple[str, Topic], list[tuple[str, Finding]]] = {}
+    for record in records:
+        measured = record.measured
+        label = record.id.removeprefix(f"{measured.model}-") or measured.variant
+        label += f" on {measured.fingerprint.target}" * several
+        for finding in case_findings(measured):
+            covers = finding.topic is not Topic.COVERAGE or (
+                measured.arm is Arm.ON and measured.profiles[Arm.ON].coverage.matrix_operators > 0
             )
-            continue
-        linear = operations["Fully Connected"]
-        convolutions = sum(operations[name] for name in _CONVOLUTIONS)
-        aten = members[0].aten
-        if aten:
-            wanted = sum(name.startswith(_ATEN_CONVOLUTIONS) for name in aten)
-            certain += max(0, min(linear, wanted - convolutions))
-        elif convolutions:
-            possible += linear
-    if certain:
-        yield (
-            f"{count(certain, 'pointwise (1x1) convolution')} of the model ran as Fully Connected: "
-            f"XNNPACK rewrites them, {place}"
+            if finding.topic not in _SINGLE and covers:
+                groups.setdefault((measured.model, finding.topic), []).append((label, finding))
+    found = [_merged(model, topic, members) for (model, topic), members in groups.items()]
+    found += _threads(records)
+    return sorted(found, key=lambda finding: -finding.share)
+
+
+def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) -> RunFinding:
+    """``2 (12.0 % of the time in fp16, 13.0 % in fp32); 3 (4.0 % in int8)``."""
+    costs: dict[str, Cost] = {}
+    for label, finding in members:
+        old = costs.get(label, Cost())
+        costs[label] = Cost(
+            old.operators + finding.cost.operators, old.share + finding.cost.share, finding.cost.of
         )
-    if possible:
-        yield (
-            f"{possible} Fully Connected beside convolutions in one delegate call: XNNPACK runs "
-            f"pointwise (1x1) convolutions as Fully Connected, {place}"
-        )
+    heads: dict[str, list[str]] = {}
+    for label, finding in members:
+        head = str(costs[label].operators) if topic in _BY_NUMBER else finding.what
+        if label not in heads.setdefault(head, []):
+            heads[head].append(label)
+    unit_said = False
+    parts = []
+    for head, labels in heads.items():
+        inside = []
+        for label in labels:
+            cost = costs[label]
+            if topic is Topic.COVERAGE or cost.of == "operators":
+                inside.append(label)
+            else:
+                shown = percent(cost.share) if unit_said else share_text(cost)
+                inside.append(f"{shown} in {label}")
+                unit_said = True
+        parts.append(f"{head} ({', '.join(inside)})")
+    heading = _BY_NUMBER.get(topic) or _HEADING.get(topic, "")
+    costliest = max((finding for _, finding in members), key=lambda finding: finding.cost.share)
+    share = max(cost.share for cost in costs.values())
+    return RunFinding(model, heading + "; ".join(parts), _as_sentence(costliest.remedy), share)
 
 
-def _transposes(profile: Profile, timed: bool) -> Iterator[str]:
-    report = transposes(profile)
-    if report.operators:
-        at_borders = sum(bool(chain.border) for chain in report.chains)
-        yield (
-            f"{count(report.operators, 'layout change')} in {count(len(report.chains), 'place')}"
-            f"{_of_the_time(report.share, timed, ' take ')}, {at_borders} of them at a delegate's "
-            f"border{f' ({percent(report.border_share)})' if timed else ''}"
-        )
+def _as_sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def _portable(profile: Profile, timed: bool) -> Iterator[str]:
-    number = profile.executor_counts[Executor.PORTABLE]
-    if number:
-        share = profile.share(profile.executor_ns[Executor.PORTABLE])
-        told = _of_the_time(share, timed, "")
-        yield (
-            f"{count(number, 'operator')} {f'({told}) ' if told else ''}ran outside of the delegate"
-        )
-    if profile.unknown:
-        names = ", ".join(repr(name) for name in profile.unknown)
-        yield f"unknown operators, counted as {Category.OTHER}: {names}; a rule can place them"
+def _threads(records: Sequence[CaseRecord]) -> Iterator[RunFinding]:
+    """Thread counts that cost more time than fewer would."""
+    sweeps: dict[tuple[str, str], dict[int, Sequence[float]]] = {}
+    for record in records:
+        measured = record.measured
+        medians = (measured.medians_ns or {}).get(measured.arm)
+        if medians:
+            sweep = sweeps.setdefault((measured.model, measured.variant), {})
+            sweep[measured.threads] = medians
+    for (model, variant), sweep in sweeps.items():
+        for warning in thread_warnings(sweep):
+            yield RunFinding(
+                model, f"{variant}: {warning}", "Use fewer threads for this model.", 0.0
+            )
 
 
-def _weak_data(profile: Profile) -> Iterator[str]:
-    if profile.runs < FEW_RUNS:
-        yield f"only {count(profile.runs, 'run')}: take at least {FEW_RUNS} to trust the shares"
-    left_out = profile.runs - profile.typical_runs
-    if left_out:
-        yield f"{count(left_out, 'run')} with outlying latency left out of the shares"
-    middle = profile.end_to_end
-    spread = (middle.p75 - middle.p25) / middle.median if middle.median else 0.0
-    if profile.runs >= FEW_RUNS and spread > LARGE_SPREAD:
-        yield (
-            f"latency is noisy: the middle half of the runs spreads over {percent(spread)} of the "
-            "median; close other programs, pin the thread, or take more runs"
-        )
+# --- two profiles ---------------------------------------------------------------------------------
 
 
 def comparison_findings(comparison: Comparison, *, timed: bool = True) -> list[str]:

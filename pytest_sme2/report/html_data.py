@@ -16,9 +16,9 @@ from typing import Any
 from pytest_sme2 import __version__
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import compare
+from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
-from pytest_sme2.report.findings import profile_findings
-from pytest_sme2.report.insights import insights
+from pytest_sme2.report.findings import run_findings, sentences
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
 from pytest_sme2.report.reproduce import reproduce_command
@@ -49,8 +49,8 @@ def report_document(entries: Sequence[Entry], *, rules: Sequence[Rule] = ()) -> 
         "version": __version__,
         "categories": [str(category) for category in Category],
         "insights": [
-            {"model": found.model, "text": found.text, "advice": found.advice}
-            for found in insights(records)
+            {"model": found.model, "text": found.text, "advice": found.remedy}
+            for found in run_findings(records)
         ],
         "cases": [_case(entry, rules) for entry in entries],
     }
@@ -59,7 +59,6 @@ def report_document(entries: Sequence[Entry], *, rules: Sequence[Rule] = ()) -> 
 def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
     record, measured = entry.record, entry.record.measured
     timed = not measured.emulated
-    profile = measured.profiles.get(measured.arm)
     return {
         "id": record.id,
         "model": measured.model,
@@ -82,7 +81,7 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
         },
         "shift": _shift(measured) if timed else None,
         "kernels": _kernels(measured.kernels),
-        "findings": [] if profile is None else profile_findings(profile, timed=timed),
+        "findings": sentences(case_findings(measured)),
         "notes": list(record.measurement.notes) if record.measurement else [],
         "checks": [
             {

@@ -16,7 +16,7 @@ from pytest_sme2.report.cells import (
     speedup_cell,
     verdict_cell,
 )
-from pytest_sme2.report.insights import insights
+from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
 from pytest_sme2.report.markdown_text import (
     EMULATED_NOTE,
@@ -50,7 +50,7 @@ def run_report(records: Sequence[CaseRecord], title: str = "SME2 performance rep
 def case_report(record: CaseRecord) -> str:
     """One case in full, with what follows from it."""
     case = case_lines(record, "#")
-    return document([case[0], *_notes([record]), *case[1:], "", *_recommendations([record], "##")])
+    return document([case[0], *_notes([record]), *case[1:]])
 
 
 def step_summary(records: Sequence[CaseRecord]) -> str:
@@ -66,10 +66,10 @@ def step_summary(records: Sequence[CaseRecord]) -> str:
         ]
         if told:
             lines += ["", f"### {title}", "", *told]
-    found = insights(records)[:TOP]
+    found = run_findings(records)[:TOP]
     if found:
         lines += ["", "### Findings", ""]
-        lines += [f"- {code(insight.model)}: {prose(insight.text)}" for insight in found]
+        lines += [f"- {code(finding.model)}: {prose(finding.text)}" for finding in found]
     return document(lines)
 
 
@@ -156,15 +156,15 @@ def _notes(records: Sequence[CaseRecord]) -> list[str]:
     return lines
 
 
-def _recommendations(records: Sequence[CaseRecord], level: str = "##") -> list[str]:
-    found = insights(records)
+def _recommendations(records: Sequence[CaseRecord]) -> list[str]:
+    found = run_findings(records)
     if not found:
         return []
-    lines = [f"{level} Recommendations", ""]
-    for insight in found:
-        lines.append(f"- {code(insight.model)}: {prose(insight.text)}")
-        if insight.advice:
-            lines.append(f"  - {prose(insight.advice)}")
+    lines = ["## Recommendations", ""]
+    for finding in found:
+        lines.append(f"- {code(finding.model)}: {prose(finding.text)}")
+        if finding.remedy:
+            lines.append(f"  - {prose(finding.remedy)}")
     return lines
 
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.report.findings import bottleneck, comparison_findings, profile_findings
+from pytest_sme2.profile.findings import case_findings
+from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
 from pytest_sme2.report.markdown_text import TOP, code, prose, table
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.reproduce import reproduce_command
@@ -38,7 +39,7 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
         ("Bottlenecks by operator" if timed else "Operators", _operators(measured, timed)),
         ("Portable and delegated", _executors(measured, timed)),
         ("Kernel insights", _kernels(measured)),
-        ("Findings", _findings(measured, timed)),
+        ("Findings and recommendations", _findings(measured, timed)),
         ("Checks", check_lines(record)),
         ("How to reproduce", _reproduce(record)),
     ]
@@ -280,9 +281,7 @@ def _kernels(measured: CaseResult) -> Iterator[str]:
 
 
 def _findings(measured: CaseResult, timed: bool) -> Iterator[str]:
-    profile = measured.profiles.get(measured.arm)
-    if profile is not None:
-        yield from (f"- {prose(text)}" for text in profile_findings(profile, timed=timed))
+    yield from (f"- {prose(text)}" for text in sentences(case_findings(measured)))
     if len(measured.profiles) == len(Arm):
         found = compare(measured.profiles[Arm.OFF], measured.profiles[Arm.ON])
         yield from (f"- {prose(text)}" for text in comparison_findings(found, timed=timed))

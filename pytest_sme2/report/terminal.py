@@ -6,10 +6,11 @@ The verdict is the last word of a row, so that whoever prints it can colour it.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.report.insights import Insight, insights
+from pytest_sme2.report.findings import RunFinding, run_findings
 from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
 from pytest_sme2.results import Arm, CaseResult, Category, Outcome
@@ -21,7 +22,7 @@ _LEFT = (0, 5, 7)
 _NOTHING = "-"
 _SHORT = {Category.DATA_MOVEMENT: "MOVE", Category.ELEMENTWISE: "ELEM"}
 MOST_FINDINGS = 6
-_FINDINGS_A_MODEL = 3
+_FINDINGS_PER_MODEL = 3
 
 
 def run_lines(records: Sequence[CaseRecord], verbosity: int = 0) -> list[str]:
@@ -126,19 +127,19 @@ def _largest(measured: CaseResult) -> str:
 
 
 def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
-    found = insights(records)
-    told: dict[str, int] = {}
-    shown: list[Insight] = []
-    for insight in found:
-        told[insight.model] = told.get(insight.model, 0) + 1
+    found = run_findings(records)
+    of_model: Counter[str] = Counter()
+    shown: list[RunFinding] = []
+    for finding in found:
+        of_model[finding.model] += 1
         if verbosity > 0 or (
-            told[insight.model] <= _FINDINGS_A_MODEL and len(shown) < MOST_FINDINGS
+            of_model[finding.model] <= _FINDINGS_PER_MODEL and len(shown) < MOST_FINDINGS
         ):
-            shown.append(insight)
-    for insight in shown:
-        yield bullet(f"{insight.model}: {insight.text}")
-        if verbosity > 0 and insight.advice:
-            yield bullet(insight.advice, indent="    ")
+            shown.append(finding)
+    for finding in shown:
+        yield bullet(f"{finding.model}: {finding.text}")
+        if verbosity > 0 and finding.remedy:
+            yield bullet(finding.remedy, indent="    ")
     left = len(found) - len(shown)
     if left:
         yield bullet(f"{left} more with -v, and in report.md")

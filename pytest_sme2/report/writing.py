@@ -19,7 +19,7 @@ from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.csv_files import write_experiment, write_summary
-from pytest_sme2.report.insights import insights
+from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.reproduce import AS_EXPORTED, reproduce_command
@@ -126,7 +126,7 @@ def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
         "speedup": None if measured.speedup is None else encode(measured.speedup),
         "evidence": None if measured.evidence is None else encode(measured.evidence),
         "verdict": str(combine(record.checks)) if record.checks else None,
-        "findings": [insight.text for insight in insights([record])],
+        "findings": [finding.text for finding in run_findings([record])],
     }
 
 

@@ -24,6 +24,7 @@ from pytest_sme2.results.case import (
 )
 from pytest_sme2.results.comparison import Change, Comparison, OperatorChange
 from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily, Pair
+from pytest_sme2.results.finding import Cost, Finding, Topic
 from pytest_sme2.results.profile import (
     Category,
     Coverage,
@@ -74,12 +75,14 @@ __all__ = [
     "Check",
     "Columns",
     "Comparison",
+    "Cost",
     "Coverage",
     "Decision",
     "DroppedPair",
     "Estimate",
     "Evidence",
     "Executor",
+    "Finding",
     "Fingerprint",
     "Kernel",
     "KernelCensus",
@@ -106,6 +109,7 @@ __all__ = [
     "Structure",
     "TensorSpec",
     "Tolerance",
+    "Topic",
     "TransposeChain",
     "TransposeReport",
     "Turn",

@@ -6,15 +6,17 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.variant import parse_variants
-from pytest_sme2.profile.advice import Advice, Obstacle, VariantAdvice, advise
-from pytest_sme2.report.text import bullet, clipped, count, percent, printable
-from pytest_sme2.results import Arm, Profile
+from pytest_sme2.profile.findings import find
+from pytest_sme2.report.findings import sentences
+from pytest_sme2.report.text import bullet, clipped, printable
+from pytest_sme2.results import Arm, Finding, Profile, Topic
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES, parse_device
@@ -22,7 +24,6 @@ from pytest_sme2.targets.settings import DEVICES, parse_device
 EXAMPLE = "sme2 advise toy_cnn --device emulated"
 # Not the run directory: half a pair must not take the place of what a whole run left there.
 OUT = Path("sme2-advice")
-TOP = 5
 _ROW = "{:<22}{:>12}{:>11}{:>11}{:>10}{:>11}"
 
 
@@ -57,11 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
         profiles, timed = _earlier(arguments.earlier, arguments.model)
     else:
         profiles, timed = _now(arguments, problems)
-    advice = advise(arguments.model, profiles, timed=timed)
+    best_first = sorted(profiles.items(), key=lambda item: -(item[1].coverage.operators or 0.0))
+    variants = {name: (profile, find(profile, timed=timed)) for name, profile in best_first}
     if arguments.json:
-        print(json.dumps({**dataclasses.asdict(advice), "problems": problems}, indent=2))
+        document = _document(arguments.model, variants, timed)
+        print(json.dumps({**document, "problems": problems}, indent=2))
     else:
-        print("\n".join(_lines(advice)))
+        print("\n".join(_lines(variants, timed)))
         for variant, problem in problems.items():
             print(bullet(f"{variant} could not be run: {problem}"))
     return 0 if profiles else 1
@@ -125,65 +128,63 @@ def _now(
     return profiles, timed
 
 
-def _lines(advice: Advice) -> Iterator[str]:
-    if not advice.variants:
+# --- what is printed ------------------------------------------------------------------------------
+
+
+_Variants = Mapping[str, tuple[Profile, Sequence[Finding]]]
+
+
+def _document(model: str, variants: _Variants, timed: bool) -> dict[str, Any]:
+    return {
+        "model": model,
+        "timed": timed,
+        "variants": [
+            {
+                "variant": variant,
+                "matrix_operators": profile.coverage.matrix_operators,
+                "sme2_operators": profile.coverage.sme2_operators,
+                "operators": len(profile.operators),
+                "findings": [dataclasses.asdict(finding) for finding in findings],
+            }
+            for variant, (profile, findings) in variants.items()
+        ],
+    }
+
+
+def _lines(variants: _Variants, timed: bool) -> Iterator[str]:
+    if not variants:
         return
     yield _ROW.format("variant", "on SME2", "coverage", "transposes", "portable", "operators")
-    for entry in advice.variants:
-        coverage = "-" if entry.coverage is None else f"{entry.coverage:.0%}"
+    for variant, (profile, findings) in variants.items():
+        coverage = profile.coverage
         yield _ROW.format(
-            clipped(entry.variant, 21),
-            f"{entry.sme2_operators}/{entry.matrix_operators}",
-            coverage,
-            sum(item.count for item in entry.layout_changes),
-            sum(item.count for item in entry.portable),
-            entry.operators,
+            clipped(variant, 21),
+            f"{coverage.sme2_operators}/{coverage.matrix_operators}",
+            "-" if coverage.operators is None else f"{coverage.operators:.0%}",
+            _number(findings, Topic.LAYOUT),
+            _number(findings, Topic.PORTABLE),
+            len(profile.operators),
         )
     yield ""
-    if not advice.timed:
+    if not timed:
         yield bullet(
             "The CPU was emulated, so what an operator costs in time is not known: counts give "
             "the order. Run it on a device to order by time."
         )
-    best = advice.best
-    if best:
-        names = " and ".join(entry.variant for entry in best)
-        yield bullet(f"{names}: best SME2 coverage ({best[0].coverage:.0%} of matrix operators).")
-    for entry in advice.variants:
-        yield from _variant_lines(entry)
+    known = {
+        variant: profile.coverage.operators
+        for variant, (profile, _) in variants.items()
+        if profile.coverage.operators is not None
+    }
+    if known:
+        top = max(known.values())
+        names = " and ".join(variant for variant, share in known.items() if share == top)
+        yield bullet(f"{names}: best SME2 coverage ({top:.0%} of matrix operators).")
+    for variant, (_, findings) in variants.items():
+        yield ""
+        yield printable(variant)
+        yield from map(bullet, sentences(findings))
 
 
-def _variant_lines(entry: VariantAdvice) -> Iterator[str]:
-    yield ""
-    yield printable(entry.variant)
-    if entry.coverage is None:
-        yield bullet("there are no matrix operators: SME2 has nothing to run here")
-    elif not entry.missed and not entry.unproven:
-        yield bullet("every matrix operator runs on an SME2 kernel")
-    yield from _section("not on SME2", entry.missed)
-    if entry.unproven:
-        yield bullet(
-            f"unproven: {count(entry.unproven, 'matrix operator')} on packed QP8 kernels, whose "
-            "name SME2 and NEON kernels share; --device emulated can tell"
-        )
-    if entry.depthwise is not None:
-        yield from _section("not matrix work", (entry.depthwise,))
-    yield from _section("transposes that could go", entry.layout_changes)
-    yield from _section("outside of the delegate", entry.portable)
-
-
-def _section(title: str, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
-    """One sentence a remedy, the costliest first, with what it is for."""
-    by_remedy: dict[str, list[Obstacle]] = {}
-    for item in obstacles:
-        by_remedy.setdefault(item.remedy, []).append(item)
-    for remedy, items in by_remedy.items():
-        named = ", ".join(_named(item) for item in items[:TOP])
-        left = sum(item.count for item in items[TOP:])
-        yield bullet(f"{title}: {named}{f' and {left} more' if left else ''}: {remedy}")
-
-
-def _named(item: Obstacle) -> str:
-    cost = "" if item.share is None else f", {percent(item.share)} of the time"
-    shapes = f" ({item.shapes})" if item.shapes else ""
-    return f"{item.count} {item.what}{cost}{shapes}"
+def _number(findings: Sequence[Finding], topic: Topic) -> int:
+    return sum(finding.cost.operators for finding in findings if finding.topic is topic)

@@ -32,10 +32,10 @@ def widest(text: str) -> int:
 def test_a_file_is_explained_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(FP16_ON)]) == 0
     text = capsys.readouterr().out
-    assert "fp16: 2 of 3 matrix operators ran on SME2 kernels" in flat(text)
-    assert "'Fully Connected (NC, F16) GEMM' (1 operator, " in flat(text)
-    assert "stayed on NEON: most likely 1x1 convolutions" in flat(text)
-    assert "XNNPACK runs pointwise (1x1) convolutions as Fully Connected" in flat(text)
+    assert "matrix operators on SME2: 2 of 3 (fp16)" in flat(text)
+    assert "not on SME2: 1 Fully Connected (NC, F16) GEMM (9.1 % of the time): " in flat(text)
+    assert "most likely 1x1 convolutions: ExecuTorch stores" in flat(text)
+    assert "XNNPACK ran up to 1 pointwise (1x1) convolution as Fully Connected" in flat(text)
     assert "overhead" in text
     assert text.count("100.0 %") == 1
 
@@ -107,10 +107,10 @@ def test_rules_place_unknown_operators(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "own.etdump"
     path.write_bytes(build_etdump([run_of([[("my_op", 5_000)]])]))
     assert main(["analyze", str(path)]) == 0
-    assert "unknown operators, counted as OTHER: 'my_op'" in flat(capsys.readouterr().out)
+    assert "unknown operators: 'my_op' (" in flat(capsys.readouterr().out)
     assert main(["analyze", str(path), "--rule", "my_.* = GEMM linear"]) == 0
     text = capsys.readouterr().out
-    assert "unknown" not in text
+    assert "unknown operators" not in text
     assert "GEMM" in text
     assert "no SME2 kernel of that name is known" in flat(text)
 
@@ -180,26 +180,24 @@ def test_findings_of_a_portable_and_a_depthwise_program() -> None:
         ("mm.out", 50_000),
     )
     text = " ".join(profile_findings(profile))
-    assert "fp32: 1 of 1 matrix operator ran on SME2 kernels" in text
-    assert "portable: 0 of 1 matrix operator ran on SME2 kernels" in text
-    assert "'native_call_mm.out' (1 operator, 84.6 %" in text
-    assert "ran on portable kernels: portable fallback" in text
-    assert "1 depthwise convolution (" in text
-    assert "ran outside of the delegate" in text
+    assert "matrix operators on SME2: 1 of 2 (fp32 1 of 1, portable 0 of 1)" in text
+    assert "not on SME2: 1 native_call_mm.out (84.6 % of the time): portable fallback" in text
+    assert "not matrix work: 1 depthwise convolutions (" in text
+    assert "outside of the delegate: 1 mm.out (" in text
     assert "only 1 run:" in text
 
 
 def test_findings_of_a_program_without_matrix_work() -> None:
     text = " ".join(profile_findings(profile_of([("Softmax (NC, F32) #1", 50_000)])))
-    assert "there are no matrix operators" in text
+    assert "matrix operators on SME2: there are none" in text
     assert "most time goes to OTHER" in text
 
 
 def test_qp8_is_called_unproven() -> None:
     profile = profile_of([("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)])
     text = " ".join(profile_findings(profile))
-    assert "unproven by name" in text
-    assert "stayed on NEON" not in text
+    assert "not known to be on SME2: 1 matrix operators on packed QP8 kernels" in text
+    assert "not on SME2: " not in text
 
 
 def test_text_helpers() -> None:
@@ -246,7 +244,7 @@ def test_nothing_is_said_of_the_time_of_an_emulated_run(
     text = capsys.readouterr().out
     told = flat(text).replace("times of an emulated CPU say nothing about hardware", "")
     assert told != flat(text)
-    assert "fp16: 2 of 3 matrix operators ran on SME2 kernels" in told
+    assert "matrix operators on SME2: 2 of 3 (fp16)" in told
     for word in ("latency", "time", "median", "faster", "as fast as", "slower", " ms", " us", "%"):
         assert word not in told, word
     assert widest(text.replace(str(emulated_run), "")) <= WIDTH

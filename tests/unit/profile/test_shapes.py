@@ -11,12 +11,12 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import ProgramError
-from pytest_sme2.profile.advice import advise
 from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.findings import find
 from pytest_sme2.profile.frames import profile_frames
 from pytest_sme2.profile.shapes import keep_shapes, kept_shapes, told_shapes
 from pytest_sme2.report.findings import profile_findings
-from pytest_sme2.results import MethodShapes, OperatorShapes, Profile
+from pytest_sme2.results import MethodShapes, OperatorShapes, Profile, Topic
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program
@@ -87,22 +87,22 @@ def test_a_call_with_other_operators_stays_unknown() -> None:
 
 def test_findings_name_the_shapes_and_are_certain_then() -> None:
     unknown = profile_findings(build_profile(read_etdump(ETDUMPS / "cpp_toy_fp16_on.etdump")))
-    assert any("stayed on NEON: most likely 1x1 convolutions" in line for line in unknown)
-    assert any("Fully Connected beside convolutions" in line for line in unknown)
+    assert any("of the time): most likely 1x1 convolutions" in line for line in unknown)
+    assert any("up to 1 pointwise (1x1) convolution as" in line for line in unknown)
 
     known = profile_findings(profile("cpp_toy_fp16_on", "toy_fp16"), timed=False)
-    (missed,) = (line for line in known if "stayed on NEON" in line)
+    (missed,) = (line for line in known if "not on SME2" in line)
     assert missed.startswith(
-        f"'Fully Connected (NC, F16) GEMM' (1 operator; {POINTWISE}) stayed on NEON: 1x1 conv"
+        f"not on SME2: 1 Fully Connected (NC, F16) GEMM ({POINTWISE}): 1x1 conv"
     )
-    assert any(line.startswith("1 pointwise (1x1) convolution of the model ran") for line in known)
+    assert any(line.startswith("XNNPACK ran 1 pointwise (1x1) convolution as") for line in known)
 
 
-def test_advice_and_frames_carry_them() -> None:
+def test_findings_and_frames_carry_them() -> None:
     found = profile("cpp_toy_fp16_on", "toy_fp16")
-    (variant,) = advise("toy", {"fp16": found}, timed=False).variants
-    assert [item.shapes for item in variant.missed] == [POINTWISE]
-    assert all(not item.shapes for item in variant.layout_changes)
+    details = {item.topic: item.detail for item in find(found, timed=False)}
+    assert details[Topic.MISSED] == POINTWISE
+    assert details[Topic.LAYOUT] == ""
     assert f"{POINTWISE} to 1x16x16x16" in set(profile_frames(found)["operators"]["shapes"])
 
 
@@ -171,16 +171,16 @@ def test_the_command_takes_a_program(trace: Path, capsys: pytest.CaptureFixture[
 
 def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:
     whole = analyze_file(EDGETAM / "fp32_on.etdump").profile
-    assert "fp32: 81 of 81 matrix operators ran on SME2 kernels" in profile_findings(whole)
+    assert "matrix operators on SME2: all 81 (fp32)" in profile_findings(whole)
 
     found = profile_findings(analyze_file(EDGETAM / "fp16_on.etdump").profile, timed=False)
-    assert found[0] == "fp16: 2 of 81 matrix operators ran on SME2 kernels"
-    assert found[1].startswith("'Fully Connected (NC, F16) GEMM' (79 operators; 1x")
+    assert found[0] == "matrix operators on SME2: 2 of 81 (fp16)"
+    assert found[1].startswith("not on SME2: 79 Fully Connected (NC, F16) GEMM (1x")
     assert found[1].endswith(
-        "other shapes) stayed on NEON: 1x1 convolutions: ExecuTorch stores the weights of fp16 "
+        "other shapes): 1x1 convolutions: ExecuTorch stores the weights of fp16 "
         "convolutions as fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with "
         "fp32 weights"
     )
-    assert any("pointwise (1x1) convolutions of the model ran as Fully Connected" in line
+    assert any("pointwise (1x1) convolutions as Fully Connected" in line
                for line in found)  # fmt: skip
     assert not any("time" in line for line in found)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.results import Profile
+from pytest_sme2.report.findings import comparison_findings, profile_findings, sentences
+from pytest_sme2.results import Cost, Finding, Profile, Topic
 from tests.support.etdump_builder import inference, operator_call
-from tests.support.profiles import Call, columns_of, profile_of, run_of
+from tests.support.profiles import columns_of, profile_of
 
 CONV_F32 = ("Convolution (NHWC, F32) IGEMM #1", 50_000)
 CONV_PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 5_000)
 ADD = ("Add (ND) #1", 5_000)
-
-
-def profile_of_runs(calls: Sequence[Call], *slower: float) -> Profile:
-    """One run for each factor by which its operators take longer."""
-    return build_profile(columns_of(*(run_of(calls, slower=factor) for factor in slower)))
 
 
 def instant() -> Profile:
@@ -28,52 +21,34 @@ def instant() -> Profile:
     return build_profile(columns_of(inference([], start=1_000, end=1_000)))
 
 
-def test_no_matrix_operator_on_sme2_may_have_several_reasons() -> None:
-    found = profile_findings(profile_of([CONV_F32]))
-    assert found[0] == (
-        "none of the 1 matrix operator ran on an SME2 kernel: SME2 is off, the CPU has none, or "
-        "the shapes do not fit"
+def test_a_finding_reads_as_what_it_costs_and_what_to_do() -> None:
+    seen = profile_of([CONV_PF32, ("Fully Connected (NC, F16) GEMM #1", 5_000)])
+    assert profile_findings(seen)[0] == (
+        "matrix operators on SME2: 1 of 2 (fp32 1 of 1, fp16 0 of 1)"
     )
-    assert not any("stayed on NEON" in sentence for sentence in found)
+    (missed,) = (line for line in profile_findings(seen) if line.startswith("not on SME2: "))
+    assert missed.startswith("not on SME2: 1 Fully Connected (NC, F16) GEMM (")
+    assert " % of the time): most likely 1x1 convolutions" in missed
+    (counted,) = (line for line in profile_findings(seen, timed=False) if "not on SME2" in line)
+    assert counted.startswith("not on SME2: 1 Fully Connected (NC, F16) GEMM: most likely")
 
 
-def test_without_a_kernel_in_the_data_type_the_reason_is_told_by_operator() -> None:
-    found = profile_findings(profile_of(("mm.out", 50_000)))
-    assert found[0].endswith("there is none for them in these data types")
-    assert found[1].startswith("'native_call_mm.out' (1 operator, ")
-    assert "ran on portable kernels" in found[1]
+def test_findings_with_one_remedy_are_one_sentence() -> None:
+    shares = (0.4, 0.3, 0.2, 0.1, 0.05, 0.04, 0.03)
+    found = [
+        Finding(Topic.PORTABLE, f"op{number}", Cost(number + 1, share, "time"), "do this")
+        for number, share in enumerate(shares)
+    ]
+    other = Finding(Topic.PORTABLE, "last", Cost(1, 0.01, "time"), "do that")
+    first, second = sentences([*found, other])
+    assert first.startswith("outside of the delegate: 1 op0 (40.0 % of the time), 2 op1 (30.0 %")
+    assert first.endswith("5 op4 (5.0 % of the time) and 13 more: do this")
+    assert second == "outside of the delegate: 1 last (1.0 % of the time): do that"
 
 
-def test_few_runs_are_called_few_and_their_noise_is_left_alone() -> None:
-    text = " ".join(profile_findings(profile_of_runs([[ADD]], 1, 1, 2, 2)))
-    assert "only 4 runs: take at least 5 to trust the shares" in text
-    assert "noisy" not in text
-
-
-def test_noise_is_told_where_there_are_runs_enough() -> None:
-    noisy = " ".join(profile_findings(profile_of_runs([[ADD]], 1, 1.5, 2, 2.5, 3, 3.5)))
-    assert "latency is noisy: the middle half of the runs spreads over 4" in noisy
-    assert "only" not in noisy
-    steady = " ".join(profile_findings(profile_of_runs([[ADD]], 1, 1, 1, 1, 1, 1)))
-    assert "noisy" not in steady
-    assert "outlying" not in steady
-
-
-def test_runs_far_from_the_others_are_counted() -> None:
-    slower = (1, 1.01, 1.02, 1.03, 1.04, 1.05, 50)
-    text = " ".join(profile_findings(profile_of_runs([[ADD]], *slower)))
-    assert "1 run with outlying latency left out of the shares" in text
-
-
-def test_no_bottleneck_is_named_where_no_operator_took_time() -> None:
-    text = " ".join(profile_findings(profile_of([("Add (ND) #1", 0)])))
-    assert "most time goes to" not in text
-    assert "the framework's overhead takes 100.0 % of the time" in text
-
-
-def test_overhead_is_told_only_where_it_is_large() -> None:
-    text = " ".join(profile_findings(profile_of([("Add (ND) #1", 1_000_000)])))
-    assert "overhead" not in text
+def test_notes_are_not_joined() -> None:
+    notes = [Finding(Topic.NOTE, "one"), Finding(Topic.NOTE, "two", remedy="do this")]
+    assert sentences(notes) == ["one", "two: do this"]
 
 
 @pytest.mark.parametrize("swapped", [False, True])

@@ -31,7 +31,7 @@ SECTIONS = (
     "Bottlenecks by operator",
     "Portable and delegated",
     "Kernel insights",
-    "Recommendations",
+    "Findings and recommendations",
 )
 
 
@@ -147,8 +147,8 @@ def test_a_case_without_etdumps_has_no_section_about_operators(tmp_path: Path) -
     record = read_record(bare)
     text = case_report(record)
     assert "## Latency\n" in text
-    for title in ("Bottlenecks by operator", "Portable and delegated", "Findings",
-                  "Recommendations", "Kernel insights", "Category breakdown"):  # fmt: skip
+    for title in ("Bottlenecks by operator", "Portable and delegated", "Kernel insights",
+                  "Findings and recommendations", "Category breakdown"):  # fmt: skip
         assert f"## {title}\n" not in text
     assert "Findings" not in step_summary([record])
     assert "10.000 ms" in step_summary([record])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.report.insights import insights
+from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines, split_verdict
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.results import Arm, Check, Estimate, Outcome
@@ -60,19 +60,18 @@ def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
 
 def test_variants_are_merged_into_one_sentence(tmp_path: Path) -> None:
     text = flat(run_lines(records(tmp_path, emulated=True)))
-    assert "fp16: 1 of 3 matrix operators ran on NEON kernels; int8: 2 of 3 matrix" in text
-    assert "fp32 runs all 3 on SME2" in text
+    assert ("toy: matrix operators on SME2: 2 of 3 (fp16); all 3 (fp32); 1 of 3 (int8)") in text
 
 
 def test_variants_name_their_device_where_there_are_several(tmp_path: Path) -> None:
     found = [*records(tmp_path / "a"), *records(tmp_path / "b", emulated=True)]
-    text = flat([insight.text for insight in insights(found)])
-    assert "fp32 on linux and fp32 on emulated run all 3 on SME2" in text
-    assert "on linux" not in flat([insight.text for insight in insights(found[:3])])
+    text = flat([finding.text for finding in run_findings(found)])
+    assert "all 3 (fp32 on linux, fp32 on emulated)" in text
+    assert "on linux" not in flat([finding.text for finding in run_findings(found[:3])])
 
 
 def test_what_costs_most_comes_first(tmp_path: Path) -> None:
-    costs = [found.cost for found in insights(records(tmp_path))]
+    costs = [found.share for found in run_findings(records(tmp_path))]
     assert costs == sorted(costs, reverse=True)
     assert len(costs) > 2
 
@@ -159,19 +158,3 @@ def test_more_threads_that_are_slower_are_told(tmp_path: Path) -> None:
     assert f"{first.measured.variant}: 4 threads are 50.0% slower than 1" in text
     faster = replace(both, medians_ns={arm: (values[0] / 2,) for arm, values in medians.items()})
     assert "threads are" not in flat(run_lines([first, replace(first, measured=faster)], 1))
-
-
-def test_the_comparisons_of_a_run_are_judged_as_one_family(tmp_path: Path) -> None:
-    def compared(record: CaseRecord, p_value: float) -> CaseRecord:
-        check = Check(
-            "latency against X", Outcome.INCONCLUSIVE, "", old=1.0, new=1.03, p_value=p_value
-        )
-        return replace(record, checks=(check,))
-
-    first, second, *_ = records(tmp_path)
-    text = flat(run_lines([compared(first, 0.004), compared(second, 0.008)], 1))
-    # 0.004 counts twice and 0.008 once: Bonferroni would have let neither through.
-    assert text.count("Holm's p 0.008") == 2
-    text = flat(run_lines([compared(first, 0.006), compared(second, 0.5)], 1))
-    assert "Holm" not in text
-    assert "Holm" not in flat(run_lines([compared(first, 0.0001)], 1))

@@ -53,7 +53,7 @@ def test_calls_carry_their_aten_operators_and_modules() -> None:
 
 def test_with_an_etrecord_pointwise_convolutions_are_counted() -> None:
     text = " ".join(profile_findings(analyze_file(ETDUMP, etrecord=ETRECORD).profile))
-    assert "1 pointwise (1x1) convolution of the model ran as Fully Connected" in text
+    assert "XNNPACK ran 1 pointwise (1x1) convolution as Fully Connected" in text
 
 
 def test_torch_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,333 @@
+"""Finds what a profile means: what costs most, and what can be done about it.
+
+Pure: profiles in, findings out, the costliest first. How they are worded is in ``report/`` and in
+``sme2 advise``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.profile.coverage import could_run_on_sme2, precision
+from pytest_sme2.profile.shapes import is_pointwise, told_shapes
+from pytest_sme2.profile.transposes import is_layout_change, transposes
+from pytest_sme2.results import (
+    Arm,
+    CaseResult,
+    Category,
+    Cost,
+    Executor,
+    Finding,
+    OperatorProfile,
+    Profile,
+    Topic,
+    TransposeChain,
+)
+
+FEW_RUNS = 5
+LARGE_SPREAD = 0.10
+LARGE_OVERHEAD = 0.10
+
+_CONVOLUTIONS = frozenset({"Convolution", "Deconvolution"})
+_ATEN_CONVOLUTIONS = ("aten.convolution", "aten.conv")
+
+_SMALLER = "look for operators that are not on SME2 kernels, and for a smaller data type"
+# What can be done about a category once it is the largest.
+_CATEGORY_REMEDY = {
+    Category.CONV: _SMALLER,
+    Category.GEMM: _SMALLER,
+    Category.DATA_MOVEMENT: "keep one layout through the model, and fold transposes and reshapes "
+    "into their neighbours",
+    Category.ELEMENTWISE: "fuse activations and arithmetic into the operators before them",
+    Category.OTHER: "look at the operators of this category one by one",
+}
+_DEPTHWISE = (
+    "no SME2 kernel exists for them in any data type; a batch norm that follows an activation "
+    "becomes one, and before the activation it would cost nothing"
+)
+_PORTABLE = (
+    "they split the delegate, so data moves in and out; express them with operators that XNNPACK "
+    "takes, or do them outside of the model"
+)
+_BORDER = {
+    "input": "at the input of a delegate call: give the model its input as channels_last, and "
+    "keep operators that XNNPACK does not take out of its middle",
+    "output": "at the output of a delegate call: let the consumer take channels_last, and keep "
+    "operators that XNNPACK does not take out of the model's middle",
+    "both": "between two delegate calls: an operator that XNNPACK does not take splits them, and "
+    "costs this as well",
+    "": "inside the model: look for permute and transpose in its code; another order of "
+    "dimensions or a fused attention may do without them",
+}
+
+_CostOf = Callable[[Sequence[OperatorProfile]], Cost]
+
+
+def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
+    """What is to be said about a case; nothing where it has no profile."""
+    profile = measured.profiles.get(measured.arm)
+    if profile is None:
+        return ()
+    before = measured.profiles.get(Arm.OFF) if measured.arm is Arm.ON else None
+    return find(profile, timed=not measured.emulated, before=before)
+
+
+def find(
+    profile: Profile, *, timed: bool = True, before: Profile | None = None
+) -> tuple[Finding, ...]:
+    """What is to be said about a profile: coverage, then what costs most, notes last.
+
+    Without ``timed`` nothing is said of time: that of an emulated CPU would mislead. Operators,
+    their counts and who ran them are exact. ``before`` is the same program with SME2 off.
+    """
+
+    def cost_of(operators: Sequence[OperatorProfile]) -> Cost:
+        """The one place that says what operators cost, and in which unit."""
+        if timed:
+            return Cost(len(operators), sum(member.share for member in operators), "time")
+        return Cost(len(operators), len(operators) / max(1, len(profile.operators)))
+
+    costly = [
+        *_missed(profile, cost_of),
+        *_unproven(profile, cost_of),
+        *_depthwise(profile, cost_of),
+        *_layout(profile, cost_of),
+        *_portable(profile, cost_of),
+        *_unknown(profile, cost_of),
+        *(_bottleneck(profile, before) if timed else ()),
+        *(_overhead(profile) if timed else ()),
+    ]
+    costly.sort(key=lambda finding: -finding.cost.share)
+    notes = [*_pointwise(profile, timed), *(_weak_data(profile) if timed else ())]
+    return (_coverage(profile, cost_of), *costly, *notes)
+
+
+# --- SME2 -----------------------------------------------------------------------------------------
+
+
+def _coverage(profile: Profile, cost_of: _CostOf) -> Finding:
+    found = profile.coverage
+    number = found.matrix_operators
+    if not number:
+        return Finding(Topic.COVERAGE, "there are none, so SME2 has nothing to run")
+    missed = [member for member, _ in found.missed]
+    cost = cost_of(missed)
+    if cost.of == "operators":
+        cost = Cost(len(missed), len(missed) / number)
+    all_on_sme2 = found.sme2_operators == number > 1
+    what = f"all {number}" if all_on_sme2 else f"{found.sme2_operators} of {number}"
+    remedy = _costliest_reason(profile, cost_of)
+    if _is_off(profile):
+        remedy = "SME2 is off, the CPU has none, or the shapes do not fit"
+    return Finding(Topic.COVERAGE, what, cost, remedy, _by_data_type(profile))
+
+
+def _costliest_reason(profile: Profile, cost_of: _CostOf) -> str:
+    shares: dict[str, float] = {}
+    for member, reason in profile.coverage.missed:
+        shares[reason] = shares.get(reason, 0.0) + cost_of([member]).share
+    return max(shares, key=lambda reason: shares[reason], default="")
+
+
+def _by_data_type(profile: Profile) -> str:
+    """``fp32``, or ``fp32 3 of 3, int8 1 of 2``."""
+    not_shown = {member.index for member, _ in profile.coverage.missed}
+    not_shown |= {member.index for member in profile.coverage.unproven}
+    total: Counter[str] = Counter()
+    covered: Counter[str] = Counter()
+    for member in profile.operators:
+        if member.operator.matrix:
+            portable = member.operator.executor is Executor.PORTABLE
+            word = "portable" if portable else precision(member.operator)
+            total[word] += 1
+            covered[word] += member.index not in not_shown
+    if len(total) == 1:
+        return next(iter(total))
+    return ", ".join(f"{word} {covered[word]} of {number}" for word, number in total.items())
+
+
+def _missed(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+    if _is_off(profile):
+        return iter(())
+    found = profile.coverage.missed
+    members = ((member.operator.name, reason, member) for member, reason in found)
+    return _grouped(Topic.MISSED, members, cost_of)
+
+
+def _is_off(profile: Profile) -> bool:
+    """Whether nothing runs on SME2 though something could: then all have the same reason."""
+    found = profile.coverage
+    return not (found.sme2_operators or found.unproven) and any(
+        could_run_on_sme2(member.operator) for member, _ in found.missed
+    )
+
+
+def _unproven(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+    if profile.coverage.unproven:
+        yield Finding(
+            Topic.UNPROVEN,
+            "matrix operators on packed QP8 kernels",
+            cost_of(profile.coverage.unproven),
+            "SME2 and NEON kernels share this name; the kernels that ran can tell: `sme2 kernels`, "
+            "or --device emulated",
+        )
+
+
+def _depthwise(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+    members = [member for member in profile.operators if member.operator.kind == "depthwise"]
+    if members:
+        yield Finding(Topic.DEPTHWISE, "depthwise convolutions", cost_of(members), _DEPTHWISE)
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def _layout(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+    chains = transposes(profile).chains
+    members = (
+        (_place(chain), _BORDER[chain.border], member)
+        for chain in chains
+        for member in chain.operators
+    )
+    return _grouped(Topic.LAYOUT, members, cost_of)
+
+
+def _place(chain: TransposeChain) -> str:
+    """Where layout changes are: neighbours in a trace need not feed one another."""
+    before, after = (
+        "the program's border" if member is None else member.operator.operation
+        for member in (chain.before, chain.after)
+    )
+    return f"between {before} and {after}"
+
+
+def _portable(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+    members = (
+        (member.operator.name.removeprefix("native_call_"), _PORTABLE, member)
+        for member in profile.operators
+        if member.operator.executor is Executor.PORTABLE and not is_layout_change(member)
+    )
+    return _grouped(Topic.PORTABLE, members, cost_of)
+
+
+def _unknown(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+    if profile.unknown:
+        names = sorted(profile.unknown)
+        left = len(names) - 3
+        yield Finding(
+            Topic.UNKNOWN,
+            ", ".join(map(repr, names[:3])) + (f" and {left} more" if left > 0 else ""),
+            cost_of([member for member in profile.operators if not member.operator.known]),
+            f"they are counted as {Category.OTHER}; place them with a rule: the ini value "
+            "sme2_categories, or --rule",
+        )
+
+
+def _grouped(
+    topic: Topic, members: Iterable[tuple[str, str, OperatorProfile]], cost_of: _CostOf
+) -> Iterator[Finding]:
+    """One finding for all operators of the same name and remedy."""
+    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
+    for what, remedy, member in members:
+        groups.setdefault((what, remedy), []).append(member)
+    for (what, remedy), found in groups.items():
+        shapes = told_shapes(
+            (member.shapes, cost_of([member]).share) for member in found if member.operator.matrix
+        )
+        yield Finding(topic, what, cost_of(found), remedy, shapes)
+
+
+def _bottleneck(profile: Profile, before: Profile | None) -> Iterator[Finding]:
+    category = largest_category(profile)
+    if category is None:
+        return
+    costliest = max(
+        (member for member in profile.operators if member.operator.category is category),
+        key=lambda member: member.share,
+    )
+    share = profile.share(profile.category_ns[category])
+    old = None if before is None else largest_category(before)
+    moved = f" instead of {old}" if old not in (None, category) else ""
+    bound = ""
+    if share < 1:
+        bound = f"even without it the program would be only {1 / (1 - share):.2f}x as fast; "
+    yield Finding(
+        Topic.BOTTLENECK,
+        f"{category}{moved}",
+        Cost(0, share, "time"),
+        f"{bound}{_CATEGORY_REMEDY[category]}",
+        f"{costliest.share * 100:.1f} % in {costliest.label!r}",
+    )
+
+
+def _overhead(profile: Profile) -> Iterator[Finding]:
+    share = profile.share(profile.overhead_ns)
+    if share > LARGE_OVERHEAD:
+        part = max(profile.overhead_parts_ns, key=lambda name: profile.overhead_parts_ns[name])
+        yield Finding(
+            Topic.OVERHEAD,
+            "the framework's overhead",
+            Cost(0, share, "time"),
+            "fewer, larger delegate calls cost less: look for operators that split them",
+            f"most of it {'' if part == 'between calls' else 'in '}{part}",
+        )
+
+
+# --- notes ----------------------------------------------------------------------------------------
+
+
+def _pointwise(profile: Profile, timed: bool) -> Iterator[Finding]:
+    """XNNPACK runs 1x1 convolutions as Fully Connected; people look for them in vain."""
+    certain = possible = 0
+    calls: dict[int, list[OperatorProfile]] = {}
+    for member in profile.operators:
+        calls.setdefault(member.call, []).append(member)
+    for members in calls.values():
+        operations = Counter(member.operator.operation for member in members)
+        if any(member.shapes is not None for member in members):
+            certain += sum(
+                member.shapes is not None
+                and member.operator.operation == "Fully Connected"
+                and is_pointwise(member.shapes)
+                for member in members
+            )
+            continue
+        linear = operations["Fully Connected"]
+        convolutions = sum(operations[name] for name in _CONVOLUTIONS)
+        aten = members[0].aten
+        if aten:
+            wanted = sum(name.startswith(_ATEN_CONVOLUTIONS) for name in aten)
+            certain += max(0, min(linear, wanted - convolutions))
+        elif convolutions:
+            possible += linear
+    if certain or possible:
+        number = f"{certain}" if certain else f"up to {possible}"
+        noun = "pointwise (1x1) convolution" + "s" * (certain + possible != 1)
+        counted = "their time is" if timed else "they are counted"
+        yield Finding(
+            Topic.NOTE, f"XNNPACK ran {number} {noun} as Fully Connected, so {counted} under GEMM"
+        )
+
+
+def _weak_data(profile: Profile) -> Iterator[Finding]:
+    if profile.runs < FEW_RUNS:
+        only = f"only {profile.runs} run{'s' * (profile.runs != 1)}"
+        yield Finding(
+            Topic.NOTE, only, remedy=f"take at least {FEW_RUNS} for shares that can be trusted"
+        )
+    left_out = profile.runs - profile.typical_runs
+    if left_out:
+        runs = f"{left_out} run{'s' * (left_out != 1)}"
+        yield Finding(Topic.NOTE, f"{runs} with outlying latency left out of the shares")
+    middle = profile.end_to_end
+    spread = (middle.p75 - middle.p25) / middle.median if middle.median else 0.0
+    if profile.runs >= FEW_RUNS and spread > LARGE_SPREAD:
+        yield Finding(
+            Topic.NOTE,
+            f"latency is noisy: the middle half of the runs spreads over {spread * 100:.1f} % of "
+            "the median",
+            remedy="close other programs, pin the thread, or take more runs",
+        )
+    yield from (Finding(Topic.NOTE, note) for note in profile.notes)

@@ -1,0 +1,52 @@
+"""What a profile means: one thing that costs something, and what can be done about it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Topic(str, enum.Enum):
+    """What a finding is about."""
+
+    COVERAGE = "coverage"
+    """How many matrix operators run on SME2 kernels."""
+    MISSED = "missed"
+    """Matrix operators that do not."""
+    UNPROVEN = "unproven"
+    """Matrix operators on kernels whose name does not show it."""
+    DEPTHWISE = "depthwise"
+    BOTTLENECK = "bottleneck"
+    LAYOUT = "layout"
+    PORTABLE = "portable"
+    OVERHEAD = "overhead"
+    THREADS = "threads"
+    UNKNOWN = "unknown"
+    NOTE = "note"
+    """What a reader has to know about the data; it costs nothing."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a finding concerns. Findings are ordered by ``share``."""
+
+    operators: int = 0
+    share: float = 0.0
+    of: str = "operators"
+    """What ``share`` is a share of: ``time`` end to end or, where time means nothing, the
+    ``operators`` of the program."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing about one program."""
+
+    topic: Topic
+    what: str
+    cost: Cost = Cost()
+    remedy: str = ""
+    detail: str = ""
+    """More about it, where there is room: shapes, the costliest operator."""

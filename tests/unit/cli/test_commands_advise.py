@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.results import Arm
+from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
+from tests.support.gate_examples import emulated
+from tests.support.profiles import ETDUMPS
+
+
+def test_what_a_run_directory_holds_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", "net", "--run", str(tmp_path / "missing")]) == 2
+    assert main(["advise", "net", "--run", str(tmp_path)]) == 2
+    assert "holds no run of 'net'" in capsys.readouterr().err
+
+
+def test_an_earlier_run_is_judged_the_best_covered_variant_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for variant in ("fp16", "fp32"):
+        folder = tmp_path / variant
+        folder.mkdir()
+        shutil.copy(ETDUMPS / f"cpp_mobile_{variant}_on.etdump", folder / "on.etdump")
+        found = replace(emulated(), model="net", variant=variant, kernels={})
+        etdumps = {Arm.ON: "on.etdump"}
+        write_record(folder, CaseRecord(SCHEMA, f"net-{variant}", found, None, (), etdumps))
+
+    assert main(["advise", "net", "--run", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "fp32: best SME2 coverage (100% of matrix operators)" in shown
+    assert "fp16 2/11 18% 2 0 23" in shown
+    assert "not on SME2: 9 Fully Connected (NC, F16) GEMM: most likely 1x1 convolutions" in shown
+    assert "what an operator costs in time is not known" in shown
+    assert "% of the time" not in shown
+
+    assert main(["advise", "net", "--run", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["timed"] is False
+    assert [entry["variant"] for entry in document["variants"]] == ["fp32", "fp16"]
+    (missed,) = (
+        finding for finding in document["variants"][1]["findings"] if finding["topic"] == "missed"
+    )
+    assert missed["cost"] == {"operators": 9, "share": pytest.approx(9 / 23), "of": "operators"}

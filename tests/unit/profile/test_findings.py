@@ -1,0 +1,185 @@
+"""What is found in profiles made in code, and in real ones: what, at which cost, which remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.findings import find
+from pytest_sme2.results import Finding, Profile, Topic
+from tests.support.etdump_builder import inference, operator_call
+from tests.support.profiles import Call, columns_of, profile_of, real, run_of
+
+ON = "Fully Connected (NC, PF32) GEMM"
+MISSED = "Fully Connected (NC, F16) GEMM"
+CONV_F32 = "Convolution (NHWC, F32) IGEMM"
+TRANSPOSE = "Transpose (ND, X32)"
+ADD = ("Add (ND) #1", 5_000)
+
+
+@pytest.fixture
+def mixed() -> Profile:
+    """Two operators stay on NEON, the cheaper kind twice; one operator splits the delegate."""
+    return profile_of(
+        [(ON, 100), (MISSED, 10), (MISSED, 10), (TRANSPOSE, 500), (TRANSPOSE, 100)],
+        ("expand_copy.out", 70),
+        ("mean.out", 900),
+        [(CONV_F32, 600), (TRANSPOSE, 30), ("Add (ND)", 5)],
+    )
+
+
+def of(topic: Topic, found: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.topic is topic]
+
+
+def profile_of_runs(calls: Sequence[Call], *slower: float) -> Profile:
+    """One run for each factor by which its operators take longer."""
+    return build_profile(columns_of(*(run_of(calls, slower=factor) for factor in slower)))
+
+
+def notes(profile: Profile) -> str:
+    return " ".join(f"{note.what}: {note.remedy}" for note in of(Topic.NOTE, find(profile)))
+
+
+def test_coverage_comes_first_and_the_rest_by_share_of_time(mixed: Profile) -> None:
+    found = find(mixed)
+    assert found[0].topic is Topic.COVERAGE
+    assert found[0].what == "1 of 4"
+    shares = [finding.cost.share for finding in found[1:]]
+    assert shares == sorted(shares, reverse=True)
+    assert [finding.what for finding in of(Topic.MISSED, found)] == [CONV_F32, MISSED]
+    assert [finding.what for finding in of(Topic.PORTABLE, found)] == [
+        "mean.out",
+        "expand_copy.out",
+    ]
+    assert {finding.cost.of for finding in of(Topic.PORTABLE, found)} == {"time"}
+
+
+def test_without_time_the_number_of_operators_gives_the_order(mixed: Profile) -> None:
+    found = find(mixed, timed=False)
+    assert [(finding.what, finding.cost.operators) for finding in of(Topic.MISSED, found)] == [
+        (MISSED, 2),
+        (CONV_F32, 1),
+    ]
+    assert {finding.cost.of for finding in found} == {"operators"}
+    assert not {Topic.BOTTLENECK, Topic.OVERHEAD} & {finding.topic for finding in found}
+
+
+def test_coverage_costs_what_was_missed(mixed: Profile) -> None:
+    timed, counted = find(mixed)[0], find(mixed, timed=False)[0]
+    missed = of(Topic.MISSED, find(mixed))
+    assert timed.cost.share == pytest.approx(sum(finding.cost.share for finding in missed))
+    assert timed.remedy == missed[0].remedy
+    assert (counted.cost.operators, counted.cost.share) == (3, 0.75)
+
+
+def test_layout_changes_are_told_apart_by_their_place(mixed: Profile) -> None:
+    first, second = of(Topic.LAYOUT, find(mixed, timed=False))
+    assert (first.what, first.cost.operators) == ("between Fully Connected and expand_copy", 2)
+    assert "at the output of a delegate call" in first.remedy
+    assert (second.what, second.cost.operators) == ("between Convolution and Add", 1)
+    assert "inside the model" in second.remedy
+
+
+def test_full_coverage_costs_nothing() -> None:
+    (found,) = of(Topic.COVERAGE, find(profile_of([(ON, 100)])))
+    assert found.what == "1 of 1"
+    assert (found.cost.share, found.remedy) == (0.0, "")
+
+
+def test_without_matrix_operators_there_is_nothing_to_cover() -> None:
+    found = find(profile_of([ADD]))
+    assert found[0].what.startswith("there are none")
+    assert not of(Topic.MISSED, found)
+
+
+def test_when_sme2_is_off_the_reason_is_said_once() -> None:
+    found = find(profile_of([(CONV_F32, 50_000)]))
+    assert found[0].what == "0 of 1"
+    assert found[0].remedy == "SME2 is off, the CPU has none, or the shapes do not fit"
+    assert not of(Topic.MISSED, found)
+
+
+def test_an_operator_without_an_sme2_kernel_is_missed_also_when_nothing_runs_on_sme2() -> None:
+    found = find(profile_of(("mm.out", 50_000)))
+    assert found[0].remedy.startswith("portable fallback")
+    assert [finding.what for finding in of(Topic.MISSED, found)] == ["native_call_mm.out"]
+
+
+def test_coverage_is_split_by_data_type_where_there_are_several() -> None:
+    both = profile_of([(ON, 100)], ("mm.out", 50_000))
+    assert find(both)[0].detail == "fp32 1 of 1, portable 0 of 1"
+    assert find(profile_of([(ON, 100)]))[0].detail == "fp32"
+
+
+def test_the_bottleneck_names_what_it_replaced() -> None:
+    off = profile_of([(CONV_F32, 50_000), ADD])
+    on = profile_of([("Convolution (NHWC, PF32) IGEMM", 500), ADD])
+    (moved,) = of(Topic.BOTTLENECK, find(on, before=off))
+    assert moved.what == "ELEMENTWISE instead of CONV"
+    assert "in 'Add (ND) #1'" in moved.detail
+    assert "x as fast" in moved.remedy
+    (same,) = of(Topic.BOTTLENECK, find(off, before=off))
+    assert same.what == "CONV"
+
+
+def test_no_bottleneck_is_named_where_no_operator_took_time() -> None:
+    found = find(profile_of([("Add (ND) #1", 0)]))
+    assert not of(Topic.BOTTLENECK, found)
+    (overhead,) = of(Topic.OVERHEAD, found)
+    assert overhead.cost.share == 1.0
+
+
+def test_a_program_of_one_category_alone_has_no_bound() -> None:
+    whole = inference([operator_call(0, 1_000, 2_000, "mm.out")], start=1_000, end=2_000)
+    (only,) = of(Topic.BOTTLENECK, find(build_profile(columns_of(whole))))
+    assert only.cost.share == 1.0
+    assert "as fast" not in only.remedy
+
+
+def test_overhead_is_found_only_where_it_is_large() -> None:
+    assert not of(Topic.OVERHEAD, find(profile_of([("Add (ND) #1", 1_000_000)])))
+
+
+def test_unproven_operators_are_neither_covered_nor_missed() -> None:
+    found = find(profile_of([("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)]))
+    assert len(of(Topic.UNPROVEN, found)) == 1
+    assert not of(Topic.MISSED, found)
+    assert found[0].what == "0 of 1"
+
+
+def test_unknown_operators_are_listed_up_to_three_and_cost_their_time() -> None:
+    names = ("Zeta (NC, F32)", "Yota (NC, F32)", "Xi (NC, F32)", "Wau (NC, F32)")
+    calls = [(f"{name} #1", 5_000) for name in names]
+    (four,) = of(Topic.UNKNOWN, find(profile_of(calls)))
+    assert four.what == "'Wau (NC, F32)', 'Xi (NC, F32)', 'Yota (NC, F32)' and 1 more"
+    assert four.cost.operators == 4
+    (three,) = of(Topic.UNKNOWN, find(profile_of(calls[:3])))
+    assert three.what == "'Xi (NC, F32)', 'Yota (NC, F32)', 'Zeta (NC, F32)'"
+
+
+def test_few_runs_are_called_few_and_their_noise_is_not_mentioned() -> None:
+    text = notes(profile_of_runs([[ADD]], 1, 1, 2, 2))
+    assert "only 4 runs: take at least 5" in text
+    assert "noisy" not in text
+
+
+def test_noise_is_mentioned_where_there_are_enough_runs() -> None:
+    noisy = notes(profile_of_runs([[ADD]], 1, 1.5, 2, 2.5, 3, 3.5))
+    assert "latency is noisy: the middle half of the runs spreads over 4" in noisy
+    assert "only" not in noisy
+    assert notes(profile_of_runs([[ADD]], 1, 1, 1, 1, 1, 1)) == ""
+
+
+def test_runs_far_from_the_others_are_counted() -> None:
+    text = notes(profile_of_runs([[ADD]], 1, 1.01, 1.02, 1.03, 1.04, 1.05, 50))
+    assert "1 run with outlying latency left out of the shares" in text
+
+
+def test_real_dumps_show_that_fp16_is_covered_less() -> None:
+    fp32, fp16 = (find(real(f"cpp_mobile_{name}_on"), timed=False) for name in ("fp32", "fp16"))
+    assert not of(Topic.MISSED, fp32)
+    assert of(Topic.MISSED, fp16)
+    assert of(Topic.DEPTHWISE, fp16)

@@ -1,0 +1,92 @@
+"""What a whole run means, where a model has little to say or something rare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.report.findings import RunFinding, run_findings
+from pytest_sme2.results import Arm
+from pytest_sme2.session.run_directory import CaseRecord, read_record
+from tests.support.etdump_builder import build_etdump
+from tests.support.profiles import Call, run_of
+from tests.support.records import stored_dumps, toy_run, write_case
+
+QP8 = ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)
+CONV_PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 50_000)
+
+
+def built(root: Path, off: Sequence[Call], on: Sequence[Call], **changes: Any) -> CaseRecord:
+    """A case whose arms make these calls."""
+    dumps = {
+        Arm.OFF: build_etdump([run_of(off)] * 2),
+        Arm.ON: build_etdump([run_of(on)] * 2),
+    }
+    return read_record(write_case(root, "toy", "fp32", dumps, **changes))
+
+
+def starting(found: Sequence[RunFinding], start: str) -> list[RunFinding]:
+    return [finding for finding in found if finding.text.startswith(start)]
+
+
+def test_a_case_without_a_profile_says_nothing(tmp_path: Path) -> None:
+    bare = read_record(write_case(tmp_path, "bare", "fp16", {}, kernels={}))
+    assert run_findings([bare]) == []
+    whole = read_record(write_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16")))
+    assert {finding.model for finding in run_findings([bare, whole])} == {"toy"}
+
+
+def test_unproven_operators_are_neither_covered_nor_missed(tmp_path: Path) -> None:
+    found = run_findings([built(tmp_path, [[QP8]], [[QP8]], kernels={})])
+    (told,) = [finding for finding in found if "QP8" in finding.text]
+    assert told.text.startswith(
+        "matrix operators on packed QP8 kernels, which may be SME2 or NEON: 1 ("
+    )
+    assert "`sme2 kernels`" in told.remedy
+    assert told.share > 0.9
+    assert starting(found, "matrix operators on SME2: 0 of 1 (fp32)")
+
+
+def test_no_bottleneck_is_named_where_no_operator_took_time(tmp_path: Path) -> None:
+    nothing = [[("Add (ND) #1", 0)]]
+    assert not starting(run_findings([built(tmp_path, nothing, nothing)]), "most time goes to")
+    some = [[("Add (ND) #1", 900)]]
+    (told,) = starting(run_findings([built(tmp_path, nothing, some)]), "most time goes to")
+    assert "ELEMENTWISE" in told.text
+
+
+def test_what_a_model_has_not_is_not_told(tmp_path: Path) -> None:
+    found = run_findings([built(tmp_path, [[CONV_PF32]], [[CONV_PF32]])])
+    assert starting(found, "matrix operators on SME2: 1 of 1 (fp32)")
+    for start in ("layout changes", "operators outside", "depthwise", "unknown operators"):
+        assert not starting(found, start)
+
+
+def test_layout_changes_inside_of_a_delegate_are_not_said_to_be_at_its_border(
+    tmp_path: Path,
+) -> None:
+    transpose = ("Transpose (ND, X32) #1", 20_000)
+    inside = [[CONV_PF32, transpose, ("Convolution (NHWC, PF32) IGEMM #2", 50_000)]]
+    (told,) = starting(run_findings([built(tmp_path, inside, inside)]), "layout changes: 1 (")
+    assert "Inside the model" in told.remedy
+    last = [[CONV_PF32, transpose]]
+    (told,) = starting(run_findings([built(tmp_path, last, last)]), "layout changes: 1 (")
+    assert "at the output of a delegate call" in told.remedy.lower()
+
+
+def test_a_number_that_variants_share_is_said_once(tmp_path: Path) -> None:
+    folders = toy_run(tmp_path, emulated=True)
+    (layout,) = starting(run_findings([read_record(folder) for folder in folders]), "layout")
+    assert layout.text == "layout changes: 2 (fp16, fp32, int8)"
+
+
+def test_a_thread_count_that_is_slower_than_fewer_is_found(tmp_path: Path) -> None:
+    def swept(threads: int, ns: float) -> CaseRecord:
+        medians = {Arm.ON: (ns,), Arm.OFF: (ns,)}
+        root = tmp_path / str(threads)
+        return built(root, [[CONV_PF32]], [[CONV_PF32]], threads=threads, medians_ns=medians)
+
+    slower = run_findings([swept(1, 1e6), swept(2, 2e6)])
+    assert starting(slower, "fp32: 2 threads are 100.0% slower than 1")
+    assert not starting(run_findings([swept(1, 2e6), swept(2, 1e6)]), "fp32: 2 threads")
