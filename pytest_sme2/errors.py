@@ -1,4 +1,4 @@
-"""The errors a user can meet. Every message says what was wrong, where, and what to do about it."""
+"""The errors a user can see. Every message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ LONGEST_MESSAGE = 4000
 
 
 class Sme2Error(Exception):
-    """The root of everything this package raises on purpose.
+    """The base class of all errors that this package raises on purpose.
 
     ``exit_code`` is what the ``sme2`` command returns for it: 1 a failed check, 2 a usage error,
     3 something about the device or the environment.
@@ -15,10 +15,10 @@ class Sme2Error(Exception):
     exit_code = 3
 
     def __str__(self) -> str:
-        r"""The message; of one that quotes a huge value, its beginning and its end.
+        r"""The message; a very long one is cut in the middle.
 
-        What is no text in the name of a file is written as ``\udcff``: a message must pass through
-        logs and from one process to another.
+        Bytes of a file name that are not text are written as ``\udcff``, because a message must
+        pass through logs and from one process to another.
         """
         text = super().__str__().encode("utf-8", "backslashreplace").decode()
         if len(text) <= LONGEST_MESSAGE:
@@ -34,7 +34,7 @@ class UsageError(Sme2Error):
 
 
 class MissingExtraError(Sme2Error):
-    """A stage needs a package that an optional extra brings."""
+    """A stage needs a package of an optional extra."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -62,15 +62,15 @@ class TargetError(Sme2Error):
 
 
 class ConnectionLostError(TargetError):
-    """The device or its adb server went away in the middle: worth another try from the start."""
+    """The device or its adb server disappeared: try again from the start."""
 
 
 class NotMeasurableError(TargetError):
-    """The target cannot vouch for what a test asks: the test is skipped with the reason."""
+    """The target cannot measure what a test needs; the test is skipped, with the reason."""
 
 
 class DeviceGoneError(TargetError):
-    """The device did not come back after its connection was lost: only another one can help."""
+    """The device did not come back after its connection was lost; only another one can help."""
 
 
 class NoDeviceLeftError(TargetError):
@@ -79,7 +79,7 @@ class NoDeviceLeftError(TargetError):
     def __init__(self, message: str, *, retired: bool) -> None:
         super().__init__(message)
         self.retired = retired
-        """Whether one of them died; otherwise all are merely of another kind."""
+        """Whether one of them was lost; otherwise all are of another kind."""
 
 
 class DeviceTimeoutError(TargetError):
@@ -91,19 +91,19 @@ class RunError(Sme2Error):
 
 
 class EtdumpError(Sme2Error):
-    """An ETDump file is truncated, corrupt, or not an ETDump at all."""
+    """An ETDump file is truncated, corrupt, or not an ETDump."""
 
 
 class ProgramError(Sme2Error):
-    """A ``.pte`` file is truncated, corrupt, or not a program at all."""
+    """A ``.pte`` file is truncated, corrupt, or not a program."""
 
 
 class ElfError(Sme2Error):
-    """A program or library is no ELF file, or a damaged one."""
+    """A program or library is not an ELF file, or is damaged."""
 
 
 class EvidenceError(Sme2Error):
-    """The runs do not show what they were asked to show."""
+    """The runs do not show SME2 on and off as requested."""
 
     exit_code = 1
 
@@ -121,8 +121,8 @@ class BusyError(StorageError):
 
 
 class BundleError(Sme2Error):
-    """A bundle is damaged, or is not a bundle at all."""
+    """A bundle is damaged, or is not a bundle."""
 
 
 class Sme2Warning(UserWarning):
-    """Something a reader of the run should know, that does not fail a test."""
+    """Something that the user should know, but that does not fail a test."""

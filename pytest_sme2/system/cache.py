@@ -20,12 +20,12 @@ def cache_folder() -> Path:
     chosen = os.environ.get("SME2_CACHE_DIR")
     try:
         folder = Path(chosen).expanduser().resolve() if chosen else _usual_cache_folder()
-        # Nobody else's home: every later question about a file in there would fail.
+        # The home of another user: every later access to a file in there would fail.
         folder.exists()
     except (RuntimeError, OSError) as error:
         raise StorageError(
-            f"{chosen or 'The usual cache folder'!r} cannot be used to keep exports and runners: "
-            f"{error}. Name another folder for them in SME2_CACHE_DIR."
+            f"{chosen or 'The default cache folder'!r} cannot be used for exports and runners: "
+            f"{error}. Set SME2_CACHE_DIR to another folder."
         ) from error
     return folder
 
@@ -37,20 +37,20 @@ def _usual_cache_folder() -> Path:
         folder = platformdirs.user_cache_path("pytest-sme2", appauthor=False)
     except RuntimeError:
         folder = Path("~")
-    # Without a home it is a name with a tilde, and would be made wherever we are.
+    # Without a home folder the name starts with a tilde, and would be made in any folder.
     if not folder.is_absolute():
         raise StorageError(
-            "There is no home folder to keep exports and runners in. "
-            "Name a folder for them in SME2_CACHE_DIR."
+            "This user has no home folder for exports and runners. "
+            "Set SME2_CACHE_DIR to a folder for them."
         )
     return folder
 
 
 @contextlib.contextmanager
 def working_folder(final: Path) -> Iterator[Path]:
-    """An empty folder beside ``final`` to prepare it in; gone afterwards. Hold ``final``'s lock."""
+    """An empty folder beside ``final``, removed afterwards. Hold the lock of ``final``."""
     folder = final.with_name(f".{final.name}.part")
-    # What a killed process has left.
+    # Files that a killed process left.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:

@@ -20,6 +20,6 @@ def one_of(value: str, choices: Iterable[str], what: str) -> str:
 
 
 def split_list(value: str) -> tuple[str, ...]:
-    """The words of a comma-separated list; empty ones are dropped, order and first use kept."""
+    """The words of a comma-separated list, in order, without empty words and repetitions."""
     words = (word.strip() for word in value.split(","))
     return tuple(dict.fromkeys(word for word in words if word))

@@ -1,7 +1,7 @@
-"""ELF files, read and never run: the functions of a 64-bit one, and what a program needs to run.
+"""Reads ELF files without running them: the functions of a 64-bit file, and what a program needs.
 
-What the names of functions mean is the business of ``kernels.py``; which machines and libraries
-a device has, of ``targets/abi.py``.
+The meaning of function names is in ``trace/kernel_log.py``; the machines and libraries of a device
+are in ``runners/abi.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SYMTAB, _DYNSYM = 2, 11
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 
 # .eh_frame_hdr as every linker writes it: version 1, pointer pc-relative, count plain, table of
-# 32-bit values relative to the header. Another encoding is legal; nobody has been seen using one.
+# 32-bit values relative to the header. Other encodings are legal, but we have not seen one.
 _EH_FRAME_HEADER = b"\x01\x1b\x03\x3b"
 
 
@@ -37,7 +37,7 @@ class Function:
     address: int
     size: int
     name: str
-    """Empty where only the unwind table knows of it."""
+    """Empty if only the unwind table has it."""
 
 
 @dataclass(frozen=True)
@@ -51,46 +51,46 @@ class Segment:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a program or library asks of the system it is to run on."""
+    """What a program or library needs from the system."""
 
     machine: int
     """ELF's number for the kind of CPU."""
     interpreter: str | None
-    """Its loader; None where it is static, or a library."""
+    """Its loader; None if it is static, or a library."""
     libraries: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ElfFile:
-    """What an address in a mapped file can be resolved with."""
+    """What resolves an address in a mapped file to a function."""
 
     path: Path
     segments: tuple[Segment, ...]
     symbols: tuple[Function, ...]
     """Defined functions with a size, by address."""
     unnamed: tuple[Function, ...]
-    """Functions of the unwind table that start at no symbol, by address."""
+    """Functions of the unwind table without a symbol, by address."""
 
     def address_of(self, offset: int) -> int | None:
-        """The file's own address of a byte that stands at ``offset`` in the file."""
+        """The address of the byte at ``offset`` in the file."""
         for segment in self.segments:
             if segment.offset <= offset < segment.offset + segment.file_size:
                 return offset - segment.offset + segment.address
         return None
 
     def function_at(self, address: int) -> Function | None:
-        """The function that holds ``address``: a named one if there is one."""
+        """The function that contains ``address``; one with a name if possible."""
         return _enclosing(self.symbols, address) or _enclosing(self.unnamed, address)
 
 
 def is_elf(path: Path) -> bool:
-    """Whether a file is a program or library at all, and not a script or something else."""
+    """Whether a file is a program or library, and not a script or something else."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def read_needs(path: Path) -> Needs:
-    """What a 64-bit little-endian file needs; of any other, only its machine is known."""
+    """What a 64-bit little-endian file needs; for any other, only its machine is known."""
     data = _read(path)
     if data[:4] != b"\x7fELF" or len(data) < _HEADER.size:
         raise ElfError(f"{path} is not a program (no ELF header). Give the program itself.")
@@ -111,7 +111,7 @@ def _read(path: Path) -> bytes:
 
 
 def read_elf(path: Path) -> ElfFile:
-    """Read a little-endian ELF64 file; an ElfError says what is wrong with any other."""
+    """Read a little-endian ELF64 file; an ElfError says what is wrong with another file."""
     data = _read(path)
     if data[:6] != b"\x7fELF\x02\x01":
         raise ElfError(f"{path} is not a little-endian 64-bit ELF file.")
@@ -173,7 +173,7 @@ def _libraries(data: bytes) -> tuple[str, ...]:
             strings = part.offset + tables[0] - part.address
             break
     else:
-        raise ValueError("its string table is nowhere")
+        raise ValueError("it has no string table")
     return tuple(_string(data, strings + value) for tag, value in entries if tag == _DT_NEEDED)
 
 
@@ -201,7 +201,7 @@ def _symbols(data: bytes) -> Iterator[Function]:
 
 
 def _unwind_functions(data: bytes, header: Segment) -> Iterator[Function]:
-    """The functions the unwind table lists: how stripped, hidden functions still have bounds."""
+    """The functions of the unwind table, which also has those without a symbol."""
     if data[header.offset : header.offset + 4] != _EH_FRAME_HEADER:
         return
     (count,) = struct.unpack_from("<I", data, header.offset + 8)
@@ -214,6 +214,6 @@ def _unwind_functions(data: bytes, header: Segment) -> Iterator[Function]:
         address = header.address + start
         frame = header.address + entry + shift
         _, _, location, size = struct.unpack_from("<IIiI", data, frame)
-        # Where the two disagree the entry is encoded otherwise, and its size means nothing.
+        # If the two differ, the entry has another encoding and its size means nothing.
         if frame - shift + 8 + location == address:
             yield Function(address, size, "")

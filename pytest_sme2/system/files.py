@@ -1,4 +1,4 @@
-"""Files: their hash, safe names, replacing one whole, and values as JSON."""
+"""Files: hashes, safe names, atomic replacement, and values as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIECE = 1 << 20
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, read in pieces so that a large one costs no memory."""
+    """The SHA-256 of a file, read in pieces to save memory."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
@@ -30,10 +30,10 @@ _LONGEST_SAFE_NAME = 120
 
 
 def safe_name(name: str) -> str:
-    """``name`` as a part of a file name: injective, and harmless to shells, URLs and globs.
+    """``name`` as a part of a file name: unique, and safe in shells, URLs and globs.
 
     Letters, digits, ``_``, ``-`` and inner dots stay; any other byte becomes ``=XX``. A long name
-    is cut and ends in ``==`` and its hash, which no short one can.
+    is cut and ends in ``==`` and its hash, which a short one cannot.
     """
     escaped = "".join(
         chr(byte)
@@ -48,30 +48,30 @@ def safe_name(name: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file whole: a reader sees the old one or the new one, never half of it."""
+    """Replace a file: a reader sees the old one or the new one, never half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
-            # A name of a file may hold bytes that are not text; a report must not fail on them.
+            # A file name may contain bytes that are not text; a report must not fail on them.
             file.write(text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise unwritable(path, error) from error
 
 
 def unwritable(path: Path, error: OSError) -> StorageError:
-    """What to say about a file of the run directory, or a report, that cannot be written."""
+    """The message for a file of the run directory, or a report, that cannot be written."""
     return StorageError(
-        f"{path}: cannot be written: {error.strerror or error}. Make room in {path.parent}, or "
+        f"{path}: cannot be written: {error.strerror or error}. Free space in {path.parent}, or "
         "choose another folder: --sme2-out, --sme2-report (pytest), --out, --html (sme2)."
     )
 
 
 @contextlib.contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of ``path`` once the block has ended without an error.
+    """A file to write; it replaces ``path`` when the block ends without an error.
 
-    A reader sees the old file or the new one, never half of it. With ``durable`` that is true after
-    a power failure, too.
+    A reader sees the old file or the new one, never half of it. With ``durable`` this also holds
+    after a power failure.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=_unfinished(path), suffix=".tmp")
     temporary = Path(name)
@@ -95,14 +95,14 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what a killed ``replacing(path)`` left. Nobody else may be writing ``path``."""
+    """Remove the files of a killed ``replacing(path)``. No other process may write ``path`` now."""
     for leftover in path.parent.iterdir():
         if leftover.name.startswith(_unfinished(path)) and leftover.name.endswith(".tmp"):
             leftover.unlink(missing_ok=True)
 
 
 def _unfinished(path: Path) -> str:
-    """How the name of a file begins that will take the place of ``path``."""
+    """The start of the name of a file that will replace ``path``."""
     return f".{safe_name(path.name)}."
 
 
@@ -123,17 +123,17 @@ def converter() -> Any:
 
 
 def encode(value: object) -> Any:
-    """A value of results.py as JSON's own types."""
+    """A value of ``results`` as JSON types."""
     return converter().unstructure(value)
 
 
 def decode(document: Any, kind: Any, where: Path | str) -> Any:
-    """A value of results.py from JSON's own types, or an error that names the field."""
+    """A value of ``results`` from JSON types, or an error that names the field."""
     import cattrs
 
     try:
         return converter().structure(document, kind)
-    except Exception as error:  # cattrs gathers whatever the fields raised into a group
+    except Exception as error:  # cattrs puts the errors of all fields into a group
         reasons = cattrs.transform_error(error)
         raise Sme2Error(
             f"{where} is damaged: {'; '.join(reasons[:3])}. Run the case again."

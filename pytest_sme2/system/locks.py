@@ -30,19 +30,19 @@ _ALL_USERS = 0o666
 def locked(
     file: Path, doing: str, *, say: Say | None = None, timeout_seconds: float = -1
 ) -> Iterator[None]:
-    """Hold the lock on ``file``; its folder is made where it is missing.
+    """Hold the lock on ``file``; its folder is created if missing.
 
-    The lock ends with its process, however that ends.
+    The lock ends with its process, even if that is killed.
 
     Args:
-        file: a file that only serves as the lock.
+        file: a file that is only a lock.
         doing: what the holder does, after "another process is": ``exporting toy_cnn fp32``.
         say: is given a line, once for each holder, that this process waits.
-        timeout_seconds: the longest wait; below zero there is no limit.
+        timeout_seconds: the longest wait; a negative number means no limit.
 
     Raises:
-        BusyError: another process held it all the time.
-        StorageError: the file cannot be made.
+        BusyError: another process held it the whole time.
+        StorageError: the file cannot be created.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

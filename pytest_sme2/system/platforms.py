@@ -1,4 +1,4 @@
-"""The names of the platforms a runner can be for, and which one this machine is."""
+"""The platforms of runners, and the platform of this machine."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def host_platform() -> str:
         return _MACHINES[(sys.platform, machine)]
     except KeyError:
         raise TargetError(
-            f"ExecuTorch programs cannot be run on this machine ({sys.platform}, {machine}). "
+            f"ExecuTorch programs cannot run on this machine ({sys.platform}, {machine}). "
             "Use Linux on aarch64 or x86_64, or macOS on Apple silicon."
         ) from None

@@ -1,6 +1,6 @@
-"""Starting programs: argument lists, a whitelisted environment, a time limit, no orphans.
+"""Starts programs: argument lists, a whitelisted environment, a time limit, no orphans.
 
-What a program's answer means is the caller's business.
+The caller interprets the output.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import IO
 # Enough for any program to find its tools and a place for temporary files, and nothing that
 # changes how it runs (LD_PRELOAD, OMP_NUM_THREADS, …).
 BASIC_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
-# For a program that only has to say its version. Far more than it needs: on a busy machine it may
-# wait long for its turn, and a compiler that is there must not be reported missing.
+# For a program that only prints its version. It needs far less, but on a busy machine it may wait
+# long, and an installed compiler must not be reported as missing.
 ANSWER_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended and what it said."""
+    """How a program ended, and its output."""
 
     arguments: tuple[str, ...]
     returncode: int
     """Negative: the number of the signal that ended it."""
     stdout: str
-    """Empty where it went to a file."""
+    """Empty if it went to a file."""
     stderr: str
     timed_out: bool
 
@@ -40,7 +40,7 @@ class Finished:
 def whitelisted_environment(
     names: Iterable[str] = (), prefixes: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """The variables of ours that a child may see: the basic ones and those named."""
+    """The environment variables that a child gets: the basic ones and those named."""
     wanted = {*BASIC_ENVIRONMENT, *names}
     return {
         name: value
@@ -60,7 +60,7 @@ def run_process(
 ) -> Finished:
     """Run a program to its end, or until the time is up; its whole process group ends with it.
 
-    Raises OSError where the program cannot be started at all. ``cpus`` pins it to these cores
+    Raises OSError if the program cannot be started. ``cpus`` pins it to these cores
     (Linux).
     """
     with pinned(cpus):
@@ -84,7 +84,7 @@ def run_process(
             end_group(process.pid)
             out, err = process.communicate()
     except BaseException:
-        # Ctrl-C among others: a session of its own does not get the terminal's signals.
+        # For example Ctrl-C: a separate session does not get the terminal's signals.
         end_group(process.pid)
         process.communicate()
         raise
@@ -101,7 +101,7 @@ def run_process(
 
 @contextlib.contextmanager
 def pinned(cpus: Sequence[int]) -> Iterator[None]:
-    """Pin this thread for a moment: a child inherits it from its first instruction on."""
+    """Pin this thread for a moment, so that a child is pinned from its first instruction."""
     if not cpus:
         yield
         return
@@ -114,15 +114,15 @@ def pinned(cpus: Sequence[int]) -> Iterator[None]:
 
 
 def end_group(leader: int) -> None:
-    """End a process group, if it is still there."""
+    """End a process group, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
 # --- Ending programs whose starter was killed -----------------------------------------------------
 
-# Reads "+ GROUP" and "- GROUP" until the writer is gone, and then ends the groups that are left.
-# In the shell, because it must outlive this process, cost nothing, and be there on every system.
+# Reads "+ GROUP" and "- GROUP" until the writer is gone, then ends the remaining groups. It is a
+# shell script, because it must outlive this process, start fast, and work on every system.
 _SHELL = """
 while read -r sign group; do
   if [ "$sign" = + ]; then
@@ -136,7 +136,7 @@ for each; do kill -9 "-$each"; done
 
 
 class _Leash:
-    """One shell for all programs of this process, started with the first of them."""
+    """One shell for all programs of this process, started with the first one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,7 +145,7 @@ class _Leash:
         self._groups: set[int] = set()
 
     def tie(self, group: int) -> None:
-        """End this process group when this process ends, however it does."""
+        """End this process group when this process ends, for whatever reason."""
         with self._lock:
             self._groups.add(group)
             self._tell(f"+ {group}\n")
@@ -160,9 +160,9 @@ class _Leash:
             with contextlib.suppress(BrokenPipeError):
                 self._write(line)
                 return
-            # Somebody ended it; another one takes over what runs.
+            # Someone ended the shell; a new one takes over.
             self._let_go()
-        # Without a shell a program is as free as it would be without this module.
+        # Without a shell, programs may outlive this process.
         with contextlib.suppress(OSError):
             self._start()
             self._write("".join(f"+ {group}\n" for group in self._groups))

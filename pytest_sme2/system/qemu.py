@@ -1,4 +1,4 @@
-"""Finding a QEMU that executes SME2, and the CPUs it is asked to be."""
+"""Finds a QEMU that executes SME2, and defines the CPUs that it emulates."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.processes import ANSWER_SECONDS, run_process
 
-# The one place that says what is emulated. Today's SME2 chips have a streaming vector of 512 bits;
-# QEMU's own choice is 256.
+# The CPUs that are emulated. Today's SME2 chips have a streaming vector of 512 bits; QEMU's default
+# is 256.
 CPUS = {Arm.ON: "max,sme512=on", Arm.OFF: "max,sme=off"}
 
 # The first version that executes SME2.
@@ -39,19 +39,19 @@ class Qemu:
 
     @property
     def warning(self) -> str:
-        """What to know about a version that nobody has tested; empty for a tested one."""
+        """A warning about an untested version; empty for a tested one."""
         if any(f"{self.version}.".startswith(f"{tested}.") for tested in TESTED_VERSIONS):
             return ""
         return (
             f"QEMU {self.version} was not tested with this project (tested: "
-            f"{', '.join(TESTED_VERSIONS)}). It may work; report what does not."
+            f"{', '.join(TESTED_VERSIONS)}). It may work; please report problems."
         )
 
 
 def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:
     """The chosen emulator, else one on PATH, else the one in the cache.
 
-    Raises TargetError where there is none or only ones that are too old.
+    Raises TargetError if there is none, or only ones that are too old.
     """
     if chosen is not None:
         return check_qemu(chosen)

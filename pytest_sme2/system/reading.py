@@ -1,7 +1,7 @@
-"""Reading files that others wrote: every damage becomes one error with the place and the remedy.
+"""Reads files that others wrote: any damage becomes one error with the place and the remedy.
 
-A file may be anything: missing, a device, endless, not text, nested a million deep. Whoever needs a
-document from outside reads it here, so that no reader forgets one of these.
+A file may be anything: missing, a device, endless, not text, deeply nested. All documents from
+outside are read here, so that every case is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Far above every document that this project writes: the largest, of 200 cases, has 5 MB.
+# Far above every document that this project writes: 200 cases take 5 MB.
 DOCUMENT_BYTES = 64 << 20
 
 
@@ -34,7 +34,7 @@ def read_bytes(
 ) -> bytes:
     """The content of a plain file of at most ``limit`` bytes."""
     try:
-        # Without O_NONBLOCK a pipe that nobody writes to would hold us here.
+        # Without O_NONBLOCK a pipe without a writer would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -68,7 +68,7 @@ def json_value(
     error: type[Sme2Error] = Sme2Error,
     finite: bool = False,
 ) -> Any:
-    """JSON's value; with ``finite``, infinities and NaN, which JSON does not have, are refused."""
+    """The value of a JSON text; ``finite`` refuses infinities and NaN, which JSON does not have."""
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         return json.loads(text, parse_constant=_refuse_constant) if finite else json.loads(text)

@@ -1,4 +1,4 @@
-"""One line that says what is going on, on a terminal; nothing in a log."""
+"""A progress line on a terminal; nothing in a log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Say = Callable[[str], None]
 
 
 def terminal_line(stream: TextIO) -> Say:
-    """Overwrite one line of a terminal; a stream that is no terminal gets a line each time."""
+    """Overwrite one line of a terminal; any other stream gets a new line each time."""
     if not stream.isatty():
         return lambda line: print(line, file=stream, flush=True)
 
@@ -24,7 +24,7 @@ def terminal_line(stream: TextIO) -> Say:
 
 
 def clear_line(stream: TextIO) -> None:
-    """Take the progress line away, where there is one."""
+    """Remove the progress line, if there is one."""
     if stream.isatty():
         stream.write("\r\x1b[K")
         stream.flush()

@@ -1,6 +1,6 @@
-"""Finding CMake, Ninja and a compiler, and building ``sme2_runner`` with them.
+"""Finds CMake, Ninja and a compiler.
 
-Where the SDK comes from and where the result is kept is not decided here.
+Other modules decide where the SDK comes from and where the runner is kept.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pytest_sme2.system.processes import (
 )
 
 CROSS_COMPILER = "aarch64-linux-gnu-g++"
-# Older ones write $ORIGIN wrongly into the binary's search path.
+# Older versions write $ORIGIN wrongly into the binary's search path.
 LEAST_CMAKE = Version("3.28")
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler and what it builds for."""
+    """A C++ compiler and its platform."""
 
     cxx: str
     version: str
@@ -38,7 +38,7 @@ class Compiler:
 
 
 def find_cmake() -> str:
-    """A CMake that is new enough: the Python package's, else the one on PATH."""
+    """A CMake that is new enough: from the Python package, else from PATH."""
     candidates = _from_package("cmake", "CMAKE_BIN_DIR", "cmake"), shutil.which("cmake")
     seen = []
     for candidate in candidates:
@@ -70,7 +70,7 @@ def _from_package(package: str, attribute: str, program: str) -> str | None:
         module = importlib.import_module(package)
     except ImportError:
         return None
-    # A folder of that name in the working directory imports too, but knows no such folder.
+    # A folder of that name in the working directory can be imported too, but has no such folder.
     path = Path(getattr(module, attribute, None) or "") / program
     return str(path) if path.is_absolute() and path.is_file() else None
 
@@ -105,7 +105,7 @@ def find_compiler(platform: str) -> Compiler:
     version = first_answer([cxx, "--version"]).partition("\n")[0] if cxx else ""
     if not cxx or not version:
         raise BuildError(
-            f"Building the runner for {platform} needs a C++17 compiler, and none that works "
+            f"Building the runner for {platform} needs a C++17 compiler, but no working one "
             f"was found. Install one, for example with: {remedy}"
         )
     return Compiler(cxx=cxx, version=version, cross=cross)

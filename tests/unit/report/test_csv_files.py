@@ -147,7 +147,7 @@ def test_a_failed_write_leaves_what_was_there(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full_disk)
-        with pytest.raises(StorageError, match=r"No space left on device\. Make room in .*"):
+        with pytest.raises(StorageError, match=r"No space left on device\. Free space in .*"):
             write_text(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
