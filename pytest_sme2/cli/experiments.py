@@ -13,23 +13,23 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
-from pytest_sme2.report.reproduce import AS_EXPORTED
 from pytest_sme2.report.text import count
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, Run, RunRequest
 from pytest_sme2.session.analysis import SUFFIX
-from pytest_sme2.session.case_result import assemble, new_session
+from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.case_result import assemble
+from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
-from pytest_sme2.session.run_lock import RunLock
+from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import encode, file_sha256, write_json
+from pytest_sme2.system.files import encode, write_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.trace.etdump import read_etdump
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
-    from pytest_sme2.targets.base import Target
 
 
 @dataclass(frozen=True)
@@ -48,53 +48,53 @@ def run_plan(
     plan: ExperimentPlan, say: Say, *, qemu: Path | None = None
 ) -> list[tuple[Path, CaseRecord]]:
     """Run every experiment; the cases that came of it, each with its folder."""
-    from pytest_sme2.session.device import choose_target
-
-    plan = replace(plan, output_root=plan.output_root.expanduser().absolute())
-    artifact = program_artifact(plan.model)
-    identity, recorded = new_session()
-    run_lock = RunLock(plan.output_root, identity)
-    target = choose_target(Settings(device=parse_device(plan.device), qemu=qemu))
-    target.prepare()
+    out = plan.output_root.expanduser()
+    settings = Settings(device=parse_device(plan.device), qemu=qemu, out=out)
+    session = Session(settings, say)
+    case = program_case(plan.model)
+    _ = session.run_lock
     try:
-        done = {
-            experiment.name: _run(plan, experiment, artifact, target, say)
-            for experiment in plan.experiments
-        }
-        session = _Session(artifact, target.fingerprint(), identity, recorded)
+        done = {experiment.name: _run(session, case, experiment) for experiment in plan.experiments}
+        fingerprint = session.bench.target.fingerprint()
+        return [
+            _written(session, case, fingerprint, number, arms, done)
+            for number, arms in enumerate(_pairs(plan, done))
+        ]
     finally:
-        target.restore()
-    written = []
-    for number, arms in enumerate(_pairs(plan, done)):
-        folder = plan.output_root
-        if number:
-            folder = folder / "pairs" / "_".join(found.experiment.name for found in arms.values())
-        record = _record(session, arms, done, folder)
-        if number:
-            record = replace(record, id=f"{record.id}-{folder.name}")
-        write_record(folder, record)
-        record = read_record(folder)
-        write_case(folder, record)
-        written.append((folder, record))
-    run_lock.leave()
-    return written
+        session.close()
 
 
-@dataclass(frozen=True)
-class _Session:
-    """What all cases of one plan have in common."""
-
-    artifact: Artifact
-    fingerprint: Fingerprint
-    identity: str
-    recorded: str
+def _written(
+    session: Session,
+    case: Case,
+    fingerprint: Fingerprint,
+    number: int,
+    arms: Mapping[Arm, Done],
+    done: Mapping[str, Done],
+) -> tuple[Path, CaseRecord]:
+    """One case's folder with all its files; the first case has the run directory itself."""
+    folder = session.out
+    if number:
+        folder = folder / "pairs" / "_".join(found.experiment.name for found in arms.values())
+    record = _record(session, session.artifact(case), fingerprint, arms, done, folder)
+    if number:
+        record = replace(record, id=f"{record.id}-{folder.name}")
+    write_record(folder, record)
+    record = read_record(folder)
+    write_case(folder, record)
+    return folder, record
 
 
 def _record(
-    session: _Session, arms: Mapping[Arm, Done], done: Mapping[str, Done], folder: Path
+    session: Session,
+    artifact: Artifact,
+    fingerprint: Fingerprint,
+    arms: Mapping[Arm, Done],
+    done: Mapping[str, Done],
+    folder: Path,
 ) -> CaseRecord:
     """One case: a pair, or an experiment on its own."""
-    artifact, first = session.artifact, next(iter(arms.values()))
+    first = next(iter(arms.values()))
     traced = {arm: found.traced for arm, found in arms.items()}
     dumps = {arm: run.etdump for arm, run in traced.items() if run is not None and run.etdump}
     censuses = {arm: _census(done, arm, first.experiment.threads) for arm in arms}
@@ -106,7 +106,7 @@ def _record(
     untraced = {arm: (found.untraced,) for arm, found in arms.items() if found.untraced is not None}
     pair = Pair(
         artifact=artifact,
-        target=session.fingerprint.target,
+        target=fingerprint.target,
         on=untraced.get(Arm.ON, ()),
         off=untraced.get(Arm.OFF, ()),
         traced_on=traced.get(Arm.ON),
@@ -120,9 +120,9 @@ def _record(
         id=f"{artifact.model}-{artifact.variant}",
         measured=assemble(
             pair,
-            session.fingerprint,
-            session=session.identity,
-            recorded=session.recorded,
+            fingerprint,
+            session=session.origin[0],
+            recorded=session.origin[1],
             profiles=profiles,
             runtime=first.executorch,
         ),
@@ -134,35 +134,11 @@ def _record(
     )
 
 
-def program_artifact(pte: Path) -> Artifact:
-    """The program as it was exported, where its record lies beside it; else as a bare file."""
-    from pytest_sme2.export.store import META_FILE, load_artifact
-
-    pte = pte.expanduser().absolute()
-    if not pte.is_file():
-        raise UsageError(f"model: there is no program {str(pte)!r}. Make one with `sme2 export`.")
-    if (pte.parent / META_FILE).is_file():
-        artifact = load_artifact(pte.parent)
-        if artifact.pte.absolute() == pte:
-            return artifact
-    return Artifact(
-        model=pte.stem,
-        variant=AS_EXPORTED,
-        folder=pte.parent,
-        pte=pte,
-        sha256=file_sha256(pte),
-        inputs=(),
-        outputs=(),
-        weights="unknown",
-    )
-
-
-def _runner(experiment: Experiment, target: Target, say: Say) -> Runner:
-    from pytest_sme2.runners.sme2 import wheel_runner
+def _runner(experiment: Experiment, bench: Bench) -> Runner:
     from pytest_sme2.runners.stock import single_runner
 
     if experiment.runner_path is None:
-        return wheel_runner(target.platform, progress=say)
+        return bench.runner
     path = experiment.runner_path.expanduser().absolute()
     if not path.is_file():
         raise UsageError(
@@ -172,12 +148,9 @@ def _runner(experiment: Experiment, target: Target, say: Say) -> Runner:
     return single_runner(path)
 
 
-def _run(
-    plan: ExperimentPlan, experiment: Experiment, artifact: Artifact, target: Target, say: Say
-) -> Done:
-    from pytest_sme2.targets.census import collect_census
-
-    runner = _runner(experiment, target, say)
+def _run(session: Session, case: Case, experiment: Experiment) -> Done:
+    bench, artifact = session.bench, session.artifact(case)
+    runner = _runner(experiment, bench)
     request = RunRequest(
         artifact=artifact,
         arm=experiment.arm,
@@ -190,28 +163,24 @@ def _run(
         cpus=experiment.cpus,
         extra_arguments=experiment.extra_arguments,
     )
-    folder = (plan.output_root / experiment.name).absolute()
+    folder = session.out / experiment.name
     stem = f"{artifact.pte.stem}_{experiment.name}_t{experiment.threads}"
     threads = count(experiment.threads, "thread")
-    say(f"{experiment.name}: SME2 {experiment.arm} on {target.name}, {threads}")
-    target.put([artifact.pte, *artifact.input_files, *runner.files(experiment.arm)])
+    session.say(f"{experiment.name}: SME2 {experiment.arm} on {bench.target.name}, {threads}")
     if experiment.mode == "xnntrace":
-        census = collect_census(target, runner, request, folder)
+        census = bench.kernels(request, folder, runner)
         write_json(folder / f"{stem}_kernels.json", encode(census))
         return Done(experiment, runner.executorch, census=census)
-    traced = _named(target.run(runner, request, folder), folder, stem)
+    traced = _named(bench.run(request, folder, runner), folder, stem)
     if traced.etdump is not None:
-        keep_shapes(traced.etdump, artifact.pte, say)
+        keep_shapes(traced.etdump, artifact.pte, session.say)
     untraced = None
-    if target.capabilities().timing:
+    if bench.timed:
         # A stock runner always traces, so its one process has to do for both.
-        always = runner.traces(_untraced(request))
-        untraced = traced if always else target.run(runner, _untraced(request), folder / "untraced")
+        bare = replace(request, traced=False, keep_outputs=False)
+        always = runner.traces(bare)
+        untraced = traced if always else bench.run(bare, folder / "untraced", runner)
     return Done(experiment, runner.executorch, traced, untraced)
-
-
-def _untraced(request: RunRequest) -> RunRequest:
-    return replace(request, traced=False, keep_outputs=False)
 
 
 def _named(run: Run, folder: Path, stem: str) -> Run:

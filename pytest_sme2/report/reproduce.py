@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from pytest_sme2.results import CaseResult
-
-AS_EXPORTED = "as exported"
-"""The variant of a program of which only the file is known."""
+from pytest_sme2.results import AS_EXPORTED, CaseResult
 
 
 def reproduce_command(measured: CaseResult) -> str:

@@ -22,8 +22,8 @@ from pytest_sme2.report.csv_files import write_experiment, write_summary
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
-from pytest_sme2.report.reproduce import AS_EXPORTED, reproduce_command
-from pytest_sme2.results import Arm
+from pytest_sme2.report.reproduce import reproduce_command
+from pytest_sme2.results import AS_EXPORTED, Arm
 from pytest_sme2.session.analysis import Analysis, analyze_file
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     pass
 
+AS_EXPORTED = "as exported"
+"""The variant of a program of which only the file is known."""
+
 
 class Arm(str, enum.Enum):
     """One side of a pair: SME2 on, or off."""

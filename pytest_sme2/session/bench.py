@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_sme2.errors import NotMeasurableError
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import Arm, Artifact, KernelCensus, Run, RunRequest
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.locks import machine_lock, shared_lock
@@ -106,9 +106,19 @@ class Bench:
         patience = self.settings.patience_seconds
         return redo_when_lost(self.target, measure, patience_seconds=patience, progress=self.say)
 
-    def run(self, request: RunRequest, folder: Path) -> Run:
-        """One process of the runner on the target."""
-        return self.redo(lambda: self.target.run(self.runner, request, folder))
+    def run(self, request: RunRequest, folder: Path, runner: Runner | None = None) -> Run:
+        """One process of the runner, or of another one, on the target."""
+        return self.redo(lambda: self.target.run(runner or self.runner, request, folder))
+
+    def kernels(
+        self, request: RunRequest, folder: Path, runner: Runner | None = None
+    ) -> KernelCensus:
+        """The kernels of one inference."""
+        from pytest_sme2.targets.census import collect_census
+
+        return self.redo(
+            lambda: collect_census(self.target, runner or self.runner, request, folder)
+        )
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+from pytest_sme2.errors import UsageError
 from pytest_sme2.export.registry import ModelEntry, Registry
+from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import Variant, parse_variant
+from pytest_sme2.results import AS_EXPORTED, Artifact
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import file_sha256
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,8 @@ class Case:
     entry: ModelEntry | None = None
     problem: str | None = None
     """Why the model cannot be used; the other fields then only name it."""
+    program: Artifact | None = None
+    """A program that is run as it is, in place of one that is exported from a model."""
     sweep: bool = False
     """Whether several thread counts are run, so that the id must tell them apart."""
 
@@ -29,7 +36,30 @@ class Case:
         if self.problem is not None:
             return f"{self.model}-broken"
         threads = f"-t{self.threads}" if self.sweep else ""
-        return f"{self.model}-{self.variant}{threads}"
+        variant = self.variant if self.program is None else self.program.variant
+        return f"{self.model}-{variant}{threads}"
+
+
+def program_case(pte: Path, threads: int = 1) -> Case:
+    """The case of a ``.pte`` file: as it was exported, where its record is beside it."""
+    pte = pte.expanduser().absolute()
+    if not pte.is_file():
+        raise UsageError(f"There is no program {str(pte)!r}. Make one with `sme2 export`.")
+    artifact = Artifact(
+        model=pte.stem,
+        variant=AS_EXPORTED,
+        folder=pte.parent,
+        pte=pte,
+        sha256=file_sha256(pte),
+        inputs=(),
+        outputs=(),
+        weights="unknown",
+    )
+    if (pte.parent / META_FILE).is_file():
+        recorded = load_artifact(pte.parent)
+        if recorded.pte.absolute() == pte:
+            artifact = recorded
+    return Case(artifact.model, None, threads, program=artifact)
 
 
 def select_cases(

@@ -234,6 +234,8 @@ class Session:
     # --- the stages ----------------------------------------------------------------------------
 
     def artifact(self, case: Case) -> Artifact:
+        if case.program is not None:
+            return case.program
         if case.problem is not None or case.entry is None or case.variant is None:
             raise ModelError(case.problem or f"{case.model} is not a model")
         entry, variant = case.entry, case.variant

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from pytest_sme2.session.reference import Reference
 
 
-# The largest difference from the eager model's output that a precision may cause, as a share of
-# that output's largest magnitude. fp16 is compared with the eager model in fp16, the others with
-# the one in fp32.
-TOLERANCES = {"fp32": 1e-4, "fp16": 5e-2, "int8": 2e-1, "int8_dynamic": 5e-2, "int4": 2e-1}
-
-
 @dataclass(frozen=True)
 class Settings:
     """One run's choices, from the command line over the ini file over the defaults."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
+from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
-from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily, RunRequest
+from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
+from pytest_sme2.session.cases import Case, program_case
+from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
@@ -45,43 +46,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_sme2.runners.sme2 import wheel_runner
-    from pytest_sme2.runners.stock import pair_runner
-    from pytest_sme2.session.device import choose_target
-    from pytest_sme2.targets.census import collect_census
-
     if (arguments.runner_on is None) != (arguments.runner_off is None):
         raise UsageError("Give both --runner-on and --runner-off, or neither.")
-    device = parse_device(arguments.device)
-    target = choose_target(Settings(device=device, qemu=arguments.qemu))
-    artifact = _artifact(arguments, emulated=target.name == "emulated")
-    runner = (
-        pair_runner(arguments.runner_on, arguments.runner_off)
-        if arguments.runner_on is not None
-        else wheel_runner(target.platform, progress=_say)
+    session = Session(
+        Settings(
+            device=parse_device(arguments.device),
+            model_folders=model_folders(arguments),
+            qemu=arguments.qemu,
+            runner_on=arguments.runner_on,
+            runner_off=arguments.runner_off,
+        ),
+        _say,
     )
     censuses = {}
-    target.prepare()
     try:
-        target.put(
-            [artifact.pte, *artifact.input_files, *runner.files(Arm.ON), *runner.files(Arm.OFF)]
-        )
+        case = _case(session, arguments)
+        artifact, device = session.artifact(case), session.bench.chosen.name
         for arm in Arm:
-            _say(f"Running {artifact.model} on {target.name}, SME2 {arm}")
-            request = RunRequest(
-                artifact,
-                arm,
-                threads=arguments.threads,
-                timeout_seconds=arguments.timeout,
-            )
+            request = replace(session.request(case, arm), timeout_seconds=arguments.timeout)
+            _say(f"Running {case.model} on {device}, SME2 {arm}")
             with tempfile.TemporaryDirectory(prefix="sme2-kernels-") as folder:
-                censuses[arm] = collect_census(target, runner, request, Path(folder))
+                censuses[arm] = session.bench.kernels(request, Path(folder))
     finally:
-        target.restore()
+        session.close()
     if arguments.json:
-        print(json.dumps(_document(artifact, target.name, censuses), indent=2))
+        print(json.dumps(_document(artifact, device, censuses), indent=2))
     else:
-        print(table(artifact, target.name, censuses[Arm.ON], censuses[Arm.OFF]), end="")
+        print(table(artifact, device, censuses[Arm.ON], censuses[Arm.OFF]), end="")
     return 0
 
 
@@ -89,26 +80,12 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _artifact(arguments: argparse.Namespace, *, emulated: bool) -> Artifact:
-    if not arguments.model.endswith(".pte"):
-        from pytest_sme2.export.artifacts import export_model
-
-        asked = parse_variant(arguments.variant)
-        entry = registry_of(arguments).get(arguments.model)
-        variant = (*entry.resolve(asked, emulated=emulated), asked)[0]
-        return export_model(entry, variant, progress=_say)
-    file = Path(arguments.model).expanduser().absolute()
-    if not file.is_file():
-        raise UsageError(f"There is no program {str(file)!r}. Give a .pte file or a model's name.")
-    return Artifact(
-        model=file.stem,
-        variant="as exported",
-        folder=file.parent,
-        pte=file,
-        sha256=file_sha256(file),
-        inputs=(),
-        outputs=(),
-    )
+def _case(session: Session, arguments: argparse.Namespace) -> Case:
+    if arguments.model.endswith(".pte"):
+        return program_case(Path(arguments.model), arguments.threads)
+    entry = session.registry.get(arguments.model)
+    variant = session.variant(entry, parse_variant(arguments.variant))
+    return Case(entry.name, variant, arguments.threads, entry)
 
 
 def _document(
@@ -120,7 +97,7 @@ def _document(
         "variant": artifact.variant,
         "sha256": artifact.sha256,
         "device": device,
-        **{str(arm): dataclasses.asdict(census) for arm, census in censuses.items()},
+        **{str(arm): asdict(census) for arm, census in censuses.items()},
     }
 
 

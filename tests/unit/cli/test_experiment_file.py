@@ -136,7 +136,7 @@ def test_the_file_is_named_in_its_errors(
     assert "e.json: device: 'phone'" in capsys.readouterr().err
     path.write_text(json.dumps(plan(model=str(tmp_path / "none.pte"))))
     assert main(["run", "--config", str(path)]) == 2
-    assert "model: there is no program" in capsys.readouterr().err
+    assert "There is no program" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"none.json cannot be read"):
         read_plan(tmp_path / "none.json")
 

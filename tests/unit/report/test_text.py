@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.report.reproduce import AS_EXPORTED, reproduce_command
+from pytest_sme2.report.reproduce import reproduce_command
 from pytest_sme2.report.text import clipped, count, duration, percent, times
+from pytest_sme2.results import AS_EXPORTED
 from tests.support.gate_examples import measured
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.plugin.conclusion import conclude_run
-from pytest_sme2.report.reproduce import AS_EXPORTED
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
-from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.results import AS_EXPORTED, Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, safe_name
