@@ -63,18 +63,21 @@ def sme2_artifact(sme2_session: Session, sme2_model: Case) -> Artifact:
 @pytest.fixture
 def sme2_pair(sme2_session: Session, sme2_model: Case) -> Pair:
     """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
+    sme2_session.turn_to(sme2_model)
     return sme2_session.pair(sme2_model)
 
 
 @pytest.fixture
 def sme2_profile(sme2_session: Session, sme2_model: Case) -> Profile:
     """Where the time goes, with SME2 on (off, where the device has no SME2)."""
+    sme2_session.turn_to(sme2_model)
     return sme2_session.profile(sme2_model, sme2_session.bench.arms[0])
 
 
 @pytest.fixture
 def sme2_comparison(sme2_session: Session, sme2_model: Case) -> Comparison:
     """SME2 off against on: speedup by category and operator, the bottleneck shift."""
+    sme2_session.turn_to(sme2_model)
     return sme2_session.comparison(sme2_model)
 
 
@@ -86,6 +89,7 @@ def sme2_gate(
     from pytest_sme2.session.gate import Gate
 
     hook = request.config.hook
+    sme2_session.turn_to(sme2_model)
 
     def conclude(checks: Sequence[Check]) -> None:
         _conclude(request, gate, checks)

@@ -52,7 +52,7 @@ def scopes(nodeids: Iterable[str], cases: Iterable[str], mode: str) -> Mapping[s
             parent[member] = member = parent[parent[member]]
         return member
 
-    of_mode = _SCOPES.get(mode, lambda nodeid: nodeid)
+    of_mode = _SCOPES.get(mode, str)
     known = tuple(cases)
     of_case = {nodeid: ("case", scope_of(nodeid, known)) for nodeid in nodeids}
     for nodeid, case in of_case.items():

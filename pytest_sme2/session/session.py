@@ -38,6 +38,7 @@ from pytest_sme2.results import (
     RunRequest,
 )
 from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.case_turn import CaseTurn
 from pytest_sme2.session.cases import Case, select_cases
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import safe_name
@@ -92,6 +93,7 @@ class Session:
         self.bench = Bench(settings, lambda: self.origin[0], say)
         self._made: dict[tuple[object, ...], object] = {}
         self._steady = False
+        self._turn = CaseTurn()
 
     def _once(self, make: Callable[[], _Value], *key: object) -> _Value:
         """``make()``, the first time it is asked for under this key; its failure as well."""
@@ -220,9 +222,18 @@ class Session:
 
         return RunLock(self.out, self.origin[0])
 
-    def folder(self, case: Case) -> Path:
-        """The case's part of the run directory, which is this run's from now on."""
+    def turn_to(self, case: Case) -> None:
+        """Work on this case alone, and as the only process; what another has made is made again."""
         _ = self.run_lock
+        if self._turn.take(self.out, case.id, self.say):
+            kept = ("artifact", "baseline")
+            self._made = {
+                key: made for key, made in self._made.items() if key[0] in kept or case not in key
+            }
+
+    def folder(self, case: Case) -> Path:
+        """The case's part of the run directory, which is this process's from now on."""
+        self.turn_to(case)
         asked = self.bench.device.soc
         name = (
             self.bench.target.name
@@ -481,6 +492,7 @@ class Session:
 
     def close(self) -> None:
         """Leave the device as it was found."""
+        self._turn.leave()
         if "run_lock" in self.__dict__:
             self.run_lock.leave()
         self.bench.close()
