@@ -6,10 +6,11 @@ It knows nothing of pytest: it raises what a test runner turns into failed, skip
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.errors import BaselineError, NotMeasurableError
-from pytest_sme2.results import Baseline, CaseResult, Check, Limits, Outcome, Verdict
+from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome, Verdict
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
@@ -119,23 +120,29 @@ class Gate:
     def check_latency(self) -> None:
         """The process medians of each arm against the stored sessions.
 
-        A stored latency is a trigger: where it looks worse, and what was measured then is at
-        hand, interleaved pairs decide.
+        A stored latency is a trigger: where it is in doubt, and what was measured then is at hand,
+        interleaved pairs of each doubtful arm decide.
         """
         measured = self.timed
 
         def checks() -> list[Check]:
-            stored = [
-                times.check_latency(measured, self.baseline, self.limits, arm)
+            stored = {
+                arm: times.check_latency(measured, self.baseline, self.limits, arm)
                 for arm in self.session.bench.arms
-            ]
-            doubtful = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
-            if not any(check.verdict in doubtful for check in stored):
-                return stored
+            }
+            if not any(check.verdict in times.DOUBTFUL for check in stored.values()):
+                return list(stored.values())
             reference = self.session.baseline_reference(self.case)
             if reference is None:
-                return stored
-            return self._held_against(self._rival(reference))
+                return list(stored.values())
+            found: list[Check] = []
+            for arm, check in stored.items():
+                if check.verdict not in times.DOUBTFUL:
+                    found.append(check)
+                    continue
+                *operators, paired = self._compared(self._versus(reference, arm), arm)
+                found += [*operators, times.settle(check, paired)]
+            return found
 
         self._check(checks)
 
@@ -180,33 +187,40 @@ class Gate:
 
     def check_against(self) -> None:
         """What ``--against`` names: its operators exactly, its latency in interleaved pairs."""
-        rival = self._rival(self.session.reference)
-        self._check(lambda: self._held_against(rival))
+        versus = self._versus(self.session.reference, self.session.bench.arms[0])
+        self._check(lambda: self._compared(versus))
 
-    def _rival(self, reference: OpenReference) -> Versus:
+    def _versus(self, reference: OpenReference, arm: Arm) -> Versus:
         session, case = self.session, self.case
         return Versus(
             session.bench,
             case.id,
-            session.folder(case) / "against",
-            session.request(case, session.bench.arms[0]),
+            session.folder(case) / f"against_{arm}",
+            session.request(case, arm),
             reference,
             # One alarm of the whole run must stay as rare as one verdict's would be alone.
             family=max(1, len(session.cases())),
         )
 
-    def _held_against(self, rival: Versus) -> list[Check]:
-        """All of it on one device, so that only the versions differ."""
-        return self.session.steadily(lambda: self._hold_against(rival))
+    def _compared(self, versus: Versus, arm: Arm | None = None) -> list[Check]:
+        """All of it on one device, so that only the versions differ; the latency comes last.
 
-    def _hold_against(self, rival: Versus) -> list[Check]:
-        operators, comparison = self.session.bench.redo(rival.check_operators)
+        ``arm`` is named where several arms are compared.
+        """
+        return self.session.steadily(lambda: self._compare(versus, arm))
+
+    def _compare(self, versus: Versus, arm: Arm | None) -> list[Check]:
+        operators, comparison = self.session.bench.redo(versus.check_operators)
+        if arm is not None:
+            operators = replace(operators, metric=f"{operators.metric} ({arm})")
         checks = [operators]
         if self.session.bench.timed:
             self.session.bench.cool_down()
-            measurement = rival.measure(self.limits.max_regression)
-            checks.append(times.check_against(measurement, self.limits))
-            self._growth = growth_of(comparison)
+            measurement = versus.measure(self.limits.max_regression)
+            checks.append(times.check_against(measurement, self.limits, arm))
+            # Of several arms, one that got slower is the one to explain.
+            if self._growth is None or checks[-1].verdict in judging.FAILING:
+                self._growth = growth_of(comparison)
         return checks
 
     def check_custom(self) -> None:

@@ -30,13 +30,10 @@ from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.verdict.baseline_file import census_of_names, damaged, parse, render
 from pytest_sme2.verdict.judging import number
-from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS, session_interval
+from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS, starts_epoch
 
 MAX_SESSIONS = 20
 """A thread count. Older ones are dropped, so that a file that is updated daily stays readable."""
-EPOCH_SHIFT = 0.05
-"""An accepted latency that surely lies further off than this starts an epoch of its own: averaging
-it with what it replaces would describe neither."""
 
 LOCK_NAME = ".lock"
 LOCK_SECONDS = 60.0
@@ -273,21 +270,18 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
 def _epoch(old: Baseline, measured: CaseResult) -> int:
     """Which epoch a new session belongs to: the last one, unless something else is measured now."""
     current = old.current(measured.threads)
-    following = 1 + max((entry.epoch for entry in old.sessions), default=0)
-    if not current:
-        return following
-    last = current[-1]
-    if (last.runner, last.executorch) != (measured.runner, measured.versions.get(RUNTIME, "")):
-        return following
-    if any(old.structures.get(arm) != found for arm, found in measured.structures.items()):
-        return following
-    for arm, medians in (measured.medians_ns or {}).items():
-        before = [entry.medians_ns[arm] for entry in current if entry.medians_ns.get(arm)]
-        if before and medians:
-            low, high = session_interval(medians, before)
-            if low > 1 + EPOCH_SHIFT or high < 1 / (1 + EPOCH_SHIFT):
-                return following
-    return last.epoch
+    if starts_epoch(
+        current,
+        made_by=(measured.runner, measured.versions.get(RUNTIME, "")),
+        program=measured.pte_sha256,
+        runtime=measured.runtime,
+        medians_ns=measured.medians_ns or {},
+        same_structure=all(
+            old.structures.get(arm) == found for arm, found in measured.structures.items()
+        ),
+    ):
+        return 1 + max((entry.epoch for entry in old.sessions), default=0)
+    return current[-1].epoch
 
 
 # --- What an update changes -----------------------------------------------------------------------

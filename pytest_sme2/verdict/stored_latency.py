@@ -1,19 +1,29 @@
-"""Process medians of several sessions: where the ratio of a new session over old ones lies. Pure.
+"""Process medians of several sessions: where the ratio of a new session over old ones lies, and
+which sessions belong together. Pure.
 
-Interleaved pairs, which need no sessions, are in stats.py.
+Interleaved pairs, which need no sessions, are in timing/stats.py.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from pytest_sme2.results import Arm, BaselineSession
 
 SESSION_CONFIDENCE = 0.95
 """Of the interval that holds a new session of the same program, given the sessions before it."""
 FEWEST_PROCESSES = 3
 PROVISIONAL_SESSIONS = 3
 """With fewer sessions the spread between them is not known, so a latency is provisional."""
+USUAL_SPREAD = 0.005
+"""How far sessions of one program are expected to differ before two have been seen. It weighs as
+much as one session; each further one makes the machine's own spread count more."""
+EPOCH_SHIFT = 0.05
+"""An accepted latency that surely lies further off than this starts an epoch of its own: averaging
+it with what it replaces would describe neither."""
 
 
 def session_interval(
@@ -21,28 +31,62 @@ def session_interval(
 ) -> tuple[float, float]:
     """Where the ratio of a new session over the old ones lies.
 
-    Two kinds of chance play a part. Within a session, processes differ: half the interval of a
-    difference of two medians. Between sessions the machine itself differs (heat, memory layout):
-    the t interval that predicts one more session. The second needs several sessions; with fewer
-    than PROVISIONAL_SESSIONS only the first is known, and the caller must be more careful.
+    Two kinds of chance play a part. Within a session, processes differ: the errors of the medians.
+    Between sessions the machine itself differs (heat, memory layout). How much is estimated from
+    the sessions together with USUAL_SPREAD, so that one session has a wide interval, and every
+    further session that agrees makes it narrower.
     """
     centres = [math.log(statistics.median(session)) for session in sessions]
-    shift = math.log(statistics.median(new)) - statistics.fmean(centres)
+    count = len(centres)
+    shift = math.log(statistics.median(new)) - statistics.median(centres)
     pooled = [
         math.log(value) - centre
         for session, centre in zip(sessions, centres, strict=True)
         for value in session
     ]
-    inside = math.hypot(
-        _median_error([math.log(value) for value in new]),
-        _median_error(pooled),
-    )
-    half = statistics.NormalDist().inv_cdf(0.5 + SESSION_CONFIDENCE / 2) * inside
-    if len(centres) >= PROVISIONAL_SESSIONS:
-        count = len(centres)
-        spread = statistics.stdev(centres) * math.sqrt(1 + 1 / count)
-        half = max(half, _student(0.5 + SESSION_CONFIDENCE / 2, count - 1) * spread)
+    inside = math.hypot(_median_error([math.log(value) for value in new]), _median_error(pooled))
+    squares = USUAL_SPREAD**2 + (count - 1) * (statistics.variance(centres) if count > 1 else 0)
+    between = math.sqrt(squares / count * (1 + 1 / count))
+    half = _student(0.5 + SESSION_CONFIDENCE / 2, count) * math.hypot(between, inside)
     return math.exp(shift - half), math.exp(shift + half)
+
+
+def starts_epoch(
+    current: Sequence[BaselineSession],
+    *,
+    made_by: tuple[str, str],
+    program: str,
+    runtime: str,
+    medians_ns: Mapping[Arm, Sequence[float]],
+    same_structure: bool,
+) -> bool:
+    """Whether a new session measured something else than the ``current`` ones did.
+
+    What was measured decides, not how long it took: another runner (``made_by`` is its kind and
+    ExecuTorch's version), program or runtime. Of the same bytes a session may stray as far as the
+    machine makes it. Only where three sessions agree that it lies beyond their spread and beyond
+    EPOCH_SHIFT, the machine has changed for good, and the old sessions describe it no longer.
+    """
+    if not current:
+        return True
+    last = current[-1]
+    if (last.runner, last.executorch) != made_by:
+        return True
+    known = [(last.program, program), (last.runtime, runtime)]
+    if any(old and new and old != new for old, new in known):
+        return True
+    same_bytes = all(old and new for old, new in known)
+    if not same_structure and not same_bytes:
+        return True
+    if same_bytes and len(current) < PROVISIONAL_SESSIONS:
+        return False
+    for arm, medians in medians_ns.items():
+        before = [entry.medians_ns[arm] for entry in current if entry.medians_ns.get(arm)]
+        if before and medians:
+            low, high = session_interval(medians, before)
+            if low > 1 + EPOCH_SHIFT or high < 1 / (1 + EPOCH_SHIFT):
+                return True
+    return False
 
 
 def _median_error(values: Sequence[float]) -> float:
@@ -56,6 +100,7 @@ def _median_error(values: Sequence[float]) -> float:
     return math.sqrt(math.pi / 2) * deviation / math.sqrt(len(values))
 
 
+@functools.cache
 def _student(probability: float, freedom: int) -> float:
     from scipy.stats import t
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from pytest_sme2.results import (
     Arm,
@@ -16,21 +17,26 @@ from pytest_sme2.results import (
     PairedTiming,
 )
 from pytest_sme2.verdict.baselines import differing_facts
-from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, judge
-from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS, session_interval
+from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, judge, number, suspect
+from pytest_sme2.verdict.stored_latency import (
+    FEWEST_PROCESSES,
+    PROVISIONAL_SESSIONS,
+    session_interval,
+)
 
 SAME_SPEED = 0.05
-"""How far the yardstick's time may be from what it was: within it, the machine is as it was."""
+"""How far the yardstick's time may be from what it was before a stored time is in doubt."""
 BUSY = 0.05
-"""Wall time over CPU time, less 1: above it, something else had the core so often that a latency
-measured at another time cannot be compared. Interleaved pairs share such times and still can."""
-PROVISIONAL_MARGIN = 0.10
-"""A single session knows nothing of the spread between sessions; a slowdown that it alone speaks
-for must be larger than sessions are known to differ."""
+"""Wall time over CPU time, less 1. Above it something else had the core so often that a time from
+another session is in doubt. Interleaved pairs share such times and can still be compared."""
 
 SAME_CODE = (
     "Program and runtime are the baseline's own, byte for byte: it is the machine that differs."
 )
+DECIDE_HINT = (
+    "Pairs decide it: keep what the baseline measured (sme2 bundle), or name it with --against."
+)
+MORE_TIME = "Give more time (--budget or --time-limit), or measure a smaller input."
 
 
 def untimed(metric: str, measured: CaseResult) -> Check | None:
@@ -40,7 +46,7 @@ def untimed(metric: str, measured: CaseResult) -> Check | None:
             metric,
             Outcome.INVALID,
             "Emulated times say nothing about hardware and are never compared. "
-            "Choose a device that can vouch for timing.",
+            "Choose a real device with --device.",
         )
     return None
 
@@ -114,19 +120,23 @@ def _against_sessions(
             unit="ns",
             limit=limit,
         )
-    old = statistics.median(value for session in sessions for value in session)
-    low, high = session_interval(new, sessions)
-    verdict = judge(low, high, limit)
-    provisional = len(sessions) < PROVISIONAL_SESSIONS
-    if provisional and verdict is Outcome.REGRESSED and low <= 1 + PROVISIONAL_MARGIN:
-        verdict = Outcome.INCONCLUSIVE
-    remark = unlike(measured, current)
-    if remark is not None and verdict in (Outcome.REGRESSED, Outcome.IMPROVED):
-        verdict = Outcome.INCONCLUSIVE
-    if provisional and verdict is Outcome.IMPROVED and high >= 1 / (1 + PROVISIONAL_MARGIN):
-        verdict = Outcome.PASS
-    if verdict is not Outcome.PASS and same_code(measured, current):
-        verdict, remark = Outcome.PASS, SAME_CODE
+    if len(new) < FEWEST_PROCESSES:
+        return Check(
+            metric,
+            Outcome.INVALID,
+            f"Only {len(new)} of at least {FEWEST_PROCESSES} processes were measured before the "
+            f"time limit. {MORE_TIME}",
+            new=centre,
+            unit="ns",
+            limit=limit,
+        )
+    old = statistics.median(statistics.median(values) for values in sessions)
+    interval = session_interval(new, sessions)
+    if same_code(measured, current):
+        verdict, remark = _of_same_code(measured, current, interval, limit)
+    else:
+        verdict = _of_other_code(explain(measured, current), centre / old, interval, limit)
+        remark = unlike(measured, current)
     return Check(
         metric,
         verdict,
@@ -135,9 +145,80 @@ def _against_sessions(
         old=old,
         new=centre,
         unit="ns",
-        interval=(low, high),
+        interval=interval,
         limit=limit,
     )
+
+
+def _of_same_code(
+    measured: CaseResult,
+    sessions: Sequence[BaselineSession],
+    interval: tuple[float, float],
+    limit: float,
+) -> tuple[Outcome, str | None]:
+    """The program cannot have got slower; where the times did, the machine has changed."""
+    found = judge(*interval, limit)
+    if found is Outcome.REGRESSED:
+        return Outcome.MACHINE_CHANGED, f"{SAME_CODE} {differences(measured, sessions)}"
+    return Outcome.PASS, None if found is Outcome.PASS else SAME_CODE
+
+
+def _of_other_code(
+    explained: Explained,
+    ratio: float,
+    interval: tuple[float, float],
+    limit: float,
+) -> Outcome:
+    """What a stored time says about a program or a runtime that is not the one it was taken with.
+
+    Whatever the machine itself can explain is taken off first. A stored time that is in doubt
+    never gives a PASS.
+    """
+    found = judge(interval[0] / explained.most, interval[1] / explained.least, limit)
+    if explained.doubtful and found in (Outcome.PASS, Outcome.IMPROVED):
+        found = Outcome.INCONCLUSIVE
+    return suspect(found, ratio / explained.likely > 1 + limit)
+
+
+# --- how much the machine can explain -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Explained:
+    """By which factor the machine may have changed a time, with no change of the program."""
+
+    least: float
+    most: float
+    likely: float
+    doubtful: bool
+    """Whether the machine is so far from what it was that a stored time needs a second opinion."""
+
+
+def explain(measured: CaseResult, sessions: Sequence[BaselineSession]) -> Explained:
+    """From the yardstick then and now, and from how busy the machine is.
+
+    Programs feel a neighbour or a lower clock more or less than the yardstick does. So where the
+    yardstick is off by more than SAME_SPEED, up to twice as much (as a logarithm) is allowed for.
+    """
+    speed = _speed(measured, sessions) or 1.0
+    off = not 1 / (1 + SAME_SPEED) <= speed <= 1 + SAME_SPEED
+    bound = speed**2 if off else speed
+    interference = measured.interference or 0.0
+    busy = 1 + interference if interference > BUSY else 1.0
+    return Explained(
+        least=min(1.0, bound),
+        most=max(1.0, bound) * busy,
+        likely=speed * busy,
+        doubtful=off or busy > 1,
+    )
+
+
+def _speed(measured: CaseResult, sessions: Sequence[BaselineSession]) -> float | None:
+    """The yardstick's time now over its time then."""
+    then = [session.yardstick_ns for session in sessions if session.yardstick_ns is not None]
+    if measured.yardstick_ns is None or not then:
+        return None
+    return measured.yardstick_ns / statistics.median(then)
 
 
 def same_code(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
@@ -147,24 +228,34 @@ def same_code(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool
 
 
 def unlike(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str | None:
-    """Why the machine is not as it was, in one sentence; None where nothing speaks for that."""
-    if (measured.interference or 0.0) > BUSY:
-        return (
-            f"The machine was busy (wall time {measured.interference:.0%} over CPU time in the "
-            "usual process), so a stored latency proves nothing."
+    """Why a stored time is in doubt, in words; None where it is not."""
+    if not explain(measured, sessions).doubtful:
+        return None
+    return f"{_told(measured, sessions)} A stored time alone does not decide now."
+
+
+def differences(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str:
+    """What is known to differ between the machine then and now."""
+    told = _told(measured, sessions)
+    return told or "Nothing is known of the machine then that could explain it."
+
+
+def _told(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str:
+    sentences = []
+    speed = _speed(measured, sessions)
+    if speed is not None and measured.yardstick_ns is not None:
+        change, word = (speed - 1, "slower") if speed > 1 else (1 / speed - 1, "faster")
+        then = measured.yardstick_ns / speed
+        sentences.append(
+            f"The machine itself is {change:.0%} {word} than it was: a program that never changes "
+            f"took {measured.yardstick_ns / 1e3:.0f} us, and {then / 1e3:.0f} us then."
         )
-    then = [session.yardstick_ns for session in sessions if session.yardstick_ns is not None]
-    if measured.yardstick_ns is None or not then:
-        return None
-    speed = measured.yardstick_ns / statistics.median(then)
-    if 1 / (1 + SAME_SPEED) <= speed <= 1 + SAME_SPEED:
-        return None
-    change, word = (speed - 1, "slower") if speed > 1 else (1 / speed - 1, "faster")
-    return (
-        f"The machine itself is {change:.0%} {word} than it was: a program that never changes took "
-        f"{measured.yardstick_ns / 1e3:.0f} us, and {statistics.median(then) / 1e3:.0f} us then. "
-        "A stored latency proves nothing now."
-    )
+    if (measured.interference or 0.0) > BUSY:
+        sentences.append(
+            f"The machine is busy: wall time is {measured.interference:.0%} over CPU time in the "
+            "usual process."
+        )
+    return " ".join(sentences)
 
 
 def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
@@ -175,32 +266,52 @@ def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
             f" (provisional: {sessions} of {PROVISIONAL_SESSIONS} sessions; "
             "run --update-baselines again at another time)"
         )
+    head = "Suspected regression: " if verdict is Outcome.SUSPECTED else ""
     advice = {
         Outcome.REGRESSED: f" {UPDATE_HINT}",
         Outcome.IMPROVED: " Keep it with --update-baselines.",
-        Outcome.INCONCLUSIVE: " Measure longer (--budget), or decide it with --against.",
+        Outcome.SUSPECTED: f" {DECIDE_HINT}",
+        Outcome.INCONCLUSIVE: f" {DECIDE_HINT}",
     }.get(verdict, "")
-    return f"{change}{note}.{advice}"
+    return f"{head}{change}{note}.{advice}"
 
 
-def check_against(measurement: PairedTiming, limits: Limits) -> Check:
-    """Two programs or runtimes measured in interleaved pairs: the answer that needs no baseline."""
-    metric = f"latency against {measurement.reference}"
+# --- pairs ----------------------------------------------------------------------------------------
+
+
+def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = None) -> Check:
+    """Two programs or runtimes measured in interleaved pairs: the answer that needs no baseline.
+
+    ``arm`` is named where pairs of several arms are measured.
+    """
+    reference = measurement.reference
+    which = "latency" if arm is None else f"latency ({arm})"
     limit = limits.max_regression
     interval = measurement.interval
     decision = measurement.decision
     if decision is not None and decision.threshold == limit:
-        verdict = decision.outcome
+        found = decision.outcome
     else:
-        verdict = Outcome.INCONCLUSIVE if interval is None else judge(*interval, limit)
+        found = Outcome.INCONCLUSIVE if interval is None else judge(*interval, limit)
+    verdict = suspect(found, measurement.ratio > 1 + limit)
     change = measurement.ratio - 1
     word = "slower" if change > 0 else "faster"
-    advice = " Measure longer (--budget)." if verdict is Outcome.INCONCLUSIVE else ""
+    count = number(len(measurement.pairs), "interleaved pair")
+    message = f"{abs(change):.1%} {word} than {reference} over {count}."
+    if measurement.cut_short and found is Outcome.INCONCLUSIVE:
+        verdict = Outcome.INVALID
+        message = (
+            f"The time limit ended the measurement after {measurement.seconds:.0f} s, before there "
+            f"were enough pairs for a verdict. So far: {message} {MORE_TIME}"
+        )
+    elif verdict is Outcome.SUSPECTED:
+        message = f"Suspected regression: {message} Measure longer (--budget)."
+    elif verdict is Outcome.INCONCLUSIVE:
+        message += " Measure longer (--budget)."
     return Check(
-        metric,
+        f"{which} against {reference}",
         verdict,
-        f"{abs(change):.1%} {word} than {measurement.reference} over {len(measurement.pairs)} "
-        f"interleaved pairs.{advice}",
+        message,
         old=statistics.median(pair.reference_ns for pair in measurement.pairs),
         new=statistics.median(pair.candidate_ns for pair in measurement.pairs),
         unit="ns",
@@ -208,3 +319,18 @@ def check_against(measurement: PairedTiming, limits: Limits) -> Check:
         limit=limit,
         p_value=None if decision is None else decision.p_value,
     )
+
+
+DOUBTFUL = (Outcome.REGRESSED, Outcome.SUSPECTED, Outcome.INCONCLUSIVE)
+"""What a stored time alone does not decide where pairs can be measured."""
+
+
+def settle(stored: Check, paired: Check) -> Check:
+    """A stored time and the pairs that were measured because of it, as one answer.
+
+    Pairs decide. Where they cannot tell, they must not hide what the stored time was sure of.
+    """
+    unsure = (Outcome.INCONCLUSIVE, Outcome.SUSPECTED, Outcome.INVALID)
+    if stored.verdict is Outcome.REGRESSED and paired.verdict in unsure:
+        return replace(stored, message=f"{stored.message} Pairs did not decide: {paired.message}")
+    return paired

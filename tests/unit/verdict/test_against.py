@@ -8,8 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from pytest_sme2.results import (
+    TIME_LIMIT,
+    Arm,
     Check,
     Outcome,
+    PairedTiming,
 )
 from pytest_sme2.verdict import times
 from tests.support.gate_examples import (
@@ -35,7 +38,8 @@ def test_decision_of_the_pairs_is_the_verdict(decided: Outcome) -> None:
         (1.03, 1.05, Outcome.REGRESSED),
         (0.99, 1.01, Outcome.PASS),
         (0.9, 0.95, Outcome.IMPROVED),
-        (1.0, 1.05, Outcome.INCONCLUSIVE),
+        (1.0, 1.03, Outcome.INCONCLUSIVE),
+        (1.0, 1.05, Outcome.SUSPECTED),
     ],
 )
 def test_decision_for_another_limit_is_ignored(low: float, high: float, outcome: Outcome) -> None:
@@ -55,7 +59,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "latency against executorch 1.5.0",
             Outcome.REGRESSED,
-            "3.0% slower than executorch 1.5.0 over 1 interleaved pairs.",
+            "3.0% slower than executorch 1.5.0 over 1 interleaved pair.",
             old=10000000.0,
             new=10300000.0,
             unit="ns",
@@ -69,7 +73,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "latency against executorch 1.5.0",
             Outcome.IMPROVED,
-            "8.0% faster than executorch 1.5.0 over 1 interleaved pairs.",
+            "8.0% faster than executorch 1.5.0 over 1 interleaved pair.",
             old=10000000.0,
             new=9200000.0,
             unit="ns",
@@ -81,9 +85,9 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         lambda: times.check_against(measurement(1.0, 1.05, None), LIMITS),
         Check(
             "latency against executorch 1.5.0",
-            Outcome.INCONCLUSIVE,
-            "2.5% slower than executorch 1.5.0 over 1 interleaved pairs. Measure "
-            "longer (--budget).",
+            Outcome.SUSPECTED,
+            "Suspected regression: 2.5% slower than executorch 1.5.0 over 1 interleaved pair. "
+            "Measure longer (--budget).",
             old=10000000.0,
             new=10250000.0,
             unit="ns",
@@ -98,3 +102,31 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
 def test_whole_check(case: str) -> None:
     make, expected = CASES[case]
     assert_same_check(make(), expected)
+
+
+def cut_short(ratio: float) -> PairedTiming:
+    few = measurement(ratio, ratio, Outcome.INCONCLUSIVE)
+    looks = (dataclasses.replace(few.looks[0], interval=None),)
+    return dataclasses.replace(few, looks=looks, stopped_because=TIME_LIMIT, seconds=300.0)
+
+
+def test_measurement_ended_by_the_time_limit_is_invalid() -> None:
+    found = times.check_against(cut_short(1.92), LIMITS, Arm.OFF)
+    assert found.verdict is Outcome.INVALID
+    assert found.metric == "latency (off) against executorch 1.5.0"
+    assert found.message == (
+        "The time limit ended the measurement after 300 s, before there were enough pairs for a "
+        "verdict. So far: 92.0% slower than executorch 1.5.0 over 1 interleaved pair. Give more "
+        "time (--budget or --time-limit), or measure a smaller input."
+    )
+
+
+@pytest.mark.parametrize("stored", [Outcome.REGRESSED, Outcome.SUSPECTED, Outcome.INCONCLUSIVE])
+@pytest.mark.parametrize("paired", list(Outcome))
+def test_pairs_decide_unless_they_cannot_tell(stored: Outcome, paired: Outcome) -> None:
+    found = times.settle(Check("s", stored, "Slower."), Check("p", paired, "Perhaps."))
+    unsure = paired in (Outcome.INCONCLUSIVE, Outcome.SUSPECTED, Outcome.INVALID)
+    if stored is Outcome.REGRESSED and unsure:
+        assert found == Check("s", stored, "Slower. Pairs did not decide: Perhaps.")
+    else:
+        assert found.verdict is paired

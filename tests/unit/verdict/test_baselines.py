@@ -503,8 +503,9 @@ def test_sessions_of_the_same_thing_share_an_epoch() -> None:
         {"versions": {"executorch": "1.5.1", "executorch runtime": "1.6.0"}},
         {"runner": "pair"},
         {"structures": {**STRUCTURES, Arm.ON: structure({CONV_ON: 5})}},
-        {"medians_ns": {Arm.ON: medians(10.6), Arm.OFF: medians(20)}},
-        {"medians_ns": {Arm.ON: medians(10), Arm.OFF: medians(18)}},
+        {"pte_sha256": "cd" * 32},
+        {"medians_ns": {Arm.ON: medians(13), Arm.OFF: medians(20)}},
+        {"medians_ns": {Arm.ON: medians(10), Arm.OFF: medians(15)}},
     ],
 )
 def test_something_else_starts_a_new_epoch_and_keeps_the_history(changes: dict[str, Any]) -> None:
@@ -520,6 +521,39 @@ def test_noise_alone_starts_no_epoch() -> None:
     rough = measured(session="second", medians_ns={Arm.ON: medians(10.8, spread=0.3)})
     second, _ = baselines.update(first, rough)
     assert len(second.current(1)) == 2
+
+
+def test_the_same_bytes_stay_in_their_epoch_however_far_a_noisy_machine_strays() -> None:
+    known = None
+    for number, milliseconds in enumerate((10, 10.7, 9.4, 10.9, 9.8)):
+        now = measured(session=str(number), runtime="r", medians_ns={Arm.ON: medians(milliseconds)})
+        known, _ = baselines.update(known, now)
+    assert known is not None
+    assert {entry.epoch for entry in known.sessions} == {1}
+
+
+def test_a_machine_that_changed_for_good_starts_an_epoch_once_three_sessions_agree() -> None:
+    known = None
+    for number, milliseconds in enumerate((10, 10.02, 9.98, 12)):
+        now = measured(session=str(number), runtime="r", medians_ns={Arm.ON: medians(milliseconds)})
+        known, _ = baselines.update(known, now)
+    assert known is not None
+    assert [entry.epoch for entry in known.sessions] == [1, 1, 1, 2]
+
+
+def test_updating_the_structure_alone_does_not_put_a_new_program_into_an_old_epoch() -> None:
+    """First the structure of another program is stored without times, then its times."""
+    first, _ = baselines.update(None, measured(runtime="r"))
+    other: dict[str, Any] = {
+        "structures": {**STRUCTURES, Arm.ON: structure({CONV_ON: 5})},
+        "pte_sha256": "cd" * 32,
+        "runtime": "r",
+    }
+    untimed = measured(session="second", medians_ns=None, speedup=None, loads_ns=None, **other)
+    second, _ = baselines.update(first, untimed)
+    assert len(second.sessions) == 1
+    third, _ = baselines.update(second, measured(session="third", **other))
+    assert [entry.epoch for entry in third.sessions] == [1, 2]
 
 
 def test_thread_counts_are_kept_apart() -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import math
 import random
 
-from pytest_sme2.results import Outcome
-from pytest_sme2.verdict import judging
+import pytest
+
+from pytest_sme2.results import Arm, Outcome
+from pytest_sme2.verdict import judging, times
 from pytest_sme2.verdict.stored_latency import session_interval
-from tests.support.gate_examples import medians
+from tests.support.gate_examples import LIMITS, baseline, measured, medians, session
 
 
 def test_sessions_that_differ_among_themselves_widen_the_interval() -> None:
@@ -18,19 +20,50 @@ def test_sessions_that_differ_among_themselves_widen_the_interval() -> None:
     assert rough[0] < many[0]
 
 
-def test_new_sessions_of_the_same_machine_rarely_alarm() -> None:
-    """Sessions that stray by 0.5 % and processes by 0.4 %: no more than 1 % false alarms."""
+def drawn(generator: random.Random, spread: float, slowdown: float = 0.0) -> tuple[float, ...]:
+    """One session: ten processes that vary by 0.4 % about a centre that strays by ``spread``."""
+    centre = 10e6 * (1 + slowdown) * math.exp(generator.gauss(0, spread))
+    return tuple(centre * math.exp(generator.gauss(0, 0.004)) for _ in range(10))
+
+
+def outcomes(spread: float, count: int, slowdown: float, trials: int = 200) -> list[Outcome]:
+    """Verdicts on changed code against so many stored sessions, with no pairs to decide."""
+    found = []
     generator = random.Random(7)
+    for _ in range(trials):
+        old = baseline(
+            sessions=tuple(
+                session(number, medians_ns={Arm.ON: drawn(generator, spread)})
+                for number in range(1, count + 1)
+            )
+        )
+        now = measured(medians_ns={Arm.ON: drawn(generator, spread, slowdown)})
+        found.append(times.check_latency(now, old, LIMITS, Arm.ON).verdict)
+    return found
 
-    def draw() -> tuple[float, ...]:
-        centre = 10e6 * math.exp(generator.gauss(0, 0.005))
-        return tuple(centre * math.exp(generator.gauss(0, 0.004)) for _ in range(10))
 
-    alarms = 0
-    for _ in range(400):
-        low, high = session_interval(draw(), [draw() for _ in range(4)])
-        alarms += judging.judge(low, high, 0.02) is Outcome.REGRESSED
-    assert alarms <= 4
+@pytest.mark.parametrize("spread", [0.003, 0.005])
+def test_each_session_makes_verdicts_better(spread: float) -> None:
+    """Equal programs are less often open, and 5 % slower ones more often caught."""
+    counts = (1, 3, 6, 12)
+    still_open = [outcomes(spread, count, 0.0).count(Outcome.INCONCLUSIVE) for count in counts]
+    caught = [outcomes(spread, count, 0.05).count(Outcome.REGRESSED) for count in counts]
+    assert still_open == sorted(still_open, reverse=True)
+    assert still_open[0] >= 0.95 * 200
+    assert still_open[-1] <= 0.1 * 200
+    assert caught == sorted(caught)
+    assert caught[0] == 0
+    assert caught[-1] >= 0.9 * 200
+
+
+@pytest.mark.parametrize("spread", [0.003, 0.01, 0.03])
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_sessions_rarely_call_equal_programs_slower_or_slower_ones_equal(
+    spread: float, count: int
+) -> None:
+    """Whatever the spread between sessions is, and however few of them there are."""
+    assert outcomes(spread, count, 0.0).count(Outcome.REGRESSED) <= 0.02 * 200
+    assert outcomes(spread, count, 0.05).count(Outcome.PASS) <= 0.02 * 200
 
 
 def test_the_interval_holds_the_ratio_and_mirrors_when_swapped() -> None:
