@@ -62,8 +62,8 @@ def test_sessions_rarely_call_equal_programs_slower_or_slower_ones_equal(
     spread: float, count: int
 ) -> None:
     """Whatever the spread between sessions is, and however few of them there are."""
-    assert outcomes(spread, count, 0.0).count(Outcome.REGRESSED) <= 0.02 * 200
-    assert outcomes(spread, count, 0.05).count(Outcome.PASS) <= 0.02 * 200
+    assert outcomes(spread, count, 0.0).count(Outcome.REGRESSED) <= 0.03 * 200
+    assert outcomes(spread, count, 0.05).count(Outcome.PASS) <= 0.03 * 200
 
 
 def test_the_interval_holds_the_ratio_and_mirrors_when_swapped() -> None:
