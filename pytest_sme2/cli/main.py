@@ -1,6 +1,6 @@
 """The ``sme2`` command: the plugin's stages without pytest.
 
-Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``HELP``, ``EXAMPLE``,
+Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``EXAMPLE``,
 ``add_arguments(parser)`` and ``run(arguments) -> int``. Only the chosen one is imported, so
 that ``sme2 --help`` is fast.
 """
@@ -22,7 +22,6 @@ from pytest_sme2.errors import Sme2Error
 COMMANDS: dict[str, str] = {
     "doctor": "say what is installed and which devices work",
     "provision": "find or download the tools that this platform needs",
-    "device-bundle": "make the self-contained runner for phones, without an NDK",
     "clean": "remove our files from a phone, and restore its settings",
     "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
     "kernels": "show which kernels run, with SME2 on and off",
@@ -37,9 +36,12 @@ COMMANDS: dict[str, str] = {
     "trace": "write a trace for Perfetto from a run directory or an ETDump",
     "validate": "check that the files of a run directory are complete and readable",
     "completion": "print the shell completion of this command",
-    "bundle": "put a runner and programs into one file, to compare with later",
+    "bundle": "put a runner and programs into one file: to compare with later, or for phones",
     "selfcheck": "compare a program with itself: is this machine quiet enough to test on?",
 }
+
+# Old name -> the words that say it now.
+RENAMED = {"device-bundle": ("bundle", "--phone")}
 
 EXIT_CODES = (
     "exit codes: 0 success; 1 a regression or a failed check; 2 wrong usage; "
@@ -80,6 +82,10 @@ def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Our own errors are one line on stderr, never a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in RENAMED:
+        old, *rest = words
+        words = [*RENAMED[old], *rest]
+        print(f"sme2: `sme2 {old}` is now `sme2 {' '.join(RENAMED[old])}`", file=sys.stderr)
     command = next((word for word in words if word in COMMANDS), None)
     arguments = build_parser(() if command is None else (command,)).parse_args(words)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -248,7 +248,7 @@ PHONE_OPTIONS: tuple[Option, ...] = (
         "device_bundle",
         "PATH",
         PATH,
-        "the self-contained runner for phones (`sme2 device-bundle`); default: made when needed.",
+        "the self-contained runner for phones (`sme2 bundle --phone`); default: made when needed.",
     ),
     Option(
         "--sme2-fake-phone",

@@ -62,9 +62,9 @@ class Bench:
 
             return pair_runner(self.settings.runner_on, self.settings.runner_off)
         if self.settings.device == "android" and self.settings.device_bundle is not None:
-            from pytest_sme2.session.device_bundle import read_bundle
+            from pytest_sme2.session.bundle import open_bundle
 
-            return read_bundle(self.settings.device_bundle)
+            return open_bundle(self.settings.device_bundle).runner
         return wheel_runner(self.target.platform, progress=self.say)
 
     @property

@@ -1,8 +1,10 @@
-"""A runner and programs in one ``.tar.gz``, kept to be measured against later.
+"""A runner and programs in one ``.tar.gz``: to measure against later, or to run on a phone.
 
 Writing one, and opening one: every file is compared with the manifest's hash before anything in it
-is used, each time. The hashes tell damage, not intent: a bundle holds programs that will be run, so
-open only those whose source you trust. What is done with it is in against.py.
+is used, each time. The hashes show damage, not intent: a bundle holds programs that will be run, so
+open only those whose source you trust. A bundle may also hold the runner alone: with the C library
+and its loader inside, it runs on phones without an NDK. What is measured against a bundle is in
+``reference.py``.
 """
 
 from __future__ import annotations
@@ -23,15 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from pytest_sme2.errors import BundleError, ExportError, StorageError, UsageError
+from pytest_sme2.errors import BuildError, BundleError, ExportError, StorageError, UsageError
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact
+from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.files import file_sha256, replacing
+from pytest_sme2.system.files import decode, encode, file_sha256, replacing
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.platforms import LINUX_AARCH64
 
 # The history of the manifest. A change of its meaning raises the number.
 #   1  runner, artifacts, and sha256 and size of every file
@@ -45,8 +49,8 @@ _LARGEST_MANIFEST = 16 * 2**20
 _LARGEST_HEADER = 2**16
 _PIECE = 2**20
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-# What reading a manifest of the wrong form can raise.
-_WRONG = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+_MAKE_AGAIN = "Make it again with: sme2 bundle"
+_BUILD_AGAIN = "Delete that folder and build the runner again."
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,42 @@ class Bundle:
     """By model and variant."""
 
 
+@dataclass(frozen=True)
+class _File:
+    """What the manifest says about one file."""
+
+    bytes: int
+    sha256: str
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class _RunnerFacts:
+    kind: str
+    platform: str
+    executorch: str
+
+
+@dataclass(frozen=True)
+class _Program:
+    model: str
+    variant: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    schema: int
+    runner: _RunnerFacts
+    artifacts: tuple[_Program, ...]
+    files: dict[str, _File]
+
+
 # --- Writing --------------------------------------------------------------------------------------
 
 
 def check_name(out: Path) -> None:
-    """Refuse what is no name for a bundle, before anything is made for it."""
+    """Refuse a wrong name before anything is made for it."""
     if not out.name.endswith(SUFFIXES):
         raise UsageError(f"{out}: a bundle is an archive. Give a name that ends in {SUFFIXES[0]}.")
 
@@ -79,36 +114,38 @@ def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Pa
             "Keep their folder, or bundle a runner built from the wheel."
         )
     files = _contents(runner, artifacts)
-    document = {
-        "schema": SCHEMA,
-        "runner": {
-            "kind": runner.kind,
-            "platform": runner.platform,
-            "executorch": runner.executorch,
-        },
-        "artifacts": [
-            {"model": artifact.model, "variant": artifact.variant, "folder": _folder(artifact)}
-            for artifact in artifacts
-        ],
-        "files": {
-            name: {
-                "bytes": path.stat().st_size,
-                "executable": os.access(path, os.X_OK),
-                "sha256": file_sha256(path),
-            }
+    manifest = _Manifest(
+        SCHEMA,
+        _RunnerFacts(runner.kind, runner.platform, runner.executorch),
+        tuple(
+            _Program(artifact.model, artifact.variant, _folder(artifact)) for artifact in artifacts
+        ),
+        {
+            name: _File(path.stat().st_size, file_sha256(path), os.access(path, os.X_OK))
             for name, path in files.items()
         },
-    }
-    manifest = json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
+    )
+    text = json.dumps(encode(manifest), indent=2, sort_keys=True).encode() + b"\n"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        _write_archive(out, manifest, files)
+        _write_archive(out, text, files)
     except OSError as error:
         raise BundleError(
             f"{out}: cannot be written: {error.strerror or error}. Make room, or choose another "
             "folder."
         ) from error
     return out
+
+
+def check_self_contained(runner: Sme2Runner) -> None:
+    """Refuse a runner that needs a library of the system: a phone has another C library."""
+    files = {path.name: path for path in runner.files(Arm.ON)}
+    if runner.platform != LINUX_AARCH64 or not {LOADER, PROGRAM} <= set(files):
+        raise BuildError(f"The runner in {runner.folder} is not self-contained. {_BUILD_AGAIN}")
+    for name, absent in unmet_needs(files).items():
+        raise BuildError(
+            f"{name} needs {', '.join(absent)}, which is not in {runner.folder}. {_BUILD_AGAIN}"
+        )
 
 
 def _contents(runner: Runner, artifacts: Sequence[Artifact]) -> dict[str, Path]:
@@ -160,27 +197,30 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
     A bundle that was unpacked before is compared again, so that nothing runs that was changed.
 
     Raises:
-        BundleError: it is no bundle, is damaged, or holds what no bundle holds.
+        UsageError: there is no such file.
+        BundleError: it is not a bundle, is damaged, or holds a file that no bundle holds.
     """
     root = (cache or cache_folder()) / "bundles"
+    if not path.is_file():
+        raise UsageError(f"There is no bundle {str(path)!r}. Make one with: sme2 bundle OUT")
     try:
         with path.open("rb") as file, _archive(file) as members:
             manifest = _first(members)
-            document = _read_manifest(manifest)
+            facts = _read_manifest(manifest, path)
             digest = hashlib.sha256(manifest).hexdigest()
             folder = root / digest[:32]
             with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
-                if not _is_intact(folder, document["files"]):
-                    _unpack(members, document["files"], folder)
-        return Bundle(path, digest, _runner(folder, document), _artifacts(folder, document))
-    except (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, *_WRONG) as error:
+                if not _is_intact(folder, facts.files):
+                    _unpack(members, facts.files, folder)
+        return Bundle(path, digest, _runner(folder, facts.runner), _artifacts(folder, facts))
+    except (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _UNWRITABLE:
             raise StorageError(
                 f"{path}: cannot be unpacked into {root}: {error.strerror}. Make room there, or "
                 "name another folder in SME2_CACHE_DIR."
             ) from error
         raise BundleError(
-            f"{path}: is not a bundle, or is damaged: {error}. Make it again with: sme2 bundle"
+            f"{path}: is not a bundle, or is damaged: {error}. {_MAKE_AGAIN}"
         ) from error
 
 
@@ -224,37 +264,42 @@ def _first(members: Members) -> bytes:
     return content.read()
 
 
-def _read_manifest(text: bytes) -> dict[str, Any]:
+def _read_manifest(text: bytes, path: Path) -> _Manifest:
     """The manifest, with every name in it harmless."""
-    document: dict[str, Any] = json.loads(text)
-    if document["schema"] != SCHEMA:
-        raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
-    for name, facts in document["files"].items():
+    try:
+        document = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"its {MANIFEST} is nested too deeply") from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(f"its schema is {schema!r}, this version reads {SCHEMA}")
+    manifest: _Manifest = decode(
+        document, _Manifest, f"{path}: its {MANIFEST}", remedy=_MAKE_AGAIN, error=BundleError
+    )
+    for name in manifest.files:
         parts = PurePosixPath(name).parts
         harmless = "\\" not in name and "\0" not in name and name == "/".join(parts)
-        if not harmless or ".." in parts or parts[0] not in (_RUNNER, _ARTIFACTS):
+        if not harmless or ".." in parts or parts[:1] not in ((_RUNNER,), (_ARTIFACTS,)):
             raise ValueError(f"{name!r} is not a place in a bundle")
-        if not isinstance(facts["bytes"], int) or not isinstance(facts["sha256"], str):
-            raise ValueError(f"the entry of {name!r} is wrong")
-    for entry in document["artifacts"]:
-        parts = PurePosixPath(entry["folder"]).parts
+    for program in manifest.artifacts:
+        parts = PurePosixPath(program.folder).parts
         if len(parts) != 2 or parts[0] != _ARTIFACTS or parts[1] in ("..", "."):
-            raise ValueError(f"{entry['folder']!r} is not a place in a bundle")
-    return document
+            raise ValueError(f"{program.folder!r} is not a place in a bundle")
+    return manifest
 
 
-def _is_intact(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
+def _is_intact(folder: Path, files: Mapping[str, _File]) -> bool:
     """Whether a folder holds these files, unchanged, and no others."""
     if not folder.is_dir():
         return False
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     return found == {*files} and all(
-        not (folder / name).is_symlink() and file_sha256(folder / name) == facts["sha256"]
+        not (folder / name).is_symlink() and file_sha256(folder / name) == facts.sha256
         for name, facts in files.items()
     )
 
 
-def _unpack(members: Members, files: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+def _unpack(members: Members, files: Mapping[str, _File], folder: Path) -> None:
     """Write the listed files to a new folder, and put it in place once all of them are right."""
     prefix = f".unpack-{folder.name}-"
     # What a killed process has left; the lock says that nobody is at it.
@@ -278,10 +323,8 @@ def _unpack(members: Members, files: Mapping[str, Mapping[str, Any]], folder: Pa
         staged.rename(folder)
 
 
-def _copy(
-    content: IO[bytes], path: Path, member: tarfile.TarInfo, facts: Mapping[str, Any]
-) -> None:
-    if member.size != facts["bytes"]:
+def _copy(content: IO[bytes], path: Path, member: tarfile.TarInfo, facts: _File) -> None:
+    if member.size != facts.bytes:
         raise ValueError(f"{member.name!r} is not as long as its manifest says")
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -289,26 +332,20 @@ def _copy(
         while piece := content.read(_PIECE):
             digest.update(piece)
             file.write(piece)
-    if digest.hexdigest() != facts["sha256"]:
+    if digest.hexdigest() != facts.sha256:
         raise ValueError(f"{member.name!r} is not what was put in (its hash differs)")
-    path.chmod(0o755 if facts.get("executable") is True else 0o644)
+    path.chmod(0o755 if facts.executable else 0o644)
 
 
-def _runner(folder: Path, document: Mapping[str, Any]) -> Sme2Runner:
-    facts = document["runner"]
-    return Sme2Runner(
-        kind=str(facts["kind"]),
-        platform=str(facts["platform"]),
-        executorch=str(facts["executorch"]),
-        folder=folder / _RUNNER,
-    )
+def _runner(folder: Path, facts: _RunnerFacts) -> Sme2Runner:
+    return Sme2Runner(facts.kind, facts.platform, facts.executorch, folder / _RUNNER)
 
 
-def _artifacts(folder: Path, document: Mapping[str, Any]) -> dict[tuple[str, str], Artifact]:
+def _artifacts(folder: Path, manifest: _Manifest) -> dict[tuple[str, str], Artifact]:
     found = {}
-    for entry in document["artifacts"]:
-        artifact = load_artifact(folder / entry["folder"])
-        if (artifact.model, artifact.variant) != (entry["model"], entry["variant"]):
-            raise ValueError(f"{entry['folder']!r} holds another program than its manifest says")
+    for entry in manifest.artifacts:
+        artifact = load_artifact(folder / entry.folder)
+        if (artifact.model, artifact.variant) != (entry.model, entry.variant):
+            raise ValueError(f"{entry.folder!r} holds another program than its manifest says")
         found[(artifact.model, artifact.variant)] = artifact
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -116,10 +117,22 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
+@functools.cache
 def converter() -> Any:
+    """The one way from values to JSON types and back; a value of another type is not converted."""
+    # Imported late: it takes 0.4 s.
     from cattrs.preconf.json import make_converter
 
-    return make_converter()
+    made = make_converter()
+    for kind, accepted in ((str, str), (bool, bool), (int, int), (float, (int, float))):
+        made.register_structure_hook(kind, functools.partial(_plain, accepted=accepted))
+    return made
+
+
+def _plain(value: Any, kind: Any, *, accepted: Any) -> Any:
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{value!r} is not of type {kind.__name__}")
+    return kind(value)
 
 
 def encode(value: object) -> Any:
@@ -127,14 +140,19 @@ def encode(value: object) -> Any:
     return converter().unstructure(value)
 
 
-def decode(document: Any, kind: Any, where: Path | str) -> Any:
-    """A value of ``results`` from JSON types, or an error that names the field."""
+def decode(
+    document: Any,
+    kind: Any,
+    where: Path | str,
+    *,
+    remedy: str = "Run the case again.",
+    error: type[Sme2Error] = Sme2Error,
+) -> Any:
+    """A value from JSON types, or an error that names the field."""
     import cattrs
 
     try:
         return converter().structure(document, kind)
-    except Exception as error:  # cattrs puts the errors of all fields into a group
-        reasons = cattrs.transform_error(error)
-        raise Sme2Error(
-            f"{where} is damaged: {'; '.join(reasons[:3])}. Run the case again."
-        ) from error
+    except Exception as reason:  # cattrs puts the errors of all fields into a group
+        reasons = cattrs.transform_error(reason)
+        raise error(f"{where} is damaged: {'; '.join(reasons[:3])}. {remedy}") from reason

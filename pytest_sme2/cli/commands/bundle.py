@@ -1,4 +1,7 @@
-"""``sme2 bundle``: today's runner and programs in one file, for ``pytest --against`` later."""
+"""``sme2 bundle``: a runner and programs in one file.
+
+It is for ``pytest --against`` later or, with ``--phone``, the runner alone for phones.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from pytest_sme2.export.registry import Registry
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.session.bundle import check_name, open_bundle, write_bundle
+from pytest_sme2.session.bundle import check_name, check_self_contained, open_bundle, write_bundle
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.choices import one_of, split_list
-from pytest_sme2.system.platforms import PLATFORMS
+from pytest_sme2.system.platforms import LINUX_AARCH64, PLATFORMS
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 EXAMPLE = "sme2 bundle last-release.tar.gz --models toy_cnn --variants fp32,fp16"
@@ -29,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", metavar="LIST", help="comma-separated (default: all)")
     parser.add_argument(
         "--variants", metavar="LIST", help="comma-separated (default: each model's own)"
+    )
+    parser.add_argument(
+        "--phone",
+        action="store_true",
+        help="only the runner for phones, which needs no NDK, for pytest --device-bundle",
     )
     parser.add_argument(
         "--device",
@@ -50,13 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     check_name(arguments.out)
-    if arguments.platform is None:
+    if arguments.phone:
+        chosen = (arguments.models, arguments.variants, arguments.platform)
+        if chosen != (None, None, None):
+            raise UsageError("--phone takes no --models, --variants or --platform.")
+        platform = LINUX_AARCH64
+    elif arguments.platform is None:
         device = parse_device(arguments.device)
         platform = choose_target(Settings(device=device)).platform
     else:
         platform = one_of(arguments.platform, PLATFORMS, "a platform")
-    artifacts = _export(arguments, registry_of(arguments))
+    artifacts = [] if arguments.phone else _export(arguments, registry_of(arguments))
     runner = wheel_runner(platform, executorch=arguments.executorch, progress=_say)
+    if arguments.phone:
+        check_self_contained(runner)
     path = write_bundle(arguments.out, runner, artifacts)
     # Opened once, so that nobody finds out a year later that it cannot be.
     bundle = open_bundle(path)
@@ -70,8 +85,13 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(document, indent=2))
     else:
-        print(f"{path}: {len(artifacts)} programs, {path.stat().st_size / 1e6:.1f} MB")
-        print(f"Measure against it with: pytest --against {path}")
+        size = f"{path.stat().st_size / 1e6:.1f} MB"
+        if arguments.phone:
+            print(f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {size}")
+            print(f"Use it with: pytest --device android --device-bundle {path}")
+        else:
+            print(f"{path}: {len(artifacts)} programs, {size}")
+            print(f"Measure against it with: pytest --against {path}")
     return 0
 
 

@@ -342,7 +342,7 @@ class AndroidTarget:
         if runner.platform not in (LINUX_AARCH64, ANDROID_ARM64):
             raise TargetError(
                 f"The runner is for {runner.platform}, the phone needs {ANDROID_ARM64} or the "
-                f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 device-bundle OUT"
+                f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 bundle --phone OUT"
             )
         check_request(self.name, runner.platform, self.capabilities(), runner, request)
         if runner.folder in self._checked:
@@ -358,7 +358,7 @@ class AndroidTarget:
         for name, absent in unmet_needs(files).items():
             raise TargetError(
                 f"{name} of the runner needs {', '.join(absent)}, which no phone has and the "
-                "bundle does not bring. Make it again with: sme2 device-bundle OUT"
+                "bundle does not bring. Make it again with: sme2 bundle --phone OUT"
             )
         self._checked.add(runner.folder)
 

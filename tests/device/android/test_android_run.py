@@ -367,7 +367,7 @@ def test_another_platforms_runner_is_refused(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     runner = dataclasses.replace(make_runner(0), platform="macos-arm64")
-    with pytest.raises(TargetError, match=r"for macos-arm64.*sme2 device-bundle"):
+    with pytest.raises(TargetError, match=r"for macos-arm64.*sme2 bundle --phone"):
         make_target(phone).run(runner, RunRequest(artifact, Arm.ON), tmp_path)
 
 

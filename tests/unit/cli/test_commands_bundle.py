@@ -10,7 +10,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
-from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.runners.sme2 import LOADER, Sme2Runner
 from pytest_sme2.session.bundle import open_bundle
 from tests.support.artifacts import make_artifact
 
@@ -63,9 +63,26 @@ def test_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert (document["platform"], document["executorch"]) == ("macos-arm64", "1.5.0")
 
 
+@pytest.mark.parametrize("words", [["bundle", "--phone"], ["device-bundle"]])
+def test_for_phones_the_runner_alone(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "b.tar.gz"]) == 3
+    assert "is not self-contained" in capsys.readouterr().err
+    (tmp_path / "runner" / LOADER).write_bytes(b"")
+    assert main([*words, "b.tar.gz"]) == 0
+    printed = capsys.readouterr()
+    assert "--device-bundle b.tar.gz" in printed.out
+    assert ("is now `sme2 bundle --phone`" in printed.err) == (words == ["device-bundle"])
+    opened = open_bundle(tmp_path / "b.tar.gz")
+    assert opened.artifacts == {}
+    assert opened.runner.platform == "linux-aarch64"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["b.tar.gz", "--phone", "--models", "toy"], "--phone takes no --models"),
         (["b.zip", "--platform", "linux-aarch64"], "ends in .tar.gz"),
         (["b.tar.gz", "--platform", "amiga"], "'amiga' is not a platform. Choose one of"),
         (["b.tar.gz", "--device", "phone"], "'phone' is not a device. Choose one of"),

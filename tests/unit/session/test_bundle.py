@@ -266,8 +266,9 @@ def test_a_file_that_is_not_an_archive(bundle: Path, cache: Path, content: bytes
 
 
 def test_no_file_at_all(tmp_path: Path, cache: Path) -> None:
-    refused(tmp_path / "none.tar.gz", cache, "No such file")
-    refused(tmp_path, cache, "directory")
+    for path in (tmp_path / "none.tar.gz", tmp_path):
+        with pytest.raises(UsageError, match=r"There is no bundle .*sme2 bundle"):
+            open_bundle(path, cache=cache)
 
 
 def test_damage_anywhere_is_noticed_and_named(bundle: Path, cache: Path) -> None:
