@@ -61,9 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
         ("numerics", "about the outputs."),
     ):
         config.addinivalue_line("markers", f"{name}: {text}")
-    # Bad values are refused before anything is collected.
     options.refuse_misread_folder(config)
-    options.read_settings(config)
+    if options.anything_chosen(config):
+        # Bad values are refused before anything is collected.
+        options.read_settings(config)
     config.pluginmanager.register(fixtures, "sme2-fixtures")
     if config.pluginmanager.hasplugin("benchmark"):
         from pytest_sme2.plugin import benchmarking

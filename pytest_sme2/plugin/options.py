@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,19 +22,43 @@ if TYPE_CHECKING:
 PATH = "pathlib:Path"
 
 
-class Option(NamedTuple):
-    """One choice: its flag, the Settings field it fills, and how its text is read."""
+class Option:
+    """One choice: its flag, the Settings field it fills, and how its text is read.
 
-    flag: str
-    field: str
-    metavar: str | None
-    parse: str | None
-    """``module:function`` within this package, or PATH; None for a switch."""
-    help: str
-    ini: bool = True
-    """Whether the ini file may set it, under ``sme2_<field>``."""
-    repeats: bool = False
-    """Whether it may be repeated; the values then become one comma-separated list."""
+    A plain class: making a dataclass or a named tuple would be a noticeable part of what the
+    plugin costs a run that does not use it.
+    """
+
+    def __init__(
+        self,
+        flag: str,
+        field: str,
+        metavar: str | None,
+        parse: str | None,
+        help: str,  # noqa: A002 - the word that argparse uses
+        *,
+        ini: bool = True,
+        repeats: bool = False,
+    ) -> None:
+        """Describe one option.
+
+        Args:
+            flag: as it is typed.
+            field: of Settings.
+            metavar: the value's name in the help text; None for a switch.
+            parse: ``module:function`` within this package, or PATH; None for a switch.
+            help: what it does.
+            ini: whether the ini file may set it, under ``sme2_<field>``.
+            repeats: whether it may be given several times; the values are then one
+                comma-separated list.
+        """
+        self.flag = flag
+        self.field = field
+        self.metavar = metavar
+        self.parse = parse
+        self.help = help
+        self.ini = ini
+        self.repeats = repeats
 
     @property
     def destination(self) -> str:
