@@ -1,24 +1,102 @@
 """Performance testing of ExecuTorch models on Arm CPUs with SME2, as a pytest plugin.
 
-Importing this package is free: nothing heavier than the standard library is loaded here, and
-``register_model`` is fetched only where it is used.
+The names in ``__all__`` are the public interface; nothing else is promised. Importing this
+package is free: each name is loaded when it is first used.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_sme2.errors import Sme2Error, Sme2Warning
+    from pytest_sme2.export.random_weights import settle_batch_norms
     from pytest_sme2.export.registry import register_model
+    from pytest_sme2.export.torchvision_shim import import_torchvision
+    from pytest_sme2.fake_phone.lab import FakeLab, fake_target
+    from pytest_sme2.profile.compare import compare
+    from pytest_sme2.profile.frames import profile_frames
+    from pytest_sme2.results import (
+        Arm,
+        Artifact,
+        CaseResult,
+        Category,
+        Check,
+        Comparison,
+        Coverage,
+        Executor,
+        Limits,
+        Outcome,
+        Profile,
+        Run,
+        RunRequest,
+    )
+    from pytest_sme2.runners.sme2 import wheel_runner
+    from pytest_sme2.session.analysis import analyze_file
+    from pytest_sme2.session.device import choose_target
+    from pytest_sme2.session.settings import Settings
+    from pytest_sme2.trace.etdump import read_etdump
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "register_model"]
+__all__ = [
+    "Arm",
+    "Artifact",
+    "CaseResult",
+    "Category",
+    "Check",
+    "Comparison",
+    "Coverage",
+    "Executor",
+    "FakeLab",
+    "Limits",
+    "Outcome",
+    "Profile",
+    "Run",
+    "RunRequest",
+    "Settings",
+    "Sme2Error",
+    "Sme2Warning",
+    "__version__",
+    "analyze_file",
+    "choose_target",
+    "compare",
+    "fake_target",
+    "import_torchvision",
+    "profile_frames",
+    "read_etdump",
+    "register_model",
+    "settle_batch_norms",
+    "wheel_runner",
+]
+
+# Where each name lives; the values that pass between the stages are in ``results``.
+_HOMES = {
+    "FakeLab": "fake_phone.lab",
+    "Settings": "session.settings",
+    "Sme2Error": "errors",
+    "Sme2Warning": "errors",
+    "analyze_file": "session.analysis",
+    "choose_target": "session.device",
+    "compare": "profile.compare",
+    "fake_target": "fake_phone.lab",
+    "import_torchvision": "export.torchvision_shim",
+    "profile_frames": "profile.frames",
+    "read_etdump": "trace.etdump",
+    "register_model": "export.registry",
+    "settle_batch_norms": "export.random_weights",
+    "wheel_runner": "runners.sme2",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "register_model":
-        from pytest_sme2.export.registry import register_model
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'results')}")
+    value: object = getattr(home, name)
+    return value
 
-        return register_model
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from pytest_sme2 import register_model
-from pytest_sme2.export.random_weights import settle_batch_norms
-from pytest_sme2.export.torchvision_shim import import_torchvision
+from pytest_sme2 import import_torchvision, register_model, settle_batch_norms
 
 
 class ImageEncoder(nn.Module):

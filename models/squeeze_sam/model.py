@@ -13,8 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pytest_sme2 import register_model
-from pytest_sme2.export.random_weights import settle_batch_norms
+from pytest_sme2 import register_model, settle_batch_norms
 
 PATCH = 2
 EMBEDDING = 64

@@ -35,7 +35,7 @@ def pytest_sme2_checks(
 
     For example, a budget for portable operators::
 
-        from pytest_sme2.results import Check, Executor, Outcome
+        from pytest_sme2 import Check, Executor, Outcome
 
         def pytest_sme2_checks(measured):
             portable = measured.structures[measured.arm].executed_by(Executor.PORTABLE)
