@@ -23,6 +23,17 @@ from pytest_sme2.results.case import (
     Tolerance,
 )
 from pytest_sme2.results.comparison import Change, Comparison, OperatorChange
+from pytest_sme2.results.cost import (
+    Cost,
+    CountedInference,
+    Counts,
+    KernelCost,
+    OperatorCost,
+    Segment,
+    StoredCost,
+    StoredOperator,
+    total_of,
+)
 from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily, Pair
 from pytest_sme2.results.finding import Cost, Finding, Topic
 from pytest_sme2.results.profile import (
@@ -77,6 +88,8 @@ __all__ = [
     "Columns",
     "Comparison",
     "Cost",
+    "CountedInference",
+    "Counts",
     "Coverage",
     "Decision",
     "DroppedPair",
@@ -87,12 +100,14 @@ __all__ = [
     "Fingerprint",
     "Kernel",
     "KernelCensus",
+    "KernelCost",
     "KernelFamily",
     "Limits",
     "Look",
     "MethodShapes",
     "Operator",
     "OperatorChange",
+    "OperatorCost",
     "OperatorCount",
     "OperatorProfile",
     "OperatorShapes",
@@ -105,8 +120,11 @@ __all__ = [
     "RobustStats",
     "Run",
     "RunRequest",
+    "Segment",
     "Shape",
     "Spread",
+    "StoredCost",
+    "StoredOperator",
     "Structure",
     "TensorSpec",
     "Tolerance",
@@ -116,4 +134,5 @@ __all__ = [
     "Turn",
     "Verdict",
     "shape_text",
+    "total_of",
 ]

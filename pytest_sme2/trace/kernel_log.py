@@ -8,7 +8,6 @@ the two are kept apart, because a candidate need not have run.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_sme2.results import Arm, Kernel, KernelCensus, KernelFamily
-from pytest_sme2.system.elf import ElfFile, Function, read_elf
+from pytest_sme2.system.elf import ElfFile
+from pytest_sme2.trace.code_map import CodeMap
 
 # --- What a name says -----------------------------------------------------------------------------
 
@@ -35,6 +35,11 @@ def is_microkernel(name: str) -> bool:
     return bool(_MICROKERNEL.fullmatch(name)) and not _TILE_QUESTION.search(name)
 
 
+def kernel_name(symbol: str) -> str:
+    """One name per kernel: KleidiAI's kai_kernel_x is the body that kai_run_x calls."""
+    return re.sub("^kai_kernel_", "kai_run_", symbol)
+
+
 def family_of(name: str) -> KernelFamily:
     """The instructions a kernel is made of, as its name says."""
     for family, pattern in _FAMILIES:
@@ -46,11 +51,6 @@ def family_of(name: str) -> KernelFamily:
 # --- From the emulator's log ----------------------------------------------------------------------
 
 _LONGEST_LINE = 16384
-_OPENED = re.compile(rb'([^/"]+)",O_[^)]*\) = (\d{1,9})\s*$')
-_NUMBER = rb"(0x[0-9a-f]{1,16}|\d{1,19})"
-_MAPPED = re.compile(
-    rb"mmap2?\([^,]*," + _NUMBER + rb",([^,]*),[^,]*,(\d{1,9})," + _NUMBER + rb"\) = " + _NUMBER
-)
 _INSTRUCTION = re.compile(rb"0x([0-9a-f]{1,16}):(?:  [0-9a-f]{8}  (\S+) *(.*))?")
 _VECTOR_OPERAND = re.compile(rb"\bv\d+\.\d*[bhsd]\b")
 _SCALABLE_OPERAND = re.compile(rb"\bz\d+\.[bhsdq]\b")
@@ -72,7 +72,7 @@ def census_from_qemu_log(log: Path, libraries: Iterable[Path], arm: Arm) -> Kern
     log is read as a stream. A line that makes no sense is passed over, so that a log cut short
     gives the kernels that it does hold.
     """
-    reader = _LogReader({path.name: path for path in libraries})
+    reader = _LogReader(CodeMap.of(libraries))
     with log.open("rb") as file:
         for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
             reader.take(line)
@@ -82,15 +82,6 @@ def census_from_qemu_log(log: Path, libraries: Iterable[Path], arm: Arm) -> Kern
         kernels=_in_order(reader.kernels()),
         blocks=reader.blocks,
     )
-
-
-@dataclass(frozen=True)
-class _Mapping:
-    start: int
-    end: int
-    offset: int
-    elf: ElfFile
-    has_kernels: bool
 
 
 @dataclass
@@ -120,11 +111,9 @@ class _Unnamed:
 class _LogReader:
     """The state of one pass over a log; memory grows with the code seen, not with the log."""
 
-    libraries: dict[str, Path]
+    code: CodeMap
     blocks: int = 0
-    _open: dict[int, Path] = field(default_factory=dict)
-    _elves: dict[Path, ElfFile] = field(default_factory=dict)
-    _mappings: list[_Mapping] = field(default_factory=list)
+    _has_kernels: dict[Path, bool] = field(default_factory=dict)
     _named: Counter[str] = field(default_factory=Counter)
     _bounded: dict[tuple[str, int], _Unnamed] = field(default_factory=dict)
     _unbounded: dict[tuple[str, int], _Unnamed] = field(default_factory=dict)
@@ -138,10 +127,8 @@ class _LogReader:
         elif line.startswith(b"IN:"):
             self._symbol = line[3:].strip().decode("ascii", "replace")
             self._current = None
-        elif b"mmap" in line:
-            self._mapped(line)
-        elif b'",O_' in line:
-            self._opened(line)
+        else:
+            self.code.take(line)
 
     def kernels(self) -> Iterator[Kernel]:
         for name, count in self._named.items():
@@ -152,39 +139,6 @@ class _LogReader:
         for (library, address), seen in places.items():
             if seen.family is not None:
                 yield Kernel(f"{library}+{address:#x}", seen.family, seen.blocks, named=False)
-
-    def _opened(self, line: bytes) -> None:
-        match = _OPENED.search(line)
-        if match:
-            name = os.fsdecode(match[1])
-            descriptor = int(match[2])
-            if name in self.libraries:
-                self._open[descriptor] = self.libraries[name]
-            else:
-                self._open.pop(descriptor, None)
-
-    def _mapped(self, line: bytes) -> None:
-        match = _MAPPED.search(line)
-        if not match or b"PROT_EXEC" not in match[2]:
-            return
-        path = self._open.get(int(match[3]))
-        if path is None:
-            return
-        if path not in self._elves:
-            self._elves[path] = read_elf(path)
-        elf = self._elves[path]
-        start = _number(match[5])
-        # The newest first: what is mapped over something else hides it.
-        self._mappings.insert(
-            0,
-            _Mapping(
-                start=start,
-                end=start + _number(match[1]),
-                offset=_number(match[4]),
-                elf=elf,
-                has_kernels=any(is_microkernel(symbol.name) for symbol in elf.symbols),
-            ),
-        )
 
     def _instruction(self, line: bytes) -> None:
         if self._symbol is None and self._current is None:
@@ -201,33 +155,36 @@ class _LogReader:
 
     def _block(self, address: int, symbol: str) -> _Unnamed | None:
         """Count a block; what is returned wants to see the block's instructions."""
-        for mapping in self._mappings:
-            if mapping.start <= address < mapping.end:
-                break
-        else:
-            # The emulator knows the symbols of the program it was started with, nothing else.
-            self._count(symbol)
+        place = self.code.place(address)
+        if place is None:
+            if not self.code.is_mapped(address):
+                # The emulator knows the symbols of the program it was started with, nothing else.
+                self._count(symbol)
             return None
-        own = mapping.elf.address_of(address - mapping.start + mapping.offset)
-        if own is None:
-            return None
-        function: Function | None = mapping.elf.function_at(own)
+        function = place.function
         if function is not None and function.name:
             self._count(function.name)
             return None
-        if not mapping.has_kernels:
+        if not self._may_hold_kernels(place.elf):
             return None
         places, start = (
-            (self._bounded, function.address) if function is not None else (self._unbounded, own)
+            (self._bounded, function.address)
+            if function is not None
+            else (self._unbounded, place.address)
         )
-        seen = places.setdefault((mapping.elf.path.name, start), _Unnamed())
+        seen = places.setdefault((place.elf.path.name, start), _Unnamed())
         seen.blocks += 1
         return seen
 
+    def _may_hold_kernels(self, elf: ElfFile) -> bool:
+        if elf.path not in self._has_kernels:
+            found = any(is_microkernel(symbol.name) for symbol in elf.symbols)
+            self._has_kernels[elf.path] = found
+        return self._has_kernels[elf.path]
+
     def _count(self, symbol: str) -> None:
         if is_microkernel(symbol):
-            # KleidiAI's kai_kernel_x is the body that kai_run_x calls: one kernel.
-            self._named[re.sub("^kai_kernel_", "kai_run_", symbol)] += 1
+            self._named[kernel_name(symbol)] += 1
 
     @staticmethod
     def _look_at(seen: _Unnamed, mnemonic: bytes, operands: bytes) -> None:
@@ -237,10 +194,6 @@ class _LogReader:
             _VECTOR_OPERAND.search(operands) or _SCALABLE_OPERAND.search(operands)
         ):
             seen.vector += 1
-
-
-def _number(word: bytes) -> int:
-    return int(word, 16 if word.startswith(b"0x") else 10)
 
 
 def _clustered(

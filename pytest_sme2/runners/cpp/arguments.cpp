@@ -13,7 +13,7 @@ const char* const kUsage =
     "usage: sme2_runner --model FILE --sme2 on|off --json FILE|-\n"
     "                   [--threads N] [--warmup N] [--runs N] [--etdump FILE]\n"
     "                   [--input FILE]... [--outputs FOLDER] [--seed N] [--method NAME]\n"
-    "                   [--turn N --turn-descriptor FD [--lead N]]\n"
+    "                   [--turn N --turn-descriptor FD [--lead N]] [--marks on|off]\n"
     "\n"
     "Runs one ExecuTorch program and writes what it measured as JSON.\n"
     "  --model FILE      the program (.pte)\n"
@@ -31,7 +31,9 @@ const char* const kUsage =
     "  --turn N          take turns with another process: before every N timed inferences,\n"
     "                    write a byte to the descriptor and wait for one on standard input\n"
     "  --turn-descriptor FD  an open pipe, of the process that gives the turns\n"
-    "  --lead N          untimed inferences at the start of a turn, 0 unless given\n";
+    "  --lead N          untimed inferences at the start of a turn, 0 unless given\n"
+    "  --marks on|off    make a system call that does nothing where an inference, or the\n"
+    "                    tracer's own work, begins and ends; off unless given\n";
 
 namespace {
 
@@ -48,6 +50,13 @@ uint64_t number(
             std::to_string(most) + ", not " + quoted(text));
   }
   return value;
+}
+
+bool switched(const std::string& option, const std::string& value) {
+  if (value != "on" && value != "off") {
+    throw Failure(Exit::kUsage, option + " takes on or off, not " + quoted(value));
+  }
+  return value == "on";
 }
 
 }  // namespace
@@ -67,10 +76,7 @@ Arguments parse_arguments(int count, char** values) {
     if (option == "--model") {
       arguments.model = value;
     } else if (option == "--sme2") {
-      if (value != "on" && value != "off") {
-        throw Failure(Exit::kUsage, "--sme2 takes on or off, not " + quoted(value));
-      }
-      arguments.sme2_on = value == "on";
+      arguments.sme2_on = switched(option, value);
     } else if (option == "--threads") {
       arguments.threads = static_cast<int>(number(option, value, 1, 1024));
     } else if (option == "--warmup") {
@@ -93,6 +99,8 @@ Arguments parse_arguments(int count, char** values) {
       arguments.turn_descriptor = static_cast<int>(number(option, value, 3, 1000000));
     } else if (option == "--lead") {
       arguments.lead = static_cast<int>(number(option, value, 0, 1000));
+    } else if (option == "--marks") {
+      arguments.marks = switched(option, value);
     } else if (option == "--json") {
       arguments.json = value;
     } else {

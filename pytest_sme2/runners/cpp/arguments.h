@@ -23,6 +23,7 @@ struct Arguments {
   int turn = 0;
   int lead = 0;
   int turn_descriptor = -1;
+  bool marks = false;
 };
 
 // Throws Failure(kUsage).

@@ -11,6 +11,7 @@
 #include "failure.h"
 #include "json.h"
 #include "machine.h"
+#include "marks.h"
 #include "messages.h"
 #include "program.h"
 #include "sha256.h"
@@ -84,7 +85,9 @@ void run_all(
     program.set_inputs(inputs);
     const int64_t cpu_start = cpu_ns();
     const int64_t wall_start = wall_ns();
+    mark("sme2:inference");
     program.execute();
+    mark("sme2:done");
     const int64_t wall_end = wall_ns();
     const int64_t cpu_end = cpu_ns();
     measured.wall_ns.push_back(wall_end - wall_start);
@@ -197,6 +200,7 @@ std::string describe(
 
 void run(const Arguments& arguments) {
   take_messages(arguments.json != "-");
+  use_marks(arguments.marks);
   const size_t threads = use_threads(arguments.threads);
   std::unique_ptr<Tracer> tracer;
   if (!arguments.etdump.empty()) {

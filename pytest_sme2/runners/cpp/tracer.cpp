@@ -6,6 +6,7 @@
 
 #include "failure.h"
 #include "machine.h"
+#include "marks.h"
 
 namespace sme2 {
 namespace {
@@ -18,6 +19,12 @@ using executorch::runtime::DelegateDebugIdType;
 using executorch::runtime::DelegateDebugIntId;
 using executorch::runtime::EventTracerEntry;
 
+// What stands between these marks is the tracer's own work, not the program's.
+struct Tracing {
+  explicit Tracing(const char* event) { mark(event); }
+  ~Tracing() { mark("sme2:resume"); }
+};
+
 // Only what happens during an inference can be paused; nothing else runs in between.
 class PausableDump final : public ETDumpGen {
  public:
@@ -25,29 +32,40 @@ class PausableDump final : public ETDumpGen {
 
   void create_event_block(const char* name) override {
     if (!paused) {
+      const Tracing tracing("sme2:block");
       ETDumpGen::create_event_block(name);
     }
   }
 
   EventTracerEntry start_profiling(
       const char* name, ChainID chain, DebugHandle handle) override {
-    return paused ? ignored() : ETDumpGen::start_profiling(name, chain, handle);
+    if (paused) {
+      return ignored();
+    }
+    const Tracing tracing("sme2:start");
+    return ETDumpGen::start_profiling(name, chain, handle);
   }
 
   void end_profiling(EventTracerEntry entry) override {
     if (!paused) {
+      const Tracing tracing("sme2:end");
       ETDumpGen::end_profiling(entry);
     }
   }
 
   EventTracerEntry start_profiling_delegate(
       const char* name, DelegateDebugIntId index) override {
-    return paused ? ignored() : ETDumpGen::start_profiling_delegate(name, index);
+    if (paused) {
+      return ignored();
+    }
+    const Tracing tracing("sme2:start");
+    return ETDumpGen::start_profiling_delegate(name, index);
   }
 
   void end_profiling_delegate(
       EventTracerEntry entry, const void* metadata, size_t size) override {
     if (!paused) {
+      const Tracing tracing("sme2:end");
       ETDumpGen::end_profiling_delegate(entry, metadata, size);
     }
   }
@@ -60,12 +78,14 @@ class PausableDump final : public ETDumpGen {
       const void* metadata,
       size_t size) override {
     if (!paused) {
+      const Tracing tracing("sme2:delegated");
       ETDumpGen::log_profiling_delegate(name, index, start, end, metadata, size);
     }
   }
 
   void track_allocation(AllocatorID id, size_t size) override {
     if (!paused) {
+      const Tracing tracing("sme2:allocation");
       ETDumpGen::track_allocation(id, size);
     }
   }

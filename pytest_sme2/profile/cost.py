@@ -1,0 +1,270 @@
+"""What each operator executed: counted segments matched with the ETDump's events, one to one.
+
+The runner marks where the tracer begins and ends an event, in the order in which the ETDump has
+them. XNNPACK tells the tracer about its operators only afterwards, but reads the clock before the
+first and after each of them, which the emulator's log shows. Where the numbers do not fit, nothing
+is claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.operators import select
+from pytest_sme2.results import (
+    Category,
+    Columns,
+    Cost,
+    CountedInference,
+    Counts,
+    KernelCost,
+    OperatorCost,
+    OperatorProfile,
+    OperatorShapes,
+    Profile,
+    Segment,
+)
+
+_Row = NDArray[np.int64]
+_WIDTH = len(fields(Counts))
+# XNNPACK's delegate reads the clock as it starts its profiler, and XNNPACK as it starts to run.
+_READINGS_BEFORE = 2
+# As XNNPACK's operators name their first input: how many bytes one value has.
+_LANE_BYTES = {"F32": 4, "PF32": 4, "F16": 2, "PF16": 2, "BF16": 2}
+_MOST_KERNELS = 4
+
+
+class MismatchError(Exception):
+    """The log and the ETDump do not tell the same story."""
+
+
+@dataclass
+class _Code:
+    """Counts by kernel or library."""
+
+    rows: dict[str, _Row] = field(default_factory=dict)
+
+    def add(self, other: Mapping[str, Sequence[int] | _Row]) -> None:
+        for name, values in other.items():
+            row = np.asarray(values, dtype=np.int64)
+            known = self.rows.get(name)
+            self.rows[name] = row if known is None else known + row
+
+    def counts(self) -> Counts:
+        total = sum(self.rows.values(), np.zeros(_WIDTH, dtype=np.int64))
+        return Counts(*map(int, total))
+
+
+@dataclass
+class _Event:
+    own: _Code = field(default_factory=_Code)
+    """With that of events inside of it that are no delegate's."""
+    pieces: list[Mapping[str, Sequence[int]]] = field(default_factory=list)
+    """Between readings of the clock."""
+    delegated: list[int] = field(default_factory=list)
+    """The events that a delegate told of, by their number in the ETDump's order."""
+
+
+@dataclass
+class _Matched:
+    events: dict[int, _Code] = field(default_factory=dict)
+    """By number in the ETDump's order."""
+    runtime: _Code = field(default_factory=_Code)
+    setup: _Code = field(default_factory=_Code)
+
+
+def match_events(segments: Sequence[Segment]) -> tuple[_Matched, int]:
+    """The code of every event, and how many events there are."""
+    matched = _Matched()
+    outside = _Event()
+    stack = [outside]
+    number = 0
+    for segment in segments:
+        event = stack[-1]
+        if segment.mark == "clock":
+            event.pieces.append(segment.code)
+            continue
+        if segment.mark == "delegated":
+            # From its last operator to here the delegate only gathers its profile.
+            event.delegated.append(number)
+            number += 1
+            continue
+        event.own.add(segment.code)
+        if segment.mark == "start":
+            stack.append(_Event())
+        elif segment.mark == "end":
+            if len(stack) == 1:
+                raise MismatchError("an event ended that had not begun")
+            stack.pop()
+            _close(event, matched)
+            matched.events[number] = event.own
+            number += 1
+            stack[-1].own.add(event.own.rows)
+    if len(stack) != 1:
+        raise MismatchError("an event did not end")
+    _close(outside, matched)
+    matched.runtime = outside.own
+    return matched, number
+
+
+def _close(event: _Event, matched: _Matched) -> None:
+    if not event.delegated:
+        for piece in event.pieces:
+            event.own.add(piece)
+        return
+    expected = len(event.delegated) + _READINGS_BEFORE
+    if len(event.pieces) != expected:
+        raise MismatchError(
+            f"a delegate told of {len(event.delegated)} operators, which makes {expected} readings "
+            f"of the clock, but read it {len(event.pieces)} times"
+        )
+    operators = event.pieces[_READINGS_BEFORE:]
+    for piece in event.pieces[:_READINGS_BEFORE]:
+        matched.setup.add(piece)
+    for number, piece in zip(event.delegated, operators, strict=True):
+        matched.events[number] = _Code()
+        matched.events[number].add(piece)
+        event.own.add(piece)
+
+
+def build_cost(
+    counted: CountedInference,
+    columns: Columns,
+    profile: Profile,
+    *,
+    cpu: str,
+    rules: Sequence[Rule] = (),
+) -> Cost:
+    """The cost of the one inference in ``columns``. Raises MismatchError."""
+    if counted.problem:
+        raise MismatchError(counted.problem)
+    if columns.runs != 1:
+        raise MismatchError(f"the ETDump holds {columns.runs} inferences, and one was counted")
+    matched, events = match_events(counted.segments)
+    rows = np.flatnonzero(columns.run == 0)
+    if rows.size != events:
+        raise MismatchError(f"the log shows {events} events, and the ETDump holds {rows.size}")
+    places = {int(row): number for number, row in enumerate(rows)}
+    selected = select(columns, rules=rules).rows
+    if selected.size != len(profile.operators):
+        raise MismatchError("the ETDump and its profile differ in their operators")
+    kernels, operators = _Code(), []
+    for row, entry in zip(selected.tolist(), profile.operators, strict=True):
+        code = matched.events[places[row]]
+        kernels.add(code.rows)
+        operators.append(_operator_cost(entry, code))
+    runtime = _minus(matched.runtime.counts(), kernels.counts())
+    return Cost(
+        cpu=cpu,
+        vector_bits=counted.vector_bits,
+        operators=tuple(operators),
+        kernels=tuple(
+            KernelCost(name, Counts(*map(int, row)))
+            for name, row in sorted(kernels.rows.items(), key=lambda item: (-item[1][0], item[0]))
+        ),
+        runtime=runtime,
+        setup=matched.setup.counts(),
+    )
+
+
+def _minus(whole: Counts, part: Counts) -> Counts:
+    names = [entry.name for entry in fields(Counts)]
+    return Counts(*(getattr(whole, name) - getattr(part, name) for name in names))
+
+
+def _operator_cost(entry: OperatorProfile, code: _Code) -> OperatorCost:
+    counts = code.counts()
+    operator = entry.operator
+    ranked = sorted(code.rows.items(), key=lambda item: (-item[1][0], item[0]))
+    return OperatorCost(
+        index=entry.index,
+        label=entry.label,
+        name=operator.name,
+        category=operator.category,
+        executor=operator.executor,
+        counts=counts,
+        kernels=tuple((name, int(row[0])) for name, row in ranked[:_MOST_KERNELS]),
+        macs=multiply_accumulates(entry.shapes) if operator.matrix else None,
+        matrix=operator.matrix,
+        sme2=bool(counts.outer_products or counts.sme2_other),
+        lane_bytes=_LANE_BYTES.get((*operator.data_types, "F32")[0], 1),
+    )
+
+
+# --- work, and how well it is used ----------------------------------------------------------------
+
+
+def multiply_accumulates(shapes: OperatorShapes | None) -> int | None:
+    """How many an operator needs, from the shapes of its tensors; None where they do not tell."""
+    if shapes is None or not shapes.inputs:
+        return None
+    weights = shapes.inputs[-1]
+    outputs = math.prod(shapes.output)
+    if shapes.operation == "convolution" and len(weights) == 4:
+        # Weights: output channels, height, width, input channels of one group.
+        return outputs * math.prod(weights[1:])
+    if shapes.operation == "depthwise convolution" and len(weights) == 4:
+        return outputs * weights[1] * weights[2]
+    if shapes.operation == "transposed convolution" and len(weights) == 4:
+        return math.prod(shapes.inputs[0]) * math.prod(weights[:3])
+    if shapes.operation == "linear" or "mm" in shapes.operation or "matrix" in shapes.operation:
+        return outputs * shapes.inputs[0][-1] if shapes.inputs[0] else None
+    return None
+
+
+def work_coverage(cost: Cost) -> float | None:
+    """The share of all known multiply-accumulates that ran on SME2; None where none is known."""
+    known = [entry for entry in cost.operators if entry.macs]
+    total = sum(entry.macs or 0 for entry in known)
+    return sum(entry.macs or 0 for entry in known if entry.sme2) / total if total else None
+
+
+def tile_use(cost: Cost, operators: Sequence[OperatorCost] | None = None) -> float | None:
+    """Multiply-accumulates that were needed, of those that the executed outer products can do."""
+    chosen = [
+        entry
+        for entry in (cost.operators if operators is None else operators)
+        if entry.counts.outer_products and entry.macs
+    ]
+    possible = sum(
+        entry.counts.outer_products * macs_of_outer_product(cost.vector_bits, entry.lane_bytes)
+        for entry in chosen
+    )
+    return sum(entry.macs or 0 for entry in chosen) / possible if possible else None
+
+
+def macs_of_outer_product(vector_bits: int, lane_bytes: int) -> int:
+    """One outer product into 32-bit sums: a tile of them, over as many values as fit a lane."""
+    lanes = vector_bits // 32
+    return lanes * lanes * (4 // lane_bytes)
+
+
+def instructions_per_mac(cost: Cost) -> float | None:
+    """Of the operators whose multiply-accumulates are known."""
+    known = [entry for entry in cost.operators if entry.macs]
+    total = sum(entry.macs or 0 for entry in known)
+    return sum(entry.counts.instructions for entry in known) / total if total else None
+
+
+def packing_share(cost: Cost) -> float:
+    """The part of all instructions that rearranges data: packing kernels and layout operators."""
+    total = cost.total.instructions
+    layout = sum(
+        entry.counts.instructions
+        for entry in cost.operators
+        if entry.category is Category.DATA_MOVEMENT
+    )
+    packing = sum(
+        instructions
+        for entry in cost.operators
+        if entry.category is not Category.DATA_MOVEMENT
+        for name, instructions in entry.kernels
+        if "_pack" in name
+    )
+    return (layout + packing) / total if total else 0.0
