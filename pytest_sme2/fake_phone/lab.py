@@ -32,7 +32,7 @@ from pytest_sme2.fake_phone.parts import Parts, find_parts, shared_libraries
 from pytest_sme2.fake_phone.root import STATE, Phone
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.qemu import CPUS, find_qemu
+from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY, LAUNCHER_PROPERTY, AndroidTarget
 
@@ -191,7 +191,7 @@ class FakeLab:
         """
         properties = {FAKE_PROPERTY: "1"}
         if self.emulator is not None:
-            cpu = CPUS[Arm.ON if phone.sme2 else Arm.OFF]
+            cpu = DEFAULT_CPU.model(Arm.ON if phone.sme2 else Arm.OFF)
             properties[LAUNCHER_PROPERTY] = f"{EMULATOR_ON_PHONE} -cpu {cpu}"
         return properties
 

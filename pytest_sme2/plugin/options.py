@@ -99,6 +99,22 @@ OPTIONS: tuple[Option, ...] = (
         "ignore cached emulator runs.",
     ),
     Option(
+        "--sme2-cpu",
+        "emulated_cpu",
+        "NAME[:BITS]",
+        "system.qemu:checked_cpu",
+        "the CPU to emulate: strict (default; no real one with SME2 can do less), apple-m4 or "
+        "arm-c1; BITS is the length of its streaming vectors: 128, 256 or 512 (default).",
+    ),
+    Option(
+        "--sme2-no-cost",
+        "no_cost",
+        None,
+        None,
+        "do not count executed instructions on the emulator; the first run of a model is then "
+        "about four times faster.",
+    ),
+    Option(
         "--sme2-models",
         "models",
         "NAME[,NAME]",

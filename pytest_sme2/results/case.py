@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_sme2.results.artifact import Arm
+from pytest_sme2.results.cost import Cost
 from pytest_sme2.results.evidence import Evidence, KernelCensus
 from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
 from pytest_sme2.results.run import Fingerprint
@@ -136,6 +137,10 @@ class CaseResult:
     structures: Mapping[Arm, Structure] = field(default_factory=dict)
     kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
     """Only the arms whose kernels are known."""
+    costs: Mapping[Arm, Cost] = field(default_factory=dict)
+    """What one inference executed; only the arms that were counted."""
+    uncounted: str = ""
+    """Why an arm has no cost."""
     medians_ns: Mapping[Arm, tuple[float, ...]] | None = None
     """Of each untraced process, its median run; None where the target is emulated."""
     interference: float | None = None

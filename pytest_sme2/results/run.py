@@ -38,6 +38,8 @@ class RunRequest:
     """The cores to pin to; empty means the system decides."""
     extra_arguments: tuple[str, ...] = ()
     """Further ones for the runner, as they are."""
+    counted: bool = False
+    """Whether the runner marks the inference for an emulator that counts instructions."""
     turn: Turn | None = None
     """Where it takes turns with another process; None where it runs alone."""
 

@@ -59,6 +59,11 @@ class Runner(abc.ABC):
         """Whether two of its processes can take turns, run by run."""
         return False
 
+    @property
+    def makes_marks(self) -> bool:
+        """Whether it can mark an inference for an emulator that counts instructions."""
+        return False
+
     def traces(self, request: RunRequest) -> bool:
         """Whether a process for this request writes an ETDump."""
         return request.traced

@@ -80,6 +80,10 @@ class Sme2Runner(Runner):
     def takes_turns(self) -> bool:
         return True
 
+    @property
+    def makes_marks(self) -> bool:
+        return True
+
     def files(self, arm: Arm) -> tuple[Path, ...]:
         return tuple(
             path
@@ -108,6 +112,8 @@ class Sme2Runner(Runner):
             arguments += ["--etdump", files.etdump]
         if files.outputs is not None:
             arguments += ["--outputs", files.outputs]
+        if request.counted:
+            arguments += ["--marks", "on"]
         if request.turn is not None and files.turn_descriptor is not None:
             arguments += [
                 *("--turn", str(request.turn.runs)),

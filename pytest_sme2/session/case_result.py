@@ -19,6 +19,7 @@ from pytest_sme2.results import (
     Arm,
     CaseResult,
     Category,
+    Cost,
     Estimate,
     Fingerprint,
     KernelCensus,
@@ -76,6 +77,7 @@ def assemble(
     measurement: PairedTiming | None = None,
     yardstick_ns: float | None = None,
     runtime_sha256: str = "",
+    costs: Mapping[Arm, Cost | str] | None = None,
 ) -> CaseResult:
     """Everything one pair showed.
 
@@ -89,6 +91,7 @@ def assemble(
         measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
         yardstick_ns: what a program that never changes took meanwhile.
         runtime_sha256: of the runner (``Runner.sha256``).
+        costs: what each arm executed, or why that is not known.
     """
     runs = _runs(pair)
     everything = [run for arm in runs.values() for run in arm]
@@ -122,6 +125,8 @@ def assemble(
         versions={**artifact.versions, RUNTIME: runtime},
         runtime=runtime_sha256,
         weights=artifact.weights,
+        costs={arm: cost for arm, cost in (costs or {}).items() if isinstance(cost, Cost)},
+        uncounted=next((cost for cost in (costs or {}).values() if isinstance(cost, str)), ""),
         **timed,
     )
 

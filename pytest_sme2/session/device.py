@@ -18,7 +18,7 @@ from pytest_sme2.errors import (
 )
 from pytest_sme2.results import Fingerprint
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu, parse_cpu
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import LocalTarget
@@ -162,7 +162,7 @@ def choose_target(
     if device == "android":
         return _phone(settings, run, soc=soc, like=like, timeout=wait_seconds, progress=progress)
     if device == "emulated":
-        return EmulatedTarget(find_qemu(settings.qemu))
+        return _emulator(settings)
     if device == "auto":
         return _automatic(settings)
     local = LocalTarget()
@@ -172,6 +172,12 @@ def choose_target(
             f"{local.name!r}. Choose {local.name}, emulated or auto."
         )
     return local
+
+
+def _emulator(settings: Settings) -> EmulatedTarget:
+    chosen = settings.emulated_cpu
+    cpu = DEFAULT_CPU if chosen is None else parse_cpu(chosen)
+    return EmulatedTarget(find_qemu(settings.qemu), cpu=cpu)
 
 
 def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
@@ -200,7 +206,7 @@ def _automatic(settings: Settings) -> Target:
     if local.capabilities().sme2:
         return local
     try:
-        return EmulatedTarget(find_qemu(settings.qemu))
+        return _emulator(settings)
     except TargetError as error:
         if settings.qemu is not None:
             raise

@@ -28,6 +28,7 @@ from pytest_sme2.results import (
     CaseResult,
     Check,
     Comparison,
+    Cost,
     Evidence,
     KernelCensus,
     Limits,
@@ -47,6 +48,7 @@ from pytest_sme2.system.terminal import Say
 
 if TYPE_CHECKING:
     from pytest_sme2.session.case_timing import Timing
+    from pytest_sme2.session.case_trace import Traced
     from pytest_sme2.session.reference import OpenReference
     from pytest_sme2.session.run_lock import RunLock
 
@@ -264,37 +266,26 @@ class Session:
     @_on_one_device
     def traced(self, case: Case, arm: Arm) -> Run:
         """One process with the event tracer on; its outputs are kept."""
-        return self._traced(case, arm)[0]
+        return self._traced(case, arm).run
 
     @_on_one_device
     def census(self, case: Case, arm: Arm) -> KernelCensus | None:
         """The kernels that ran, where the target can tell."""
-        return self._traced(case, arm)[1]
+        return self._traced(case, arm).census
 
-    def _traced(self, case: Case, arm: Arm) -> tuple[Run, KernelCensus | None, bool]:
-        """The traced run, and whether it was made before; an emulator tells of the kernels in the
-        same go, since it is slow.
-        """
-
-        def make() -> tuple[Run, KernelCensus | None, bool]:
-            from pytest_sme2.profile.shapes import keep_shapes
+    def _traced(self, case: Case, arm: Arm) -> Traced:
+        def make() -> Traced:
+            from pytest_sme2.session.case_trace import trace_case
             from pytest_sme2.session.run_directory import experiment_folder
-            from pytest_sme2.targets.emulated import EmulatedTarget
-            from pytest_sme2.targets.remembered import remembered_run
 
             amount = DEVICE_TRACE if self.bench.timed else EMULATED_TRACE
-            request = self.request(case, arm, traced=True, keep_outputs=True, **amount)
+            counted = not self.uncounted(case)
+            request = self.request(
+                case, arm, traced=True, keep_outputs=True, counted=counted, **amount
+            )
             self.say(f"{case.id}: traced run with SME2 {arm} on {self.bench.target.name}")
             folder = experiment_folder(self.folder(case), self.bench.target.name, arm)
-            if isinstance(self.bench.target, EmulatedTarget):
-                run, census, before = remembered_run(
-                    self.bench.target, self.bench.runner, request, folder, fresh=self.settings.fresh
-                )
-            else:
-                run, census, before = self.bench.run(request, folder), None, False
-            if run.etdump is not None:
-                keep_shapes(run.etdump, request.artifact.pte, self.say)
-            return run, census, before
+            return trace_case(self.bench, request, folder)
 
         return self._once(make, "traced", case, arm)
 
@@ -316,6 +307,27 @@ class Session:
             )
 
         return self._once(make, "profile", case, arm)
+
+    def uncounted(self, case: Case) -> str:
+        """Why the case's cost cannot be counted; empty where it can."""
+        from pytest_sme2.session.case_trace import why_not_counted
+
+        return why_not_counted(self.bench, case.threads)
+
+    @_on_one_device
+    def cost(self, case: Case, arm: Arm) -> Cost | str:
+        """What one inference executed; a reason where that is not known."""
+
+        def make() -> Cost | str:
+            from pytest_sme2.session.case_trace import cost_of
+
+            reason = self.uncounted(case)
+            if reason:
+                return reason
+            traced, profile = self._traced(case, arm), self.profile(case, arm)
+            return cost_of(self.bench.target, traced, profile, self.settings.rules)
+
+        return self._once(make, "cost", case, arm)
 
     @_on_one_device
     def evidence(self, case: Case) -> Evidence | None:
@@ -416,6 +428,7 @@ class Session:
                 measurement=self.measurement(case),
                 yardstick_ns=timing.yardstick_ns if isinstance(timing, Timing) else None,
                 runtime_sha256=self.bench.runner.sha256,
+                costs={arm: self.cost(case, arm) for arm in self.bench.arms},
             )
 
         return self._once(make, "measured", case, timing is not None)
@@ -484,7 +497,9 @@ class Session:
                 measurement=self.measurement(case),
                 checks=tuple(checks),
                 state=self.state(case),
-                remembered=tuple(arm for arm in self.bench.arms if self._traced(case, arm)[2]),
+                remembered=tuple(
+                    arm for arm in self.bench.arms if self._traced(case, arm).remembered
+                ),
                 etdumps={arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump},
             ),
         )

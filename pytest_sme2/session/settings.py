@@ -55,6 +55,10 @@ class Settings:
     """The user's own operator categories."""
     qemu: Path | None = None
     """The emulator to use; None means the one on PATH or in the cache."""
+    emulated_cpu: str | None = None
+    """As ``system.qemu.parse_cpu`` takes it; None means the default."""
+    no_cost: bool = False
+    """Whether to do without counting executed instructions on the emulator, which is slow."""
     serials: tuple[str, ...] = ()
     """The phones to use; empty means ANDROID_SERIAL, else the only one attached."""
     adb_server: str | None = None

@@ -12,22 +12,38 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import KernelCensus, Run, RunRequest
+from pytest_sme2.results import CountedInference, KernelCensus, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.files import unwritable
 from pytest_sme2.targets.base import Target
+from pytest_sme2.targets.counter import block_counter, counting
 from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.trace.cost_log import read_counts
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
 
 # in_asm: every block of code as it is translated, which is when it is first about to run.
 # strace: where the loader maps the libraries. Both work in every version that knows SME2.
 _LOG_ITEMS = "in_asm,strace"
+# Every block that runs, and no jump from one to the next without a line.
+_EVERY_BLOCK = "exec,nochain"
+_COUNTS_NAME = "blocks.counts"
 _LOG_NAME = "qemu.log"
 # A program's last call, and what threads that end with it may log behind that.
 _END_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class EmulatedRun:
+    """A run on the emulator, and what the emulator saw of it."""
+
+    run: Run
+    census: KernelCensus
+    counted: CountedInference | None
+    """None where it was not asked to count."""
 
 
 def collect_census(
@@ -37,17 +53,20 @@ def collect_census(
     # One inference runs every kernel there is; more would only make it slow.
     once = dataclasses.replace(request, warmup=0, runs=1, keep_outputs=False)
     if isinstance(target, EmulatedTarget):
-        return observed_run(target, runner, once, folder)[1]
+        return observed_run(target, runner, once, folder).census
     return _logged(target, runner, once, folder)
 
 
 def observed_run(
     target: EmulatedTarget, runner: Runner, request: RunRequest, folder: Path
-) -> tuple[Run, KernelCensus]:
-    """A run and its kernels in one: the emulator logs what it translates, traced or not."""
+) -> EmulatedRun:
+    """A run and its kernels in one; with ``request.counted``, also all that it executed."""
     with _log_file(folder) as log:
-        observed = target.with_options("-d", _LOG_ITEMS, "-D", str(log))
-        run = observed.run(runner, request, folder)
+        if request.counted:
+            run, counted = _counted(target, runner, request, folder, log)
+        else:
+            observed = target.with_options("-d", _LOG_ITEMS, "-D", str(log))
+            run, counted = observed.run(runner, request, folder), None
         if not log.exists():
             raise RunError(
                 f"The emulator {target.qemu.path} wrote no log of what it translated. "
@@ -60,7 +79,25 @@ def observed_run(
             f"The log of the emulator {target.qemu.path} ({target.qemu.version}) holds no "
             "translated block, so nothing can be said about kernels. Use another version of QEMU."
         )
-    return run, census
+    return EmulatedRun(run, census, counted)
+
+
+def _counted(
+    target: EmulatedTarget, runner: Runner, request: RunRequest, folder: Path, log: Path
+) -> tuple[Run, CountedInference]:
+    """Runs and counts; leaves in ``log`` all lines but those of blocks that ran."""
+    counts = log.with_name(_COUNTS_NAME)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with counting(block_counter(), counts, log) as pipe:
+            items = f"{_LOG_ITEMS},{_EVERY_BLOCK}"
+            observed = target.with_options("-d", items, "-D", str(pipe))
+            run = observed.run(runner, request, folder)
+        _refuse_cut_log(log)
+        libraries = runner.files(request.arm)
+        return run, read_counts(counts, log, libraries, target.cpu.vector_bits)
+    finally:
+        counts.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,9 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
-from pytest_sme2.system.qemu import CPUS, Qemu
+from pytest_sme2.system.qemu import DEFAULT_CPU, EmulatedCpu, Qemu
 from pytest_sme2.targets.base import check_request, run_here
+from pytest_sme2.targets.guest import guest_options
 from pytest_sme2.targets.local import check_cpus
 
 SWITCHES = ("cpu", "runner")
@@ -35,19 +36,29 @@ class EmulatedTarget:
     name = "emulated"
     platform = LINUX_AARCH64
 
-    def __init__(self, qemu: Qemu, *, switch: str = "cpu", options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        qemu: Qemu,
+        *,
+        switch: str = "cpu",
+        options: Sequence[str] = (),
+        cpu: EmulatedCpu = DEFAULT_CPU,
+    ) -> None:
         """``options`` are further ones of QEMU, such as those that log what it executes."""
         if switch not in SWITCHES:
             raise UsageError(
                 f"{switch!r} does not switch SME2. Choose one of: {', '.join(SWITCHES)}."
             )
         self.qemu = qemu
+        self.cpu = cpu
         self._switch = switch
         self._options = tuple(options)
 
     def with_options(self, *options: str) -> EmulatedTarget:
         """The same target, with these options of QEMU on top."""
-        return EmulatedTarget(self.qemu, switch=self._switch, options=(*self._options, *options))
+        return EmulatedTarget(
+            self.qemu, switch=self._switch, options=(*self._options, *options), cpu=self.cpu
+        )
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -67,8 +78,9 @@ class EmulatedTarget:
 
     def launcher(self, arm: Arm) -> tuple[str, ...]:
         """What stands before the runner's own command."""
-        cpu = CPUS[arm] if self._switch == "cpu" else CPUS[Arm.ON]
-        return (str(self.qemu.path.absolute()), "-cpu", cpu, *self._options)
+        cpu = self.cpu.model(arm if self._switch == "cpu" else Arm.ON)
+        pinned = guest_options()
+        return (str(self.qemu.path.absolute()), "-cpu", cpu, *pinned, *self._options)
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -90,5 +102,5 @@ class EmulatedTarget:
         )
 
     def fingerprint(self) -> Fingerprint:
-        facts = {"cpu": CPUS[Arm.ON], "qemu": self.qemu.version}
+        facts = {"cpu": self.cpu.model(Arm.ON), "qemu": self.qemu.version}
         return Fingerprint(target=self.name, facts=tuple(sorted(facts.items())))

@@ -16,23 +16,28 @@ import shutil
 from pathlib import Path
 
 from pytest_sme2.errors import Sme2Error, StorageError
-from pytest_sme2.results import KernelCensus, Run, RunRequest
+from pytest_sme2.results import CountedInference, KernelCensus, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.files import decode, encode, file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.targets.base import RESULT_NAME, Job, make_place, read_files
-from pytest_sme2.targets.census import observed_run
+from pytest_sme2.targets.census import EmulatedRun, observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
 
 _RECORD = "remembered.json"
-# What a census is made by: with other code, a run must be looked at again.
+# What a census and counts are made by: with other code, a run must be looked at again.
 _CODE = (
     "system/elf.py",
+    "trace/block_counter.c",
+    "trace/code_map.py",
+    "trace/cost_log.py",
+    "trace/instructions.py",
     "trace/kernel_log.py",
     "targets/base.py",
     "targets/census.py",
     "targets/emulated.py",
+    "targets/guest.py",
     "targets/remembered.py",
 )
 
@@ -45,16 +50,16 @@ def remembered_run(
     *,
     fresh: bool = False,
     cache: Path | None = None,
-) -> tuple[Run, KernelCensus, bool]:
-    """A run, its kernels, and whether it was made before; ``fresh``: run it in any case."""
+) -> tuple[EmulatedRun, bool]:
+    """A run, and whether it was made before; ``fresh``: run it in any case."""
     kept = (cache or cache_folder()) / "emulated" / run_key(target, runner, request)
     job = Job(runner, request, folder)
     found = None if fresh else _recall(target, job, kept)
     if found is not None:
-        return *found, True
-    run, census = observed_run(target, runner, request, folder)
-    _keep(run, census, folder, kept)
-    return run, census, False
+        return found, True
+    made = observed_run(target, runner, request, folder)
+    _keep(made, folder, kept)
+    return made, False
 
 
 def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
@@ -85,11 +90,12 @@ def _file_hash(path: Path) -> str:
     return file_sha256(path)
 
 
-def _recall(target: EmulatedTarget, job: Job, kept: Path) -> tuple[Run, KernelCensus] | None:
+def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
     """The run that is kept there, put where the job wants it; None where there is no whole one."""
     try:
         record = json.loads((kept / _RECORD).read_text(encoding="utf-8"))
         census: KernelCensus = decode(record["census"], KernelCensus, kept)
+        counted: CountedInference | None = decode(record["counted"], CountedInference | None, kept)
         digests = record["files"]
         if any(file_sha256(kept / name) != digest for name, digest in digests.items()):
             return None
@@ -102,15 +108,17 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> tuple[Run, KernelCe
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):
         # Never kept, or damaged since: it is made again, and says itself what is wrong here.
         return None
-    return run, census
+    return EmulatedRun(run, census, counted)
 
 
-def _keep(run: Run, census: KernelCensus, folder: Path, kept: Path) -> None:
+def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
+    run = made.run
     here = folder.absolute()
     written = [here / RESULT_NAME, run.log, run.etdump, *(output.file for output in run.outputs)]
     names = [path.absolute().relative_to(here) for path in written if path is not None]
     record = {
-        "census": encode(census),
+        "census": encode(made.census),
+        "counted": encode(made.counted),
         "files": {str(name): file_sha256(folder / name) for name in names},
     }
     try:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Arm, KernelCensus, Run, RunRequest
+from pytest_sme2.results import Arm, RunRequest
 from pytest_sme2.system.qemu import Qemu
+from pytest_sme2.targets.census import EmulatedRun
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.remembered import remembered_run, run_key
 from pytest_sme2.trace.etdump import read_etdump
@@ -18,13 +19,19 @@ from tests.device import provision
 @pytest.fixture
 def asked() -> RunRequest:
     return RunRequest(
-        provision.artifact("fp32"), Arm.ON, warmup=0, runs=1, traced=True, keep_outputs=True
+        provision.artifact("fp32"),
+        Arm.ON,
+        warmup=0,
+        runs=1,
+        traced=True,
+        keep_outputs=True,
+        counted=True,
     )
 
 
 def start(
     asked: RunRequest, folder: Path, cache: Path, *, fresh: bool = False
-) -> tuple[Run, KernelCensus, bool]:
+) -> tuple[EmulatedRun, bool]:
     return remembered_run(
         provision.emulator(), provision.runner(), asked, folder, fresh=fresh, cache=cache
     )
@@ -32,11 +39,15 @@ def start(
 
 def test_a_run_that_was_made_before_is_the_same(tmp_path: Path, asked: RunRequest) -> None:
     cache = tmp_path / "cache"
-    first, kernels, before = start(asked, tmp_path / "first", cache)
+    made, before = start(asked, tmp_path / "first", cache)
     assert not before
-    again, same_kernels, before = start(asked, tmp_path / "a b; 'c'", cache)
+    same, before = start(asked, tmp_path / "a b; 'c'", cache)
     assert before
-    assert same_kernels == kernels
+    first, again = made.run, same.run
+    assert same.census == made.census
+    assert same.counted == made.counted
+    assert made.counted is not None
+    assert not made.counted.problem
     assert [output.sha256 for output in again.outputs] == [
         output.sha256 for output in first.outputs
     ]
@@ -48,7 +59,7 @@ def test_a_run_that_was_made_before_is_the_same(tmp_path: Path, asked: RunReques
         assert all(output.file and output.file.stat().st_size for output in run.outputs)
         assert run.etdump.parent == run.log.parent
     assert again.etdump == tmp_path / "a b; 'c'" / "run.etdump"
-    assert not start(asked, tmp_path / "third", cache, fresh=True)[2]
+    assert not start(asked, tmp_path / "third", cache, fresh=True)[1]
 
 
 def test_a_kept_run_that_was_damaged_is_made_again(tmp_path: Path, asked: RunRequest) -> None:
@@ -57,8 +68,8 @@ def test_a_kept_run_that_was_damaged_is_made_again(tmp_path: Path, asked: RunReq
     for damage in ("run.etdump", "remembered.json"):
         (kept,) = (cache / "emulated").glob(f"*/{damage}")
         kept.write_bytes(kept.read_bytes()[:-40])
-        assert not start(asked, tmp_path / "out", cache)[2]
-        assert start(asked, tmp_path / "out", cache)[2]
+        assert not start(asked, tmp_path / "out", cache)[1]
+        assert start(asked, tmp_path / "out", cache)[1]
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
@@ -67,9 +78,9 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
     cache = tmp_path / "cache"
     cache.write_text("a file where the folder should be")
     for _ in range(2):
-        run, _, before = start(asked, tmp_path / "out", cache)
+        made, before = start(asked, tmp_path / "out", cache)
         assert not before
-        assert run.etdump is not None
+        assert made.run.etdump is not None
 
 
 def test_what_computes_something_else_has_another_key(tmp_path: Path, asked: RunRequest) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import TargetError
+from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Arm
-from pytest_sme2.system.qemu import CPUS, Qemu, check_qemu, find_qemu
+from pytest_sme2.system.qemu import Qemu, check_qemu, find_qemu, parse_cpu
 
 
 def qemu(path: Path, version: str, name: str = "qemu-aarch64") -> Path:
@@ -84,5 +84,28 @@ def test_none_at_all(bin_folder, tmp_path, monkeypatch):
         find_qemu(cache=tmp_path)
 
 
-def test_the_emulated_cpus():
-    assert CPUS == {Arm.ON: "max,sme512=on", Arm.OFF: "max,sme=off"}
+@pytest.mark.parametrize(
+    ("value", "on", "off"),
+    [
+        ("strict", "max,sme512=on,sme_fa64=off", "max,sme=off"),
+        ("strict:128", "max,sme128=on,sme_fa64=off", "max,sme=off"),
+        ("apple-m4", "max,sme512=on,sme_fa64=off,sve=off", "max,sme=off,sve=off"),
+        ("arm-c1:256", "max,sme256=on,sme_fa64=off,sve128=on", "max,sme=off,sve128=on"),
+    ],
+)
+def test_the_emulated_cpus(value, on, off):
+    cpu = parse_cpu(value)
+    assert (cpu.model(Arm.ON), cpu.model(Arm.OFF), str(cpu)) == (on, off, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("m4", r"'m4' is not an emulated CPU\. Choose one of: strict, apple-m4, arm-c1;"),
+        ("strict:64", r"'64' is not a vector length\. Choose one of: 128, 256, 512\."),
+        ("strict:", r"'' is not a vector length"),
+    ],
+)
+def test_other_cpus_are_refused_with_the_choices(value, message):
+    with pytest.raises(UsageError, match=message):
+        parse_cpu(value)

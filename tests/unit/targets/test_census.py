@@ -65,7 +65,7 @@ def test_the_log_is_read_and_removed(
     (folder / "qemu.log").write_text("IN: kai_run_old_sme2\n0x0: \n")
     if "%" in name:
         (folder / "qemu.log").unlink()
-    _, census = observed_run(target(tmp_path, WHOLE), runner, request_on, folder)
+    census = observed_run(target(tmp_path, WHOLE), runner, request_on, folder).census
     assert [kernel.name for kernel in census.kernels] == ["kai_run_x_sme2_mopa"]
     assert not (folder / "qemu.log").exists()
 

@@ -1,0 +1,71 @@
+"""A case's traced run: its kernels and its cost with it, where the device can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_sme2.profile.cost import MismatchError, build_cost
+from pytest_sme2.profile.shapes import keep_shapes
+from pytest_sme2.results import Cost, CountedInference, KernelCensus, Profile, Run, RunRequest
+from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.remembered import remembered_run
+from pytest_sme2.trace.etdump import read_etdump
+
+if TYPE_CHECKING:
+    from pytest_sme2.profile.categories import Rule
+    from pytest_sme2.session.bench import Bench
+    from pytest_sme2.targets.base import Target
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced run, and what the device saw of it."""
+
+    run: Run
+    census: KernelCensus | None = None
+    counted: CountedInference | None = None
+    remembered: bool = False
+    """Whether it was made before and taken from the cache."""
+
+
+def trace_case(bench: Bench, request: RunRequest, folder: Path) -> Traced:
+    """One traced process; an emulator tells of kernels and counts in the same go: it is slow."""
+    if isinstance(bench.target, EmulatedTarget):
+        made, before = remembered_run(
+            bench.target, bench.runner, request, folder, fresh=bench.settings.fresh
+        )
+        traced = Traced(made.run, made.census, made.counted, before)
+    else:
+        traced = Traced(bench.run(request, folder))
+    if traced.run.etdump is not None:
+        keep_shapes(traced.run.etdump, request.artifact.pte, bench.say)
+    return traced
+
+
+def why_not_counted(bench: Bench, threads: int) -> str:
+    """Why a run on the device cannot be counted; empty where it can."""
+    target, runner = bench.target, bench.runner
+    if not isinstance(target, EmulatedTarget):
+        return f"{target.name} does not count instructions; --device=emulated does"
+    if bench.settings.no_cost:
+        return "counting was switched off (--sme2-no-cost)"
+    if not runner.makes_marks:
+        return f"the runner ({runner.kind}) does not mark where an inference begins"
+    if threads != 1:
+        return f"with {threads} threads the counts depend on how the threads take turns"
+    return ""
+
+
+def cost_of(target: Target, traced: Traced, profile: Profile, rules: Sequence[Rule]) -> Cost | str:
+    """The cost, or why there is none."""
+    run, counted = traced.run, traced.counted
+    if counted is None or run.etdump is None or not isinstance(target, EmulatedTarget):
+        return "the run was not counted"
+    cpu = target.cpu.model(run.request.arm)
+    try:
+        return build_cost(counted, read_etdump(run.etdump), profile, cpu=cpu, rules=rules)
+    except MismatchError as error:
+        return f"the emulator's log does not fit the ETDump: {error}"
