@@ -316,6 +316,11 @@ LIMITS = {
         "PERCENT",
         "minimum share of matrix operators on SME2 kernels, for example 90%%.",
     ),
+    "max_cost_growth": (
+        "--max-cost-growth",
+        "PERCENT",
+        "how much the executed instructions may grow on the emulator; default 0.05%%.",
+    ),
 }
 
 RULES_INI = "sme2_categories"

@@ -20,15 +20,17 @@ from pytest_sme2.profile.operators import select
 from pytest_sme2.results import (
     Category,
     Columns,
-    Cost,
     CountedInference,
     Counts,
+    InferenceCost,
     KernelCost,
     OperatorCost,
     OperatorProfile,
     OperatorShapes,
     Profile,
     Segment,
+    StoredCost,
+    StoredOperator,
 )
 
 _Row = NDArray[np.int64]
@@ -140,7 +142,7 @@ def build_cost(
     *,
     cpu: str,
     rules: Sequence[Rule] = (),
-) -> Cost:
+) -> InferenceCost:
     """The cost of the one inference in ``columns``. Raises MismatchError."""
     if counted.problem:
         raise MismatchError(counted.problem)
@@ -160,7 +162,7 @@ def build_cost(
         kernels.add(code.rows)
         operators.append(_operator_cost(entry, code))
     runtime = _minus(matched.runtime.counts(), kernels.counts())
-    return Cost(
+    return InferenceCost(
         cpu=cpu,
         vector_bits=counted.vector_bits,
         operators=tuple(operators),
@@ -218,14 +220,14 @@ def multiply_accumulates(shapes: OperatorShapes | None) -> int | None:
     return None
 
 
-def work_coverage(cost: Cost) -> float | None:
+def work_coverage(cost: InferenceCost) -> float | None:
     """The share of all known multiply-accumulates that ran on SME2; None where none is known."""
     known = [entry for entry in cost.operators if entry.macs]
     total = sum(entry.macs or 0 for entry in known)
     return sum(entry.macs or 0 for entry in known if entry.sme2) / total if total else None
 
 
-def tile_use(cost: Cost, operators: Sequence[OperatorCost] | None = None) -> float | None:
+def tile_use(cost: InferenceCost, operators: Sequence[OperatorCost] | None = None) -> float | None:
     """Multiply-accumulates that were needed, of those that the executed outer products can do."""
     chosen = [
         entry
@@ -245,14 +247,14 @@ def macs_of_outer_product(vector_bits: int, lane_bytes: int) -> int:
     return lanes * lanes * (4 // lane_bytes)
 
 
-def instructions_per_mac(cost: Cost) -> float | None:
+def instructions_per_mac(cost: InferenceCost) -> float | None:
     """Of the operators whose multiply-accumulates are known."""
     known = [entry for entry in cost.operators if entry.macs]
     total = sum(entry.macs or 0 for entry in known)
     return sum(entry.counts.instructions for entry in known) / total if total else None
 
 
-def packing_share(cost: Cost) -> float:
+def packing_share(cost: InferenceCost) -> float:
     """The part of all instructions that rearranges data: packing kernels and layout operators."""
     total = cost.total.instructions
     layout = sum(
@@ -268,3 +270,25 @@ def packing_share(cost: Cost) -> float:
         if "_pack" in name
     )
     return (layout + packing) / total if total else 0.0
+
+
+def stored(cost: InferenceCost) -> StoredCost:
+    """What a baseline keeps of a cost."""
+    use = tile_use(cost)
+    return StoredCost(
+        cpu=cost.cpu,
+        total=cost.total,
+        macs=sum(entry.macs or 0 for entry in cost.operators),
+        sme2_macs=sum(entry.macs or 0 for entry in cost.operators if entry.sme2),
+        tile_use=None if use is None else round(use, 4),
+        packing_share=round(packing_share(cost), 4),
+        operators=tuple(
+            StoredOperator(
+                entry.name,
+                entry.category,
+                entry.counts.instructions,
+                entry.kernels[0][0] if entry.kernels else "",
+            )
+            for entry in cost.operators
+        ),
+    )

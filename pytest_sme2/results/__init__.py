@@ -24,9 +24,9 @@ from pytest_sme2.results.case import (
 )
 from pytest_sme2.results.comparison import Change, Comparison, OperatorChange
 from pytest_sme2.results.cost import (
-    Cost,
     CountedInference,
     Counts,
+    InferenceCost,
     KernelCost,
     OperatorCost,
     Segment,
@@ -98,6 +98,7 @@ __all__ = [
     "Executor",
     "Finding",
     "Fingerprint",
+    "InferenceCost",
     "Kernel",
     "KernelCensus",
     "KernelCost",

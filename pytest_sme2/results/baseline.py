@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pytest_sme2.results.artifact import Arm
 from pytest_sme2.results.case import Agreement, Estimate, Spread, Structure
+from pytest_sme2.results.cost import StoredCost
 from pytest_sme2.results.evidence import KernelCensus
 from pytest_sme2.results.profile import Category
 from pytest_sme2.results.run import Fingerprint
@@ -60,6 +61,8 @@ class Baseline:
     """Oldest first."""
     figures: Mapping[int, BaselineFigures] = field(default_factory=dict)
     """By thread count."""
+    costs: Mapping[Arm, StoredCost] = field(default_factory=dict)
+    """What one inference executes on the emulator; only the arms that were counted."""
     pte_bytes: int | None = None
     pte_sha256: str = ""
     agreements: tuple[Agreement, ...] = ()

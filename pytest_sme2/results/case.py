@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_sme2.results.artifact import Arm
-from pytest_sme2.results.cost import Cost
+from pytest_sme2.results.cost import InferenceCost
 from pytest_sme2.results.evidence import Evidence, KernelCensus
 from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
 from pytest_sme2.results.run import Fingerprint
@@ -137,7 +137,7 @@ class CaseResult:
     structures: Mapping[Arm, Structure] = field(default_factory=dict)
     kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
     """Only the arms whose kernels are known."""
-    costs: Mapping[Arm, Cost] = field(default_factory=dict)
+    costs: Mapping[Arm, InferenceCost] = field(default_factory=dict)
     """What one inference executed; only the arms that were counted."""
     uncounted: str = ""
     """Why an arm has no cost."""

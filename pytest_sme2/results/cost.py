@@ -89,7 +89,7 @@ class OperatorCost:
 
 
 @dataclass(frozen=True)
-class Cost:
+class InferenceCost:
     """What one inference of one arm executed."""
 
     cpu: str
@@ -115,3 +115,29 @@ class Cost:
         for entry in self.operators:
             found.setdefault(entry.category, []).append(entry.counts)
         return {category: total_of(found[category]) for category in Category if category in found}
+
+
+@dataclass(frozen=True)
+class StoredOperator:
+    """What one operator executed when the baseline was made."""
+
+    name: str
+    category: Category
+    instructions: int
+    kernel: str
+    """The one with most of the instructions."""
+
+
+@dataclass(frozen=True)
+class StoredCost:
+    """A cost as a baseline keeps it."""
+
+    cpu: str
+    total: Counts
+    macs: int
+    """Multiply-accumulates of the matrix operators whose shapes are known."""
+    sme2_macs: int
+    tile_use: float | None
+    packing_share: float
+    operators: tuple[StoredOperator, ...]
+    """In the order in which they run."""

@@ -39,6 +39,8 @@ class Limits:
     max_memory_bytes: int | None = None
     max_size_growth: float = 0.01
     max_load_growth: float = 0.25
+    max_cost_growth: float = 0.0005
+    """Of executed instructions: they are exact, so this only has to absorb another C library."""
     shares: Mapping[Category, Bounds] = field(default_factory=dict)
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     """By the variant's precision, against the eager reference."""

@@ -19,9 +19,9 @@ from pytest_sme2.results import (
     Arm,
     CaseResult,
     Category,
-    Cost,
     Estimate,
     Fingerprint,
+    InferenceCost,
     KernelCensus,
     Pair,
     PairedTiming,
@@ -77,7 +77,7 @@ def assemble(
     measurement: PairedTiming | None = None,
     yardstick_ns: float | None = None,
     runtime_sha256: str = "",
-    costs: Mapping[Arm, Cost | str] | None = None,
+    costs: Mapping[Arm, InferenceCost | str] | None = None,
 ) -> CaseResult:
     """Everything one pair showed.
 
@@ -125,7 +125,7 @@ def assemble(
         versions={**artifact.versions, RUNTIME: runtime},
         runtime=runtime_sha256,
         weights=artifact.weights,
-        costs={arm: cost for arm, cost in (costs or {}).items() if isinstance(cost, Cost)},
+        costs={arm: cost for arm, cost in (costs or {}).items() if isinstance(cost, InferenceCost)},
         uncounted=next((cost for cost in (costs or {}).values() if isinstance(cost, str)), ""),
         **timed,
     )

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from pytest_sme2.profile.cost import MismatchError, build_cost
 from pytest_sme2.profile.shapes import keep_shapes
-from pytest_sme2.results import Cost, CountedInference, KernelCensus, Profile, Run, RunRequest
+from pytest_sme2.results import (
+    CountedInference,
+    InferenceCost,
+    KernelCensus,
+    Profile,
+    Run,
+    RunRequest,
+)
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
@@ -59,7 +66,9 @@ def why_not_counted(bench: Bench, threads: int) -> str:
     return ""
 
 
-def cost_of(target: Target, traced: Traced, profile: Profile, rules: Sequence[Rule]) -> Cost | str:
+def cost_of(
+    target: Target, traced: Traced, profile: Profile, rules: Sequence[Rule]
+) -> InferenceCost | str:
     """The cost, or why there is none."""
     run, counted = traced.run, traced.counted
     if counted is None or run.etdump is None or not isinstance(target, EmulatedTarget):

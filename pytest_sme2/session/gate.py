@@ -15,7 +15,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import judging, outputs, shares, sizes, speedup, structure, times
+from pytest_sme2.verdict import cost, judging, outputs, shares, sizes, speedup, structure, times
 from pytest_sme2.verdict.growth import Growth, growth_of, growth_since
 
 OverrideLimits = Callable[[Case, Limits], Limits]
@@ -106,6 +106,18 @@ class Gate:
     def check_size(self) -> None:
         """The size of the program's file."""
         self._check(lambda: [sizes.check_size(self.measured, self.baseline, self.limits)])
+
+    def check_cost(self) -> None:
+        """The instructions that one inference executes, where the target can count them."""
+        reason = self.session.uncounted(self.case)
+        if reason:
+            raise NotMeasurableError(reason)
+        self._check(
+            lambda: [
+                cost.check_cost(self.measured, self.baseline, self.limits, arm)
+                for arm in self.session.bench.arms
+            ]
+        )
 
     # --- numerics ------------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ from pytest_sme2.results import (
     CaseResult,
     Check,
     Comparison,
-    Cost,
     Evidence,
+    InferenceCost,
     KernelCensus,
     Limits,
     Pair,
@@ -315,10 +315,10 @@ class Session:
         return why_not_counted(self.bench, case.threads)
 
     @_on_one_device
-    def cost(self, case: Case, arm: Arm) -> Cost | str:
+    def cost(self, case: Case, arm: Arm) -> InferenceCost | str:
         """What one inference executed; a reason where that is not known."""
 
-        def make() -> Cost | str:
+        def make() -> InferenceCost | str:
             from pytest_sme2.session.case_trace import cost_of
 
             reason = self.uncounted(case)

@@ -18,6 +18,14 @@ _SVE_LOADS = (
     (1, 1), (1, 2), (1, 4), (1, 8), (4, 8), (2, 2), (2, 4), (2, 8),
     (2, 8), (2, 4), (4, 4), (4, 8), (1, 8), (1, 4), (1, 2), (8, 8),
 )  # fmt: skip
+# The prefetches of SVE move nothing; each form as a mask and what is left under it.
+_SVE_PREFETCHES = (
+    (0xFFC0_8010, 0x85C0_0000), (0xFFA0_8010, 0x8420_0000), (0xFE60_E010, 0x8400_C000),
+    (0xFE60_E010, 0x8400_E000), (0xFFA0_8010, 0xC420_0000), (0xFFE0_8010, 0xC460_8000),
+    (0xFE60_E010, 0xC400_E000),
+)  # fmt: skip
+# ldapr stands among the atomic operations, but only loads.
+_ORDERED_LOAD = (0x3FFF_FC00, 0x38BF_C000)
 # ld1 to ld4 of Advanced SIMD, by the field opcode: how many registers.
 _STRUCTURES = {0b0000: 4, 0b0010: 4, 0b0100: 3, 0b0110: 3, 0b0111: 1, 0b1000: 2, 0b1010: 2}
 
@@ -75,19 +83,14 @@ def _sve(word: int, vector_bytes: int) -> Counts:
         return _load(_sve_contiguous_load(word, form, vector_bytes))
     if family == 0b111:
         return _store(_sve_store(word, form, vector_bytes))
-    if family == 0b100:
-        if word & 0xFFC0_0000 == 0x8580_0000:
-            if form & 0b110 == 0b010:
-                return _load(vector_bytes)
-            return _load(vector_bytes // 8) if form == 0 and not word >> 4 & 1 else _PLAIN
-        if word >> 22 & 1 and word >> 15 & 1:
-            # ld1r: one value for all lanes; the first half of dtype is its size.
-            return _load(_SVE_LOADS[(word >> 21 & 0b1100) | form & 0b11][0])
-        prefetch = form == 0b111 or (word >> 21 & 0b1011 == 0b0001 and not word >> 15 & 1)
-        return _PLAIN if prefetch and word >> 4 & 1 == 0 and form == 0b111 else _load(vector_bytes)
-    if family == 0b110:
-        return _PLAIN if form == 0b111 and not word >> 22 & 1 else _load(vector_bytes)
-    return _PLAIN
+    if family not in (0b100, 0b110) or any(word & mask == is_ for mask, is_ in _SVE_PREFETCHES):
+        return _PLAIN
+    if word & 0xFFC0_0000 == 0x8580_0000:
+        return _load(vector_bytes if form else vector_bytes // 8)
+    if family == 0b100 and word >> 22 & 1 and word >> 15 & 1:
+        # ld1r: one value for all lanes, as large as dtype says.
+        return _load(_SVE_LOADS[word >> 21 & 0b1100 | form & 0b11][0])
+    return _load(vector_bytes)
 
 
 def _sve_contiguous_load(word: int, form: int, vector_bytes: int) -> int:
@@ -143,7 +146,8 @@ def _register(word: int, size: int, vector: int) -> Counts:
         return _load(bytes_moved) if opc & 1 else _store(bytes_moved)
     atomic = not word >> 24 & 1 and word >> 21 & 1 and word >> 10 & 0b11 == 0
     if atomic:
-        return _both(1 << size)
+        mask, ordered = _ORDERED_LOAD
+        return _load(1 << size) if word & mask == ordered else _both(1 << size)
     if size == 3 and opc == 0b10:
         return _PLAIN  # A prefetch.
     return _load(1 << size) if opc else _store(1 << size)

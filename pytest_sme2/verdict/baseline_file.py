@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from pytest_sme2.results import (
     KernelFamily,
     OperatorCount,
     Spread,
+    StoredCost,
     Structure,
 )
 
@@ -178,6 +179,7 @@ class _File:
     program: _Program
     outputs: list[Agreement]
     versions: dict[str, str]
+    cost: dict[Arm, StoredCost] = field(default_factory=dict)
 
 
 @functools.cache
@@ -294,6 +296,7 @@ def _from_document(file: _File) -> Baseline:
         pte_bytes=file.program.bytes,
         pte_sha256=file.program.sha256,
         weights=file.program.weights,
+        costs=file.cost,
         agreements=tuple(file.outputs),
         versions=file.versions,
     )
@@ -380,8 +383,11 @@ def _to_document(baseline: Baseline) -> Document:
         program=_Program(baseline.pte_bytes, baseline.pte_sha256, baseline.weights),
         outputs=list(baseline.agreements),
         versions=dict(baseline.versions),
+        cost=dict(baseline.costs),
     )
     document: Document = _converter().unstructure(file)
+    if not document["cost"]:
+        del document["cost"]
     for entry in document["outputs"]:
         entry |= {key: None for key in ("max_abs", "max_rel") if math.isinf(entry[key])}
     for session in document["sessions"]:

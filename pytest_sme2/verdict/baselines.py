@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import BaselineError, BusyError
 from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.profile.cost import stored
 from pytest_sme2.results import (
     RUNTIME,
     Agreement,
@@ -24,6 +25,7 @@ from pytest_sme2.results import (
     Estimate,
     Fingerprint,
     Profile,
+    StoredCost,
     Structure,
 )
 from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
@@ -155,6 +157,7 @@ def update(
         fingerprint=measured.fingerprint,
         structures={**old.structures, **measured.structures},
         kernels={**old.kernels, **kernels},
+        costs={**old.costs, **{arm: stored(cost) for arm, cost in measured.costs.items()}},
         sessions=_with_session(old, measured),
         figures=_with_figures(old, measured),
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,
@@ -308,6 +311,8 @@ def _facts(baseline: Baseline) -> dict[str, str]:
         census = baseline.kernels.get(arm)
         if census is not None:
             facts |= {f"kernel {kernel.name} ({arm})": "runs" for kernel in census.kernels}
+    for arm, cost in baseline.costs.items():
+        facts |= _cost_facts(cost, arm)
     for threads in sorted({session.threads for session in baseline.sessions}):
         facts |= _latency_facts(baseline, threads)
     for threads, figures in sorted(baseline.figures.items()):
@@ -327,6 +332,14 @@ def _structure_facts(structure: Structure, arm: Arm) -> dict[str, str]:
         name = f"operator {entry.name} ({arm}, {entry.executor})"
         facts[name] = str(entry.count)
     return facts
+
+
+def _cost_facts(cost: StoredCost, arm: Arm) -> dict[str, str]:
+    return {
+        f"instructions ({arm})": f"{cost.total.instructions:,}",
+        f"outer products ({arm})": f"{cost.total.outer_products:,}",
+        f"counted on ({arm})": cost.cpu,
+    }
 
 
 def _figure_facts(figures: BaselineFigures, threads: int) -> dict[str, str]:

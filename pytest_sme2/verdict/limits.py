@@ -133,6 +133,7 @@ SCALARS: Mapping[str, Callable[[object], float | int]] = {
     "max_memory_bytes": parse_bytes,
     "max_size_growth": parse_fraction,
     "max_load_growth": parse_fraction,
+    "max_cost_growth": parse_fraction,
 }
 """Every limit that is one number, and how it is read. The command line reads them the same way."""
 

@@ -27,5 +27,9 @@ def test_the_same_kernels_run(sme2_gate: Gate) -> None:
     sme2_gate.check_kernels()
 
 
+def test_an_inference_does_not_cost_more(sme2_gate: Gate) -> None:
+    sme2_gate.check_cost()
+
+
 def test_the_program_does_not_grow(sme2_gate: Gate) -> None:
     sme2_gate.check_size()

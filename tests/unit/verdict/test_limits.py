@@ -89,6 +89,7 @@ max_memory_growth = 0.2
 max_memory_bytes = "300 MB"
 max_size_growth = 0
 max_load_growth = "50%"
+max_cost_growth = "1%"
 
 [shares.DATA_MOVEMENT]
 max = "30%"

@@ -1,0 +1,118 @@
+"""Executed instructions against the baseline's: exact, so the least growth counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pytest_sme2.profile.cost import stored
+from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome, StoredCost
+from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
+
+# A growth of less than this part of the total is not worth a verdict of its own.
+_NOTABLE = 1e-5
+_MOST_DETAILS = 10
+
+
+@dataclass(frozen=True)
+class _Growth:
+    what: str
+    old: int
+    new: int
+    kernel: str = ""
+
+    @property
+    def by(self) -> int:
+        return self.new - self.old
+
+    def __str__(self) -> str:
+        change = f"{self.by / self.old:+.2%}" if self.old else "new"
+        kernel = f", most of it in {self.kernel}" if self.kernel else ""
+        return f"{self.what}: {self.old:,} → {self.new:,} instructions ({change}){kernel}"
+
+
+def check_cost(
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+) -> Check:
+    """The total, every category and every operator against the baseline."""
+    arm = measured.arm if arm is None else arm
+    metric = f"cost ({arm})"
+    cost = measured.costs.get(arm)
+    if cost is None:
+        reason = measured.uncounted or "the arm did not run"
+        return Check(metric, Outcome.INVALID, f"It was not counted: {reason}.")
+    now = stored(cost)
+    new = now.total.instructions
+    before = None if baseline is None else baseline.costs.get(arm)
+    if before is None:
+        text = f"{new:,} instructions; there is no baseline. {CREATE_HINT}"
+        return Check(metric, Outcome.NO_BASELINE, text, new=new, unit="count")
+    if before.cpu != now.cpu:
+        text = (
+            f"{new:,} instructions on the CPU {now.cpu}; the baseline was counted on {before.cpu}, "
+            "so the two are not compared."
+        )
+        return Check(metric, Outcome.NO_BASELINE, text, new=new, unit="count")
+    return _judged(metric, before, now, limits.max_cost_growth)
+
+
+def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float) -> Check:
+    old, new = before.total.instructions, now.total.instructions
+    total = _Growth("in all", old, new)
+    parts = [*_categories(before, now), *_operators(before, now)]
+    least = max(1.0, _NOTABLE * old)
+    grown = [part for part in parts if part.by >= least and part.by > limit * part.old]
+    grown.sort(key=lambda part: -part.by)
+    change = "the same as in the baseline" if old == new else f"the baseline has {old:,}"
+    message = f"{new:,} instructions per inference; {change}"
+    if old and old != new:
+        message += f" ({new / old - 1:+.2%})"
+    message += f"; {limit:.2%} more is allowed."
+    verdict = Outcome.PASS
+    if new > old * (1 + limit) or grown:
+        verdict = Outcome.REGRESSED
+        operators = [part for part in grown if part.kernel]
+        first = next(iter(operators or grown), total)
+        message += f" Grown most: {first}. {UPDATE_HINT}"
+    elif new * (1 + limit) < old:
+        verdict = Outcome.IMPROVED
+    details = tuple(map(str, grown[:_MOST_DETAILS]))
+    return Check(metric, verdict, message, old, new, "count", None, old * (1 + limit), details)
+
+
+def _categories(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
+    old, new = _by_category(before), _by_category(now)
+    for name in sorted({*old, *new}):
+        yield _Growth(f"category {name}", old[name], new[name])
+
+
+def _by_category(cost: StoredCost) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for entry in cost.operators:
+        found[str(entry.category)] += entry.instructions
+    return found
+
+
+def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
+    """One by one where both have the same operators; else those of one name together."""
+    if [entry.name for entry in before.operators] == [entry.name for entry in now.operators]:
+        for place, (old, new) in enumerate(zip(before.operators, now.operators, strict=True)):
+            what = f"operator {place} ({new.name})"
+            changed = "" if old.kernel == new.kernel else f" (was {old.kernel})"
+            yield _Growth(what, old.instructions, new.instructions, f"{new.kernel}{changed}")
+        return
+    old_sums, new_sums = _by_name(before), _by_name(now)
+    kernels: Mapping[str, str] = {entry.name: entry.kernel for entry in now.operators}
+    old_counts = Counter(entry.name for entry in before.operators)
+    new_counts = Counter(entry.name for entry in now.operators)
+    for name in sorted(new_sums):
+        what = f"operators {name} ({old_counts[name]} → {new_counts[name]} of them)"
+        yield _Growth(what, old_sums[name], new_sums[name], kernels[name])
+
+
+def _by_name(cost: StoredCost) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for entry in cost.operators:
+        found[entry.name] += entry.instructions
+    return found

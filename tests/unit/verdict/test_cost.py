@@ -1,0 +1,128 @@
+"""Executed instructions against the baseline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_sme2.results import (
+    Arm,
+    Baseline,
+    CaseResult,
+    Category,
+    Check,
+    Counts,
+    Executor,
+    Fingerprint,
+    InferenceCost,
+    Limits,
+    OperatorCost,
+    Outcome,
+)
+from pytest_sme2.verdict.baseline_file import parse, render
+from pytest_sme2.verdict.baselines import update
+from pytest_sme2.verdict.cost import check_cost
+
+HERE = Fingerprint("emulated", ())
+PACK, MOPA = "kai_run_lhs_pack", "kai_run_matmul_sme2_mopa"
+
+
+def layer(instructions: int, kernel: str = MOPA, name: str = "Convolution (NHWC, PF32)"):
+    return OperatorCost(
+        index=0,
+        label=name,
+        name=name,
+        category=Category.CONV,
+        executor=Executor.DELEGATED,
+        counts=Counts(instructions=instructions),
+        kernels=((kernel, instructions),),
+        macs=1000,
+        matrix=True,
+        sme2=True,
+    )
+
+
+def counted(*layers: OperatorCost, cpu: str = "max,sme512=on") -> CaseResult:
+    cost = InferenceCost(cpu, 512, layers, (), Counts(instructions=3000), Counts())
+    return CaseResult("m", "fp32", HERE, True, "wheel", "s", "t", costs={Arm.ON: cost})
+
+
+def baseline_of(measured: CaseResult) -> Baseline:
+    from pytest_sme2.results import Structure
+
+    whole = replace(measured, structures={Arm.ON: Structure(())})
+    return update(None, whole)[0]
+
+
+def judged(old: CaseResult, new: CaseResult, limits: Limits | None = None) -> Check:
+    return check_cost(new, baseline_of(old), limits or Limits(), Arm.ON)
+
+
+def test_the_same_count_passes() -> None:
+    layers = [layer(12_345) for _ in range(10)]
+    check = judged(counted(*layers), counted(*layers))
+    assert check.verdict is Outcome.PASS
+    assert "126,450 instructions per inference; the same as in the baseline" in check.message
+
+
+@pytest.mark.parametrize("size", [500, 12_345, 1_000_000])
+def test_one_more_of_a_thousand_equal_layers_is_caught(size: int) -> None:
+    layers = [layer(size) for _ in range(1000)]
+    check = judged(counted(*layers), counted(*layers, layer(size)))
+    assert check.verdict is Outcome.REGRESSED
+    assert "1000 → 1001 of them" in check.message
+    assert judged(counted(*layers), counted(*layers)).verdict is Outcome.PASS
+
+
+def test_the_operator_that_grew_is_named_with_its_kernel() -> None:
+    old = counted(layer(10_000), layer(20_000), layer(30_000))
+    new = counted(layer(10_000), layer(26_000, PACK), layer(30_000))
+    check = judged(old, new)
+    assert check.verdict is Outcome.REGRESSED
+    assert (
+        "Grown most: operator 1 (Convolution (NHWC, PF32)): 20,000 → 26,000 instructions "
+        "(+30.00%), most of it in kai_run_lhs_pack (was kai_run_matmul_sme2_mopa)."
+    ) in check.message
+    assert any(line.startswith("category CONV: 60,000 → 66,000") for line in check.details)
+
+
+def test_a_growth_is_not_hidden_by_a_saving_elsewhere() -> None:
+    check = judged(counted(layer(10_000), layer(20_000)), counted(layer(12_000), layer(18_000)))
+    assert check.verdict is Outcome.REGRESSED
+    assert "operator 0" in check.message
+
+
+def test_less_is_better() -> None:
+    check = judged(counted(layer(20_000)), counted(layer(10_000)))
+    assert check.verdict is Outcome.IMPROVED
+
+
+def test_the_limit_can_be_raised() -> None:
+    old, new = counted(layer(20_000)), counted(layer(21_000))
+    assert judged(old, new).verdict is Outcome.REGRESSED
+    assert judged(old, new, Limits(max_cost_growth=0.06)).verdict is Outcome.PASS
+
+
+def test_another_cpu_is_not_compared() -> None:
+    check = judged(counted(layer(20_000), cpu="max,sme256=on"), counted(layer(40_000)))
+    assert check.verdict is Outcome.NO_BASELINE
+    assert "max,sme256=on" in check.message
+
+
+def test_what_was_not_counted_does_not_pass() -> None:
+    measured = replace(counted(layer(1)), costs={}, uncounted="two threads")
+    check = check_cost(measured, None, Limits(), Arm.ON)
+    assert check.verdict is Outcome.INVALID
+    assert "two threads" in check.message
+    assert check_cost(counted(layer(1)), None, Limits(), Arm.ON).verdict is Outcome.NO_BASELINE
+
+
+def test_a_baseline_keeps_the_cost(tmp_path) -> None:
+    baseline = baseline_of(counted(layer(20_000), layer(30_000, PACK)))
+    again = parse(render(baseline), tmp_path / "m.json")
+    assert again.costs == baseline.costs
+    assert again.costs[Arm.ON].operators[1].kernel == PACK
+    without = replace(baseline, costs={})
+    assert '"cost"' not in render(without)
+    assert parse(render(without), tmp_path / "m.json").costs == {}
