@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,9 +21,7 @@ from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 
 if TYPE_CHECKING:
-    from pytest_sme2.profile.categories import Rule
     from pytest_sme2.session.bench import Bench
-    from pytest_sme2.targets.base import Target
 
 
 @dataclass(frozen=True)
@@ -66,15 +63,14 @@ def why_not_counted(bench: Bench, threads: int) -> str:
     return ""
 
 
-def cost_of(
-    target: Target, traced: Traced, profile: Profile, rules: Sequence[Rule]
-) -> InferenceCost | str:
+def cost_of(bench: Bench, traced: Traced, profile: Profile) -> InferenceCost | str:
     """The cost, or why there is none."""
-    run, counted = traced.run, traced.counted
+    run, counted, target = traced.run, traced.counted, bench.target
     if counted is None or run.etdump is None or not isinstance(target, EmulatedTarget):
-        return "the run was not counted"
+        return why_not_counted(bench, run.request.threads) or "the run left no ETDump"
     cpu = target.cpu.model(run.request.arm)
     try:
-        return build_cost(counted, read_etdump(run.etdump), profile, cpu=cpu, rules=rules)
+        columns = read_etdump(run.etdump)
+        return build_cost(counted, columns, profile, cpu=cpu, rules=bench.settings.rules)
     except MismatchError as error:
         return f"the emulator's log does not fit the ETDump: {error}"

@@ -321,11 +321,7 @@ class Session:
         def make() -> InferenceCost | str:
             from pytest_sme2.session.case_trace import cost_of
 
-            reason = self.uncounted(case)
-            if reason:
-                return reason
-            traced, profile = self._traced(case, arm), self.profile(case, arm)
-            return cost_of(self.bench.target, traced, profile, self.settings.rules)
+            return cost_of(self.bench, self._traced(case, arm), self.profile(case, arm))
 
         return self._once(make, "cost", case, arm)
 

@@ -73,7 +73,7 @@ def test_the_log_is_read_and_removed(
 def test_a_log_that_was_cut_short_says_nothing_about_kernels(
     tmp_path: Path, runner: Sme2Runner, request_on: RunRequest
 ) -> None:
-    with pytest.raises(StorageError, match=r"qemu\.log.*cut short.*Make room in .*out"):
+    with pytest.raises(StorageError, match=r"qemu\.log.*cut short.*Free space in .*out"):
         observed_run(target(tmp_path, CUT), runner, request_on, tmp_path / "out")
     assert not (tmp_path / "out" / "qemu.log").exists()
     # More runs behind the call than usual are no reason to refuse it.
