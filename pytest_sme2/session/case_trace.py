@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_sme2.errors import TargetError
+from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
-from pytest_sme2.profile.shapes import keep_shapes
+from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
 from pytest_sme2.results import (
     CountedInference,
     InferenceCost,
@@ -21,6 +24,7 @@ from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 
 if TYPE_CHECKING:
+    from pytest_sme2.profile.categories import Rule
     from pytest_sme2.session.bench import Bench
 
 
@@ -47,6 +51,16 @@ def trace_case(bench: Bench, request: RunRequest, folder: Path) -> Traced:
     if traced.run.etdump is not None:
         keep_shapes(traced.run.etdump, request.artifact.pte, bench.say)
     return traced
+
+
+def profile_of(case: str, traced: Traced, rules: Sequence[Rule]) -> Profile:
+    """Where the time of a traced run goes."""
+    etdump = traced.run.etdump
+    if etdump is None:
+        raise TargetError(f"{case}: the traced run left no ETDump. See {traced.run.log}.")
+    return build_profile(
+        read_etdump(etdump), rules=rules, census=traced.census, shapes=kept_shapes(etdump)
+    )
 
 
 def why_not_counted(bench: Bench, threads: int) -> str:

@@ -16,7 +16,6 @@ from pytest_sme2.errors import (
     NotMeasurableError,
     RunError,
     Sme2Error,
-    TargetError,
 )
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry, Registry
@@ -292,19 +291,9 @@ class Session:
     @_on_one_device
     def profile(self, case: Case, arm: Arm) -> Profile:
         def make() -> Profile:
-            from pytest_sme2.profile.build import build_profile
-            from pytest_sme2.profile.shapes import kept_shapes
-            from pytest_sme2.trace.etdump import read_etdump
+            from pytest_sme2.session.case_trace import profile_of
 
-            run = self.traced(case, arm)
-            if run.etdump is None:
-                raise TargetError(f"{case.id}: the traced run left no ETDump. See {run.log}.")
-            return build_profile(
-                read_etdump(run.etdump),
-                rules=self.settings.rules,
-                census=self.census(case, arm),
-                shapes=kept_shapes(run.etdump),
-            )
+            return profile_of(case.id, self._traced(case, arm), self.settings.rules)
 
         return self._once(make, "profile", case, arm)
 
