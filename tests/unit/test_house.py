@@ -3,97 +3,26 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "pytest_sme2"
-
-# A folder may import those before it. Lazy and type-only imports count as well.
-ORDER = (
-    "errors",
-    "results",
-    "system",
-    "export",
-    "trace",
-    "runners",
-    "profile",
-    "targets",
-    "fake_phone",
-    "timing",
-    "verdict",
-    "session",
-    "report",
-    "plugin",
-    "cli",
+from tests.support.house import (
+    LONGEST_MODULE,
+    ORDER,
+    PACKAGE,
+    ROOT,
+    circle,
+    drawing,
+    graph,
+    imports_of,
+    modules,
+    upward,
 )
-LONGEST_MODULE = 500
 
-
-def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name."""
-    found = {}
-    for path in PACKAGE.rglob("*.py"):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imports_of(source: str, known: dict[str, Path]) -> Iterator[str]:
-    """The modules of the package that a source text imports, wherever in it."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                name = whole if whole in known else node.module
-                if name in known:
-                    yield name
-
-
-def folder(module: str) -> str:
-    return module.split(".")[1]
-
-
-def graph() -> dict[str, set[str]]:
-    known = modules()
-    return {
-        name: set(imports_of(path.read_text("utf-8"), known)) - {name}
-        for name, path in known.items()
-        # The public face hands names on from every folder.
-        if name != "pytest_sme2"
-    }
-
-
-def upward(arrows: dict[str, set[str]]) -> list[str]:
-    """The arrows that run from a folder to one above it."""
-    return [
-        f"{name} imports {other}"
-        for name, others in sorted(arrows.items())
-        for other in sorted(others - {"pytest_sme2"})
-        if ORDER.index(folder(other)) > ORDER.index(folder(name))
-    ]
-
-
-def circle(arrows: dict[str, set[str]]) -> list[str]:
-    """Modules that import each other in a ring; empty where there is no ring."""
-    done: set[str] = set()
-
-    def visit(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return [*path[path.index(name) :], name]
-        if name in done:
-            return []
-        for other in sorted(arrows.get(name, ())):
-            if found := visit(other, [*path, name]):
-                return found
-        done.add(name)
-        return []
-
-    return next((found for name in sorted(arrows) if (found := visit(name, []))), [])
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
 
 def test_imports_run_downward() -> None:
@@ -164,3 +93,22 @@ def _imported_names(path: Path) -> Iterator[str]:
 
 def _top_level_imports(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in _imported_names(path)}
+
+
+def test_the_map_lists_the_folders_from_the_top_down() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)(?:/|\.py)` \|", CONTRIBUTING, re.MULTILINE)
+    assert rows == list(reversed(ORDER))
+
+
+def test_the_picture_is_drawn_from_the_imports() -> None:
+    assert f"```mermaid\n{drawing()}\n```" in CONTRIBUTING, (
+        "The folders import each other differently now. Put the output of "
+        "`python -m tests.support.house` into CONTRIBUTING.md."
+    )
+
+
+def test_the_files_that_the_guide_names_exist() -> None:
+    for name in re.findall(
+        r"`((?:pytest_sme2|tests|docs|benchmarks|models|\.ci)/[\w./-]+)`", CONTRIBUTING
+    ):
+        assert (ROOT / name).exists(), name
