@@ -6,8 +6,8 @@ Nothing here is fetched unless a file or an address was named. Loading is the ex
 from __future__ import annotations
 
 import http.client
+import re
 import shutil
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,17 +18,17 @@ from typing import Any, TypeVar
 
 from pytest_sme2.errors import EvidenceError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export.registry import ModelEntry
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.files import file_sha256, safe_name
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from pytest_sme2.system.locks import locked
+from pytest_sme2.system.reading import read_toml
 
 FILE_NAME = "weights.toml"
 TIMEOUT_SECONDS = 60.0
+# Far above the largest model that runs on a phone.
+LARGEST_BYTES = 16 << 30
 _BLOCK = 1 << 20
+_WHOLE_HASH = re.compile(r"[0-9a-f]{64}")
 _LONGEST_NAME = 100
 _LOST = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -62,10 +62,7 @@ def upstream_of(entry: ModelEntry) -> Upstream | None:
     path = None if entry.folder is None else entry.folder / FILE_NAME
     if path is None or not path.is_file():
         return None
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}.") from error
+    document = read_toml(path, remedy="Correct it, or remove it.", error=ModelError)
     known = {field.name for field in fields(Upstream)}
     wrong = [
         name for name, value in document.items() if name not in known or type(value) is not str
@@ -127,9 +124,17 @@ def _few(names: list[str], most: int = 2) -> str:
 
 
 def fetch_weights(
-    entry: ModelEntry, place: str, *, cache: Path | None = None, say: Callable[[str], None]
+    entry: ModelEntry,
+    place: str,
+    *,
+    sha256: str = "",
+    cache: Path | None = None,
+    say: Callable[[str], None],
 ) -> tuple[Path, str]:
-    """A checked copy of the file at ``place`` (a path or an address) in the cache, and its hash."""
+    """A checked copy of the file at ``place`` (a path or an address) in the cache, and its hash.
+
+    ``sha256`` is the whole hash, for a model whose folder does not name it.
+    """
     upstream = upstream_of(entry)
     if upstream is None:
         raise UsageError(
@@ -137,29 +142,70 @@ def fetch_weights(
             f"a file against. Give it to --weights as it is, or describe it in a {FILE_NAME} in "
             "the model's folder (see docs/models.md)."
         )
+    if sha256 and not _WHOLE_HASH.fullmatch(sha256.lower()):
+        raise UsageError(f"{sha256!r} is not a SHA-256: it has 64 hexadecimal digits.")
     folder = (cache or cache_folder()) / "weights" / safe_name(entry.name)
-    partial = folder / ".partial"
+    lock = folder.with_name(f"{folder.name}.lock")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if urllib.parse.urlsplit(place).scheme in ("http", "https", "file"):
-            _download(place, partial, say)
-        else:
-            _copy(Path(place).expanduser(), partial)
-        digest = file_sha256(partial)
-        if not digest.startswith(upstream.sha256):
-            raise EvidenceError(
-                f"{place} is not {upstream.file}: its sha256 begins with "
-                f"{digest[: len(upstream.sha256)]}, the published one with {upstream.sha256}. "
-                f"Fetch it again from {upstream.source}."
-            )
-        # The name is the model's, not the address's: it ends up in a path.
-        kept = folder / f"{digest[:12]}{Path(upstream.file).suffix}"
-        partial.replace(kept)
+        with locked(lock, f"fetching the weights of {entry.name}", say=say):
+            folder.mkdir(parents=True, exist_ok=True)
+            with working_folder(folder / "fetched") as work:
+                partial = work / "file"
+                if urllib.parse.urlsplit(place).scheme in ("http", "https", "file"):
+                    _download(place, partial, say)
+                else:
+                    _copy(Path(place).expanduser(), partial)
+                digest = file_sha256(partial)
+                _check(place, digest, upstream, sha256.lower())
+                # The name is the model's, not the address's: it ends up in a path.
+                kept = folder / f"{digest[:12]}{Path(upstream.file).suffix}"
+                partial.replace(kept)
+            # What is used later is the file at its last place, so that is what is checked.
+            if file_sha256(kept) != digest:
+                kept.unlink()
+                raise EvidenceError(f"{kept} was changed while it was kept. Fetch it again.")
     except OSError as error:
         raise Sme2Error(f"The weights cannot be kept in {folder}: {error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
     return kept, digest
+
+
+def _check(place: str, digest: str, upstream: Upstream, given: str) -> None:
+    """Accept a file only by a whole hash: one with the same first digits can be made."""
+    for known, whose in ((upstream.sha256, "published"), (given, "given")):
+        if not digest.startswith(known):
+            raise EvidenceError(
+                f"{place} is not {upstream.file}: its sha256 begins with {digest[: len(known)]}, "
+                f"the {whose} one with {known}. Fetch it again from {upstream.source}."
+            )
+    if digest not in (upstream.sha256, given):
+        raise EvidenceError(
+            f"{place} cannot be checked: {len(upstream.sha256)} of the 64 digits of its sha256 are "
+            f"known, and files with equal first digits can be made. Its sha256 is {digest}. "
+            f"Compare it with {upstream.source}, then give it: --sha256 {digest}"
+        )
+
+
+class _OnlyHttps(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to https alone: what comes over http can be changed on its way."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        parts = urllib.parse.urlsplit(newurl)
+        if parts.scheme != "https" and not self.is_here(parts):
+            fp.close()
+            raise urllib.error.URLError(f"it redirects to {newurl!r}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    def is_here(self, parts: urllib.parse.SplitResult) -> bool:
+        return False
+
+
+class _OnlyHere(_OnlyHttps):
+    """The same from an address of this machine, which may name another one of this machine."""
+
+    def is_here(self, parts: urllib.parse.SplitResult) -> bool:
+        return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
 def _copy(file: Path, target: Path) -> None:
@@ -175,10 +221,14 @@ def _download(address: str, target: Path, say: Callable[[str], None]) -> None:
     if parts.scheme != "https" and not local:
         raise UsageError(f"{address!r} is not an https address. Name one, or a file.")
     say(f"fetching {address}")
+    opener = urllib.request.build_opener(_OnlyHttps if not local else _OnlyHere)
     try:
-        answer = urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS)  # noqa: S310 - see above
+        answer = opener.open(address, timeout=TIMEOUT_SECONDS)
         with answer, target.open("wb") as file:
-            shutil.copyfileobj(answer, file, _BLOCK)
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                if file.tell() > LARGEST_BYTES:
+                    raise ConnectionError(f"it has more than {LARGEST_BYTES >> 30} GiB")
             told, received = answer.headers.get("Content-Length"), file.tell()
         # A connection that ends early looks like the end of the file.
         if told is not None and told.isdigit() and int(told) != received:

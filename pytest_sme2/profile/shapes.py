@@ -15,6 +15,8 @@ from typing import Any
 
 from pytest_sme2.errors import ProgramError
 from pytest_sme2.results import Executor, MethodShapes, Operator, OperatorShapes, shape_text
+from pytest_sme2.system.files import write_text
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.program import read_program
 
 SUFFIX = ".shapes.json"
@@ -118,7 +120,7 @@ def keep_shapes(etdump: Path, program: Path, say: Callable[[str], None]) -> None
         say(f"the shapes of operators stay unknown: {error}")
         return
     document = {"schema": SCHEMA, "methods": [asdict(method) for method in methods]}
-    beside(etdump).write_text(json.dumps(document, separators=(",", ":")) + "\n", "utf-8")
+    write_text(beside(etdump), json.dumps(document, separators=(",", ":")) + "\n")
 
 
 def kept_shapes(etdump: Path) -> tuple[MethodShapes, ...]:
@@ -126,15 +128,14 @@ def kept_shapes(etdump: Path) -> tuple[MethodShapes, ...]:
     path = beside(etdump)
     if not path.is_file():
         return ()
+    remedy = "Remove it, or run the model again."
+    document = read_json(path, remedy=remedy, error=ProgramError, finite=True)
     try:
-        document = json.loads(path.read_text("utf-8"))
         if document["schema"] != SCHEMA:
             raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
         return tuple(_method(entry) for entry in document["methods"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ProgramError(
-            f"{path} cannot be used: {error}. Remove it, or run the model again."
-        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ProgramError(f"{path} cannot be used: {error}. {remedy}") from error
 
 
 def _method(entry: Mapping[str, Any]) -> MethodShapes:

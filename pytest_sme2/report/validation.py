@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.report.csv_files import CATEGORY_COLUMNS, OPERATOR_COLUMNS, TIMELINE_COLUMNS
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.run_directory import MANIFEST, METRICS, find_records, read_record
-from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.files import file_sha256, inside
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
 
 # By the end of the file's name, the keys it must have.
@@ -79,7 +79,11 @@ def _case(folder: Path) -> Iterator[Finding]:
     for ending in _OF_A_CASE:
         yield from _ending(folder, ending)
     for name in etdumps:
-        dump = folder / name
+        try:
+            dump = inside(folder, name)
+        except ValueError as error:
+            yield Finding(path, f"is damaged: {error}")
+            continue
         yield Finding(dump, _dump_problem(dump) or _changed(folder, name))
         for ending in _OF_AN_EXPERIMENT:
             yield from _ending(dump.parent, ending)
@@ -87,7 +91,11 @@ def _case(folder: Path) -> Iterator[Finding]:
 
 def _named_dumps(path: Path) -> list[str]:
     """The dumps a record names, where the record as a whole cannot be used."""
-    etdumps = json.loads(path.read_text(encoding="utf-8"))["etdumps"]
+    try:
+        document: Any = read_json(path, remedy="")
+    except Sme2Error:
+        return []
+    etdumps = document.get("etdumps") if isinstance(document, dict) else None
     named = etdumps.values() if isinstance(etdumps, dict) else ()
     return [name for name in named if isinstance(name, str)]
 
@@ -108,12 +116,12 @@ def _ending(folder: Path, ending: str) -> Iterator[Finding]:
 
 
 def _json_problem(path: Path, ending: str) -> str:
-    try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return "is missing"
-    except (OSError, ValueError, RecursionError) as error:
-        return f"cannot be read: {error}"
+    try:
+        document: Any = read_json(path, remedy="")
+    except Sme2Error as error:
+        return str(error).removeprefix(f"{path} ").strip()
     if not isinstance(document, dict):
         return "is not an object"
     missing = [key for key in _JSON_KEYS[ending] if key not in document]
@@ -147,9 +155,9 @@ def _dump_problem(path: Path) -> str:
 def _changed(folder: Path, name: str) -> str:
     """Whether a dump is no longer the one the manifest speaks of."""
     try:
-        document = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        document = read_json(folder / MANIFEST, remedy="")
         told = {entry["etdump"]: entry["sha256"] for entry in document["experiments"].values()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (KeyError, TypeError, AttributeError, Sme2Error):
         return ""
     if name not in told:
         return f"is not in {MANIFEST}"

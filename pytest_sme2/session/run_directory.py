@@ -7,7 +7,6 @@ again. Everything else about a case stands in its ``metrics.json``, how it was m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.results import Arm, CaseResult, Check, PairedTiming
-from pytest_sme2.system.files import converter, decode, write_json
+from pytest_sme2.system.files import converter, decode, inside, write_json
+from pytest_sme2.system.reading import read_json
 
 if TYPE_CHECKING:
     from pytest_sme2.profile.categories import Rule
@@ -59,14 +59,9 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     from pytest_sme2.trace.etdump import read_etdump
 
     path = folder / METRICS
-    try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(
-            f"{folder} is not a case of a run directory: it has no {METRICS}."
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise Sme2Error(f"{path} cannot be read: {error}. Run the case again.") from error
+    if not path.exists():
+        raise UsageError(f"{folder} is not a case of a run directory: it has no {METRICS}.")
+    document: Any = read_json(path, remedy="Run the case again.")
     if isinstance(document, dict) and document.get("schema") not in (SCHEMA, None):
         raise Sme2Error(
             f"{path} is of schema {document['schema']!r}, this version reads {SCHEMA}. "
@@ -76,14 +71,18 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     profiles = {}
     for arm, name in record.etdumps.items():
         try:
-            columns = read_etdump(folder / name)
+            etdump = inside(folder, name)
+        except ValueError as error:
+            raise Sme2Error(f"{path} is damaged: {error}. Run the case again.") from error
+        try:
+            columns = read_etdump(etdump)
         except Sme2Error as error:
             raise type(error)(f"{path} names an ETDump that cannot be used: {error}") from error
         profiles[arm] = build_profile(
             columns,
             rules=rules,
             census=record.measured.kernels.get(arm),
-            shapes=kept_shapes(folder / name),
+            shapes=kept_shapes(etdump),
         )
     return replace(record, measured=replace(record.measured, profiles=profiles))
 

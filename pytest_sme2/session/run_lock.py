@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.system.files import unwritable
+from pytest_sme2.system.locks import open_lock_file
 
 LOCK = ".run.lock"
 # Somebody is about to write a name into the file, which takes no time at all.
@@ -29,7 +30,7 @@ class RunLock:
         """Raises UsageError where another run is at it."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = open_lock_file(folder / LOCK, 0o666)
         except OSError as error:
             raise unwritable(folder / LOCK, error) from error
         self._close = weakref.finalize(self, os.close, descriptor)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,32 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def new_file(path: Path) -> IO[bytes]:
+    """A file to write and read, in the place of a file or link that had its name.
+
+    Neither a link nor a second name of the old file leads the writing elsewhere. A device stays.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            path.unlink()
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o666), "w+b")
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file that a document in ``folder`` names; ValueError where it is anywhere else."""
+    path = folder / name
+    try:
+        contained = path.resolve().is_relative_to(folder.resolve())
+    # A link to itself is a RuntimeError before Python 3.13.
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{name!r} cannot be followed: {error}") from error
+    if Path(name).is_absolute() or ".." in Path(name).parts or not contained:
+        raise ValueError(f"{name!r} is outside of {folder}")
+    return path
 
 
 def remove_leftovers(path: Path) -> None:

@@ -38,13 +38,13 @@ def read_bytes(
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise error(f"{path} cannot be used: it is not a plain file. {remedy}")
+                raise error(f"{path} cannot be read: it is not a plain file. {remedy}")
             data = file.read(limit + 1)
     except (OSError, ValueError) as reason:
         why = getattr(reason, "strerror", None) or reason
         raise error(f"{path} cannot be read: {why}. {remedy}") from reason
     if len(data) > limit:
-        raise error(f"{path} cannot be used: it has more than {limit >> 20} MiB. {remedy}")
+        raise error(f"{path} cannot be read: it has more than {limit >> 20} MiB. {remedy}")
     return data
 
 
@@ -73,7 +73,9 @@ def json_value(
         text = data if isinstance(data, str) else data.decode("utf-8")
         return json.loads(text, parse_constant=_refuse_constant) if finite else json.loads(text)
     except (ValueError, RecursionError, MemoryError) as reason:
-        raise error(f"{where} is not valid JSON: {_in_short(reason)}. {remedy}") from reason
+        raise error(
+            f"{where} cannot be read: it is not valid JSON: {_in_short(reason)}. {remedy}"
+        ) from reason
 
 
 def read_toml(
@@ -87,7 +89,9 @@ def read_toml(
     try:
         table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError, MemoryError) as reason:
-        raise error(f"{path} is not valid TOML: {_in_short(reason)}. {remedy}") from reason
+        raise error(
+            f"{path} cannot be read: it is not valid TOML: {_in_short(reason)}. {remedy}"
+        ) from reason
     return table
 
 

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import functools
 import os
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from typing import Protocol, runtime_checkable
 from pytest_sme2.errors import RunError, Sme2Error, TargetError
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
-from pytest_sme2.system.files import unwritable
+from pytest_sme2.system.files import new_file, unwritable
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.targets.turns import Player, run_in_turns
 
@@ -152,17 +153,25 @@ class Place:
 def make_place(job: Job) -> Place:
     """The job's folder, cleared of what an earlier run left: it must not pass for this one's."""
     folder = job.folder.absolute()
+    outputs = folder / OUTPUTS_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # A link in a run directory that came from somewhere else would lead our files out of it.
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link, not a folder")
         for stale in (folder / RESULT_NAME, folder / ETDUMP_NAME):
             stale.unlink(missing_ok=True)
+        if outputs.is_symlink():
+            outputs.unlink()
+        elif outputs.exists():
+            shutil.rmtree(outputs)
     except OSError as error:
         raise unwritable(folder, error) from error
     return Place(
         result=folder / RESULT_NAME,
         log=folder / LOG_NAME,
         etdump=folder / ETDUMP_NAME if job.runner.traces(job.request) else None,
-        outputs=folder / OUTPUTS_NAME if job.request.keep_outputs else None,
+        outputs=outputs if job.request.keep_outputs else None,
     )
 
 
@@ -225,7 +234,7 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
     turns = -(-request.runs // (request.turn.runs if request.turn else 1))
     try:
         with contextlib.ExitStack() as stack:
-            logs = [stack.enter_context(place.log.open("w+b")) for place in places]
+            logs = [stack.enter_context(new_file(place.log)) for place in places]
             players = [
                 Player(functools.partial(place.command, job), job.runner.folder, log)
                 for job, place, log in zip(jobs, places, logs, strict=True)
@@ -261,7 +270,7 @@ def run_logged(
     Of its standard output the answer has the end only: the whole is in the log.
     """
     try:
-        with log.open("w+b") as file:
+        with new_file(log) as file:
             file.write(_one_line(arguments) + b"\n")
             file.flush()
             start = file.tell()

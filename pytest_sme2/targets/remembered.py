@@ -19,8 +19,9 @@ from pytest_sme2.errors import Sme2Error, StorageError
 from pytest_sme2.results import CountedInference, KernelCensus, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.cache import cache_folder, working_folder
-from pytest_sme2.system.files import decode, encode, file_sha256
+from pytest_sme2.system.files import decode, encode, file_sha256, inside
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.targets.base import RESULT_NAME, Job, make_place, read_files
 from pytest_sme2.targets.census import EmulatedRun, observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -93,16 +94,17 @@ def _file_hash(path: Path) -> str:
 def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
     """The run that is kept there, put where the job wants it; None where there is no whole one."""
     try:
-        record = json.loads((kept / _RECORD).read_text(encoding="utf-8"))
+        record = read_json(kept / _RECORD, remedy="")
         census: KernelCensus = decode(record["census"], KernelCensus, kept)
         counted: CountedInference | None = decode(record["counted"], CountedInference | None, kept)
         digests = record["files"]
-        if any(file_sha256(kept / name) != digest for name, digest in digests.items()):
+        if any(file_sha256(inside(kept, name)) != digest for name, digest in digests.items()):
             return None
         place = make_place(job)
         for name in digests:
-            copy = job.folder / name
+            copy = inside(job.folder, name)
             copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.unlink(missing_ok=True)
             shutil.copyfile(kept / name, copy)
         run = read_files(target.name, job, place, emulated=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):

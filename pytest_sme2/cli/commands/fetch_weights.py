@@ -25,6 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|URL",
         help="the file to check and keep (default: download nothing)",
     )
+    parser.add_argument(
+        "--sha256",
+        default="",
+        metavar="HASH",
+        help="the file's whole SHA-256, where the model's folder does not name it",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_folder_argument(parser)
 
@@ -35,7 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     kept, digest = None, None
     if arguments.place is not None:
         kept, digest = fetch_weights(
-            entry, arguments.place, say=lambda line: print(line, file=sys.stderr, flush=True)
+            entry,
+            arguments.place,
+            sha256=arguments.sha256,
+            say=lambda line: print(line, file=sys.stderr, flush=True),
         )
     if arguments.json:
         document = {
@@ -70,7 +79,7 @@ def _description(upstream: Upstream) -> Iterator[str]:
 
 
 def _use(entry: ModelEntry, upstream: Upstream, kept: str, digest: str) -> Iterator[str]:
-    checked = "as published" if upstream.sha256 else "with nothing published to check it against"
+    checked = "as published" if upstream.sha256 == digest else "as given"
     yield f"kept     {kept} (sha256 {digest}, {checked})"
     yield "Use it with:"
     yield f"  sme2 export {shlex.quote(entry.name)} --weights {shlex.quote(kept)}"

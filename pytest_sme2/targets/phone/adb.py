@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
+from pytest_sme2.system.files import new_file
 
 DEFAULT_PORT = 5037
 _CHUNK = 64 * 1024
@@ -339,7 +340,7 @@ class AdbDevice:
         """Copy a file from the device; ``local`` appears only when it is whole."""
         partial = local.with_name(f".{local.name}.partial")
         try:
-            with partial.open("wb") as file:
+            with new_file(partial) as file:
                 for chunk in self.read(remote, timeout=timeout):
                     file.write(chunk)
             partial.replace(local)

@@ -14,6 +14,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import EvidenceError, ModelError, Sme2Error, UsageError
+from pytest_sme2.export import weights
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.weights import Upstream, fetch_weights, misfit, select_state, upstream_of
@@ -35,6 +36,10 @@ def described(digest: str = "") -> str:
     return f'file = "net.pt"\nsource = "a place"\nlicence = "MIT"\nsha256 = "{digest}"\n'
 
 
+def kept_files(cache: Path) -> list[str]:
+    return [path.name for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
 def quiet(line: str) -> None:
     """Nobody is watching."""
 
@@ -49,7 +54,9 @@ def test_a_folder_that_says_nothing_has_no_upstream(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file = ", "cannot be read"),
+        ("file = ", "is not valid TOML"),
+        ("a." * 5000 + "a = 1", "cannot be used|nested"),
+        ("a = [" * 5000, "is not valid TOML"),
         ('file = "f"\n', "give file, source and licence"),
         (described() + 'colour = "red"\n', "'colour' cannot be used"),
         (described() + "note = 3\n", "'note' cannot be used"),
@@ -65,11 +72,26 @@ def test_the_published_file_is_kept(tmp_path: Path, digits: int) -> None:
     entry = model(tmp_path / "one", described(DIGEST[:digits]))
     file = tmp_path / "my $(file).bin"
     file.write_bytes(CONTENT)
-    kept, digest = fetch_weights(entry, str(file), cache=tmp_path / "cache", say=quiet)
+    given = "" if digits == 64 else DIGEST.upper()
+    kept, digest = fetch_weights(
+        entry, str(file), sha256=given, cache=tmp_path / "cache", say=quiet
+    )
     assert digest == DIGEST
     assert kept.read_bytes() == CONTENT
     assert kept.suffix == ".pt"
     assert list(kept.parent.iterdir()) == [kept]
+
+
+@pytest.mark.parametrize("digits", [0, 8, 63])
+def test_a_part_of_the_hash_is_not_enough(tmp_path: Path, digits: int) -> None:
+    entry = model(tmp_path / "one", described(DIGEST[:digits]))
+    (tmp_path / "file").write_bytes(CONTENT)
+    with pytest.raises(EvidenceError, match=rf"{digits} of the 64 digits.*--sha256 {DIGEST}"):
+        fetch_weights(entry, str(tmp_path / "file"), cache=tmp_path / "cache", say=quiet)
+    with pytest.raises(UsageError, match="64 hexadecimal digits"):
+        fetch_weights(entry, "file", sha256=DIGEST[:8], cache=tmp_path / "cache", say=quiet)
+    with pytest.raises(EvidenceError, match="the given one with 000"):
+        fetch_weights(entry, str(tmp_path / "file"), sha256="0" * 64, cache=tmp_path, say=quiet)
 
 
 def test_another_file_is_refused_and_not_kept(tmp_path: Path) -> None:
@@ -79,7 +101,7 @@ def test_another_file_is_refused_and_not_kept(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match=rf"begins with {DIGEST[:8]}.*00000000") as caught:
         fetch_weights(entry, str(file), cache=tmp_path / "cache", say=quiet)
     assert caught.value.exit_code == 1
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert kept_files(tmp_path / "cache") == []
 
 
 def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
@@ -99,6 +121,16 @@ class Served(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/missing":
             self.send_error(404)
+            return
+        if self.path == "/elsewhere":
+            self.send_response(302)
+            self.send_header("Location", "http://example.invalid/net.pt")
+            self.end_headers()
+            return
+        if self.path == "/again":
+            self.send_response(302)
+            self.send_header("Location", "/net.pt")
+            self.end_headers()
             return
         if self.path == "/nonsense":
             self.wfile.write(b"what?\r\n\r\n")
@@ -123,7 +155,7 @@ def server() -> Iterator[str]:
 
 
 def test_a_served_file_is_checked_and_kept(tmp_path: Path, server: str) -> None:
-    entry = model(tmp_path / "one", described(DIGEST[:8]))
+    entry = model(tmp_path / "one", described(DIGEST))
     said: list[str] = []
     kept, digest = fetch_weights(entry, f"{server}/net.pt", cache=tmp_path, say=said.append)
     assert digest == DIGEST
@@ -132,7 +164,7 @@ def test_a_served_file_is_checked_and_kept(tmp_path: Path, server: str) -> None:
 
 
 def test_a_served_file_with_another_hash_takes_nothing_away(tmp_path: Path, server: str) -> None:
-    entry = model(tmp_path / "one", described(DIGEST[:8]))
+    entry = model(tmp_path / "one", described(DIGEST))
     kept, _ = fetch_weights(entry, f"{server}/net.pt", cache=tmp_path, say=quiet)
     model(tmp_path / "one", described("0" * 8))
     with pytest.raises(EvidenceError, match=r"is not net\.pt: its sha256 begins with"):
@@ -143,7 +175,12 @@ def test_a_served_file_with_another_hash_takes_nothing_away(tmp_path: Path, serv
 
 @pytest.mark.parametrize(
     ("path", "reason"),
-    [("cut", "3 of 7 bytes came"), ("missing", "Not Found"), ("nonsense", "what?")],
+    [
+        ("cut", "3 of 7 bytes came"),
+        ("missing", "Not Found"),
+        ("nonsense", "what?"),
+        ("elsewhere", "redirects to 'http://example.invalid/net.pt', which is not https"),
+    ],
 )
 def test_a_served_file_that_is_not_whole_is_not_kept(
     tmp_path: Path, server: str, path: str, reason: str
@@ -153,7 +190,53 @@ def test_a_served_file_that_is_not_whole_is_not_kept(
     with pytest.raises(Sme2Error, match="cannot be fetched") as caught:
         fetch_weights(entry, f"{server}/{path}", cache=tmp_path / "cache", say=quiet)
     assert reason in str(caught.value)
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert kept_files(tmp_path / "cache") == []
+
+
+def test_a_redirect_on_this_machine_is_followed(tmp_path: Path, server: str) -> None:
+    entry = model(tmp_path / "one", described(DIGEST))
+    assert fetch_weights(entry, f"{server}/again", cache=tmp_path, say=quiet)[1] == DIGEST
+
+
+def test_an_endless_file_is_cut_short(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "LARGEST_BYTES", 3)
+    entry = model(tmp_path / "one", described(DIGEST))
+    with pytest.raises(Sme2Error, match="it has more than"):
+        fetch_weights(entry, f"{server}/net.pt", cache=tmp_path / "cache", say=quiet)
+    assert kept_files(tmp_path / "cache") == []
+
+
+def test_a_second_process_does_not_touch_the_file_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both start at once; the second brings another file while the first checks its own."""
+    entry = model(tmp_path / "one", described(DIGEST))
+    (tmp_path / "good").write_bytes(CONTENT)
+    (tmp_path / "bad").write_bytes(b"other")
+    refused: list[str] = []
+
+    def second() -> None:
+        try:
+            fetch_weights(entry, str(tmp_path / "bad"), cache=tmp_path, say=quiet)
+        except EvidenceError as error:
+            refused.append(str(error))
+
+    other = threading.Thread(target=second)
+    check = weights._check
+
+    def slow_check(*arguments: str) -> None:
+        check(*arguments)  # type: ignore[arg-type]
+        if not refused and other.ident is None:
+            other.start()
+            other.join(0.3)
+
+    monkeypatch.setattr(weights, "_check", slow_check)
+    kept, _ = fetch_weights(entry, str(tmp_path / "good"), cache=tmp_path, say=quiet)
+    other.join(60)
+    assert kept.read_bytes() == CONTENT
+    assert len(refused) == 1
 
 
 class Tensor(NamedTuple):
@@ -192,7 +275,7 @@ def test_the_command_fetches_nothing_unasked(
 ) -> None:
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
     folder = str(tmp_path / "one")
-    model(tmp_path / "one", described(DIGEST[:8]))
+    model(tmp_path / "one", described(DIGEST))
     arguments = ["fetch-weights", "net; x", "--models-folder", folder]
     assert main(arguments) == 0
     told = capsys.readouterr().out

@@ -144,7 +144,7 @@ def test_a_program_that_cannot_be_read_is_no_reason_to_fail(trace: Path, tmp_pat
 def test_a_damaged_file_is_named(trace: Path, text: str) -> None:
     damaged = trace.with_name("a 'run'.shapes.json")
     damaged.write_text(text, "utf-8")
-    with pytest.raises(ProgramError, match="cannot be used") as caught:
+    with pytest.raises(ProgramError, match=r"cannot be (used|read)") as caught:
         kept_shapes(trace)
     assert str(damaged) in str(caught.value)
 
