@@ -23,7 +23,7 @@ from benchmarks.hostile.stage import (
 from benchmarks.hostile.trials import Subject, expect
 
 PLENTY = 1 << 30
-_REMEDY = re.compile(r"make room|disk is not full", re.IGNORECASE)
+_REMEDY = re.compile(r"make room|free space|disk is not full", re.IGNORECASE)
 _FULL = "No space left on device"
 
 
