@@ -117,7 +117,7 @@ class Stage:
         return [*self.prefix, self.python, "-m", "pytest", *chosen, *map(str, words)]
 
     def update(self) -> list[str]:
-        return self.pytest("--update-baselines")
+        return self.pytest("--force-update-baselines")
 
     def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

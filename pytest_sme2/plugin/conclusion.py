@@ -53,7 +53,7 @@ def conclude_run(
         root = _baseline_folder(settings)
         for record in records.values():
             try:
-                lines += update_lines(root, record)
+                lines += update_lines(root, record, force=settings.force_update)
             except (BaselineError, OSError) as error:
                 problems.append(f"{record.id}: the baseline was not written: {error}")
     return [*lines, *problems], bool(problems)
@@ -99,10 +99,13 @@ def _write_reports(
     return [f"report: {path}" for path in written] if verbosity >= 0 else []
 
 
-def update_lines(root: Path, record: CaseRecord) -> list[str]:
-    """Store one case's baseline; what changed, old → new."""
-    path, changes = baselines.store(root, record.measured)
+def update_lines(root: Path, record: CaseRecord, *, force: bool = False) -> list[str]:
+    """Store one case's baseline; what changed, old → new, and what of it is of little use."""
+    path, changes = baselines.store(root, record.measured, force=force)
     if not changes:
         return [f"{record.id}: the baseline stays as it is ({path})"]
-    head = f"{record.id}: baseline written to {path}"
-    return [head, *(f"  {change.what}: {change.old} → {change.new}" for change in changes)]
+    return [
+        f"{record.id}: baseline written to {path}",
+        *(f"  {change.what}: {change.old} → {change.new}" for change in changes),
+        *(f"  warning: {doubt}" for doubt in baselines.doubts(record.measured)),
+    ]

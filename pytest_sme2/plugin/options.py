@@ -92,6 +92,21 @@ OPTIONS: tuple[Option, ...] = (
         ini=False,
     ),
     Option(
+        "--force-update-baselines",
+        "force_update",
+        None,
+        None,
+        "as --update-baselines, and store also what was measured while the machine was busy.",
+        ini=False,
+    ),
+    Option(
+        "--require-sme2",
+        "require_sme2",
+        None,
+        None,
+        "fail if the device has no SME2, instead of skipping what needs it.",
+    ),
+    Option(
         "--sme2-fresh",
         "fresh",
         None,
@@ -156,7 +171,8 @@ OPTIONS: tuple[Option, ...] = (
         "strict",
         None,
         None,
-        "fail if a verdict is INCONCLUSIVE or MACHINE_CHANGED, or if a baseline is missing.",
+        "fail if a verdict is INCONCLUSIVE or MACHINE_CHANGED, if a baseline is missing, or if "
+        "nothing could be checked.",
     ),
     Option(
         "--baseline-dir",
@@ -424,6 +440,8 @@ def read_settings(config: pytest.Config) -> Settings:
     given = {field: value for field, value in chosen.items() if value is not None}
     if ("runner_on" in given) != ("runner_off" in given):
         raise pytest.UsageError("Give both --runner-on and --runner-off, or neither.")
+    if given.get("force_update"):
+        given["update_baselines"] = True
     from pytest_sme2.session.settings import Settings
 
     return Settings(

@@ -26,6 +26,10 @@ class Outcome(str, enum.Enum):
     """The same program on the same runtime is slower: the machine is not as it was."""
     INVALID = "INVALID"
     NO_BASELINE = "NO_BASELINE"
+    NOT_MEASURED = "NOT_MEASURED"
+    """The device cannot measure it."""
+    STORED = "STORED"
+    """It is in the baseline now: there was nothing to compare it with."""
 
     def __str__(self) -> str:
         return self.value

@@ -33,6 +33,10 @@ class Settings:
     """The HTML report to write at the end; None means none."""
     strict: bool = False
     update_baselines: bool = False
+    force_update: bool = False
+    """Whether to store also what was measured on a busy machine."""
+    require_sme2: bool = False
+    """Whether a device without SME2 is an error."""
     fresh: bool = False
     """Whether to run on the emulator what the same one ran before."""
     weights: Path | None = None

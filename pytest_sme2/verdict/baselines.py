@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from pytest_sme2.errors import BaselineError, BusyError
 from pytest_sme2.export.variant import parse_variant
@@ -22,20 +24,33 @@ from pytest_sme2.results import (
     BaselineFigures,
     BaselineSession,
     CaseResult,
+    Category,
     Estimate,
     Fingerprint,
     Profile,
-    StoredCost,
-    Structure,
+    Spread,
 )
 from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
 from pytest_sme2.system.locks import locked
+from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import census_of_names, damaged, parse, render
-from pytest_sme2.verdict.judging import number
-from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS, starts_epoch
+from pytest_sme2.verdict.stored_latency import starts_epoch
 
 MAX_SESSIONS = 20
-"""A thread count. Older ones are dropped, so that a file that is updated daily stays readable."""
+"""Per thread count. Older ones are dropped, so that a file that is updated daily stays readable."""
+STEADY_SESSIONS = 5
+"""With so many sessions, one more that measured the same program within their range adds only
+lines to the file, and is not stored."""
+BUSY = 0.05
+"""Wall time over CPU time, less 1: above it, something else had the core so often that a latency
+measured at another time cannot be compared. Interleaved pairs share such times and still can."""
+WIDE_LATENCY = 0.10
+"""The middle nine tenths of a session's processes over their median: above it, the session can
+only show large changes."""
+WIDE_SHARE = 0.10
+"""The same for a share of the time, in parts of the whole."""
+DIGITS = 5
+"""Of a stored time: a hundredth of a percent, which no machine repeats."""
 
 LOCK_NAME = ".lock"
 LOCK_SECONDS = 60.0
@@ -129,16 +144,18 @@ def differing_facts(theirs: Fingerprint, ours: Fingerprint) -> tuple[str, ...]:
 
 
 def update(
-    baseline: Baseline | None, measured: CaseResult
+    baseline: Baseline | None, measured: CaseResult, *, force: bool = False
 ) -> tuple[Baseline, tuple[BaselineChange, ...]]:
     """The baseline that accepts what was measured, and what that changes. Pure.
 
-    What was not measured this time (an arm, the kernels, a thread count) is kept.
+    What was not measured this time (an arm, the kernels, a thread count) is kept, and so is a
+    figure that differs by no more than noise: two updates of the same thing give the same file.
+    ``force`` accepts a session that was measured on a busy machine.
 
     Raises:
         BaselineError: what was measured must not become a baseline.
     """
-    refuse_unfit(measured)
+    refuse_unfit(measured, force=force)
     old = baseline or Baseline(measured.model, measured.variant, measured.fingerprint, {})
     if (old.model, old.variant) != (measured.model, measured.variant):
         raise BaselineError(
@@ -175,18 +192,82 @@ def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigu
         return dict(old.figures)
     before, profiles = old.at(measured.threads), measured.profiles.items()
     now = BaselineFigures(
-        speedup=_bounded(measured.speedup) or before.speedup,
-        shares={**before.shares, **(measured.shares or {})},
-        category_ns={**before.category_ns, **{arm: dict(p.category_ns) for arm, p in profiles}},
-        operator_ns={**before.operator_ns, **{arm: operator_times(p) for arm, p in profiles}},
-        peak_bytes={**before.peak_bytes, **(measured.peak_bytes or {})},
+        speedup=_steady_speedup(before.speedup, _bounded(measured.speedup)),
+        shares=_by_arm(before.shares, measured.shares or {}, _steady_shares),
+        category_ns=_by_arm(
+            before.category_ns, {arm: dict(p.category_ns) for arm, p in profiles}, _steady_times
+        ),
+        operator_ns=_by_arm(
+            before.operator_ns, {arm: operator_times(p) for arm, p in profiles}, _steady_times
+        ),
+        peak_bytes=_by_arm(before.peak_bytes, measured.peak_bytes or {}, _steady_size),
     )
     return dict(old.figures) if now == before else {**old.figures, measured.threads: now}
 
 
-def refuse_unfit(measured: CaseResult) -> None:
+_Figure = TypeVar("_Figure")
+
+
+def _by_arm(
+    old: Mapping[Arm, _Figure],
+    new: Mapping[Arm, _Figure],
+    choose: Callable[[_Figure | None, _Figure], _Figure],
+) -> dict[Arm, _Figure]:
+    return {**old, **{arm: choose(old.get(arm), value) for arm, value in new.items()}}
+
+
+def _steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | None:
+    if new is None or (old is not None and new.low <= old.high and old.low <= new.high):
+        return old
+    value, low, high = (float(f"{number:.4g}") for number in (new.value, new.low, new.high))
+    return Estimate(value, low, high, round(new.confidence, 6), new.pairs)
+
+
+def _steady_shares(
+    old: Mapping[Category, Spread] | None, new: Mapping[Category, Spread]
+) -> Mapping[Category, Spread]:
+    kept = {}
+    for category, share in new.items():
+        before = (old or {}).get(category)
+        # A point more than the runs' own spread is noise, too.
+        if before is None or not before.low - 0.01 <= share.value <= before.high + 0.01:
+            before = Spread(round(share.value, 4), round(share.low, 4), round(share.high, 4))
+        kept[category] = before
+    return kept
+
+
+_Name = TypeVar("_Name")
+
+
+def _steady_times(
+    old: Mapping[_Name, float] | None, new: Mapping[_Name, float]
+) -> Mapping[_Name, float]:
+    if old is not None and {*old} == {*new}:
+        before, now = sum(old.values()), sum(new.values())
+        if abs(now - before) <= 0.05 * before:
+            return old
+    return {name: significant(value) for name, value in new.items()}
+
+
+def _steady_size(old: int | None, new: int) -> int:
+    return new if old is None or abs(new - old) > 0.02 * old else old
+
+
+def significant(value: float) -> float:
+    """As many digits as a time can be measured with."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def refuse_unfit(measured: CaseResult, *, force: bool = False) -> None:
     """An error if this must not become a baseline: what is stored is believed from then on."""
     who = f"{measured.model}-{measured.variant}"
+    if measured.interference is not None and measured.interference > BUSY and not force:
+        raise BaselineError(
+            f"{who}: it was not stored, because the machine was busy: wall time was "
+            f"{measured.interference:.0%} over CPU time, and at most {BUSY:.0%} is allowed. "
+            "Measure again on an idle machine, or store it all the same with "
+            "--force-update-baselines."
+        )
     if measured.evidence is not None and not measured.evidence.valid:
         raise BaselineError(
             f"{who}: the pair is not valid and was not stored: {measured.evidence.message}"
@@ -195,7 +276,7 @@ def refuse_unfit(measured: CaseResult) -> None:
     if measured.emulated and any(value is not None for value in timed):
         raise BaselineError(
             f"{who}: emulated times say nothing about hardware and are never stored. "
-            "Update latencies on a device that can vouch for timing."
+            "Update times on a real device."
         )
     if measured.emulated != (measured.fingerprint.target == "emulated"):
         raise BaselineError(
@@ -210,6 +291,31 @@ def refuse_unfit(measured: CaseResult) -> None:
         )
     if not measured.structures:
         raise BaselineError(f"{who}: nothing was traced, so there is no structure to store.")
+
+
+def doubts(measured: CaseResult) -> tuple[str, ...]:
+    """What of a stored session will be of little use later, one sentence each."""
+    found = []
+    for arm, medians in (measured.medians_ns or {}).items():
+        if len(medians) < 2:
+            continue
+        ordered = sorted(medians)
+        edge = len(ordered) // 20
+        spread = (ordered[-1 - edge] - ordered[edge]) / statistics.median(ordered)
+        if spread > WIDE_LATENCY:
+            found.append(
+                f"latency ({arm}): the processes of this session spread by {spread:.0%}, so it can "
+                "only show changes of that size. Measure again on an idle machine."
+            )
+    for arm, shares in (measured.shares or {}).items():
+        for category, share in shares.items():
+            if share.high - share.low > WIDE_SHARE:
+                found.append(
+                    f"share of {category} ({arm}): {share.value:.1%} spreads from {share.low:.1%} "
+                    f"to {share.high:.1%}, so a change within that cannot be seen. Measure again "
+                    "on an idle machine."
+                )
+    return tuple(found)
 
 
 def operator_times(profile: Profile) -> dict[str, float]:
@@ -246,6 +352,9 @@ def _bounded(estimate: Estimate | None) -> Estimate | None:
 def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession, ...]:
     if measured.medians_ns is None or not any(measured.medians_ns.values()):
         return old.sessions
+    yardstick = measured.yardstick_ns
+    if _adds_nothing(old, measured):
+        return old.sessions
     session = BaselineSession(
         session=measured.session,
         recorded=measured.recorded,
@@ -253,9 +362,9 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
         threads=measured.threads,
         runner=measured.runner,
         executorch=measured.versions.get(RUNTIME, ""),
-        medians_ns=dict(measured.medians_ns),
-        loads_ns=dict(measured.loads_ns or {}),
-        yardstick_ns=measured.yardstick_ns,
+        medians_ns=_rounded_times(measured.medians_ns),
+        loads_ns=_rounded_times(measured.loads_ns or {}),
+        yardstick_ns=None if yardstick is None else significant(yardstick),
         program=measured.pte_sha256,
         runtime=measured.runtime,
     )
@@ -268,6 +377,29 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
     same = [entry for entry in kept if entry.threads == session.threads]
     dropped = {id(entry) for entry in same[: max(0, len(same) + 1 - MAX_SESSIONS)]}
     return (*(entry for entry in kept if id(entry) not in dropped), session)
+
+
+def _rounded_times(times: Mapping[Arm, tuple[float, ...]]) -> dict[Arm, tuple[float, ...]]:
+    return {arm: tuple(map(significant, values)) for arm, values in times.items()}
+
+
+def _adds_nothing(old: Baseline, measured: CaseResult) -> bool:
+    """Whether there are enough sessions of this very code, and this one lies among them."""
+    current = old.current(measured.threads)
+    code = measured.pte_sha256, measured.runtime
+    if len(current) < STEADY_SESSIONS or not all(code):
+        return False
+    if (current[-1].program, current[-1].runtime) != code:
+        return False
+    for arm, medians in (measured.medians_ns or {}).items():
+        before = [
+            statistics.median(entry.medians_ns[arm])
+            for entry in current
+            if entry.medians_ns.get(arm)
+        ]
+        if not before or not min(before) <= statistics.median(medians) <= max(before):
+            return False
+    return True
 
 
 def _epoch(old: Baseline, measured: CaseResult) -> int:
@@ -287,96 +419,15 @@ def _epoch(old: Baseline, measured: CaseResult) -> int:
     return current[-1].epoch
 
 
-# --- What an update changes -----------------------------------------------------------------------
-
-
-def changes(old: Baseline | None, new: Baseline) -> tuple[BaselineChange, ...]:
-    """What differs between two baselines, one entry a value, in words."""
-    before = {} if old is None else _facts(old)
-    after = _facts(new)
-    return tuple(
-        BaselineChange(name, before.get(name, "none"), after.get(name, "none"))
-        for name in dict.fromkeys((*before, *after))
-        if before.get(name) != after.get(name)
-    )
-
-
-def _facts(baseline: Baseline) -> dict[str, str]:
-    """Everything a baseline says, as a flat table of short texts."""
-    facts: dict[str, str] = {}
-    for arm in Arm:
-        structure = baseline.structures.get(arm)
-        if structure is not None:
-            facts |= _structure_facts(structure, arm)
-        census = baseline.kernels.get(arm)
-        if census is not None:
-            facts |= {f"kernel {kernel.name} ({arm})": "runs" for kernel in census.kernels}
-    for arm, cost in baseline.costs.items():
-        facts |= _cost_facts(cost, arm)
-    for threads in sorted({session.threads for session in baseline.sessions}):
-        facts |= _latency_facts(baseline, threads)
-    for threads, figures in sorted(baseline.figures.items()):
-        facts |= _figure_facts(figures, threads)
-    if baseline.pte_bytes is not None:
-        facts["program size"] = f"{baseline.pte_bytes} bytes"
-    facts["weights"] = baseline.weights
-    facts |= {f"version of {name}": version for name, version in baseline.versions.items()}
-    return facts
-
-
-def _structure_facts(structure: Structure, arm: Arm) -> dict[str, str]:
-    facts = {}
-    if arm is Arm.ON:
-        facts["SME2 coverage"] = f"{structure.sme2} of {structure.matrix} matrix operators"
-    for entry in structure.operators:
-        name = f"operator {entry.name} ({arm}, {entry.executor})"
-        facts[name] = str(entry.count)
-    return facts
-
-
-def _cost_facts(cost: StoredCost, arm: Arm) -> dict[str, str]:
-    return {
-        f"instructions ({arm})": f"{cost.total.instructions:,}",
-        f"outer products ({arm})": f"{cost.total.outer_products:,}",
-        f"counted on ({arm})": cost.cpu,
-    }
-
-
-def _figure_facts(figures: BaselineFigures, threads: int) -> dict[str, str]:
-    count = number(threads, "thread")
-    facts = {}
-    if figures.speedup is not None:
-        speedup = figures.speedup
-        facts[f"speedup ({count})"] = (
-            f"{speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"
-        )
-    for arm, shares in figures.shares.items():
-        facts |= {f"share of {key} ({arm}, {count})": f"{s.value:.1%}" for key, s in shares.items()}
-    for arm, peak in figures.peak_bytes.items():
-        facts[f"peak memory ({arm}, {count})"] = f"{peak / 1e6:.1f} MB"
-    return facts
-
-
-def _latency_facts(baseline: Baseline, threads: int) -> dict[str, str]:
-    facts = {}
-    current = baseline.current(threads)
-    for arm in Arm:
-        medians = [value for entry in current for value in entry.medians_ns.get(arm, ())]
-        if medians:
-            name = f"latency ({arm}, {number(threads, 'thread')})"
-            facts[name] = f"{statistics.median(medians) / 1e6:.3f} ms"
-    count = f"{len(current)}"
-    if len(current) < PROVISIONAL_SESSIONS:
-        count += f" (provisional until {PROVISIONAL_SESSIONS})"
-    facts[f"sessions ({number(threads, 'thread')})"] = count
-    return facts
-
-
 # --- Writing --------------------------------------------------------------------------------------
 
 
 def store(
-    root: Path, measured: CaseResult, *, timeout_seconds: float = LOCK_SECONDS
+    root: Path,
+    measured: CaseResult,
+    *,
+    force: bool = False,
+    timeout_seconds: float = LOCK_SECONDS,
 ) -> tuple[Path, tuple[BaselineChange, ...]]:
     """Bring the file of what was measured up to date, and say what that changed.
 
@@ -384,7 +435,7 @@ def store(
     replaced in one step, so a killed one leaves the old or the new. A file that cannot be read is
     an error and is left as it is.
     """
-    refuse_unfit(measured)
+    refuse_unfit(measured, force=force)
     path = baseline_path(root, measured.model, measured.variant, measured.fingerprint)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -392,7 +443,7 @@ def store(
         with locked(root / LOCK_NAME, doing, timeout_seconds=timeout_seconds):
             remove_leftovers(path)
             old = load(root, measured.model, measured.variant, measured.fingerprint)
-            new, changed = update(old, measured)
+            new, changed = update(old, measured, force=force)
             if new != old:
                 with replacing(path, durable=True) as file:
                     file.write(render(new).encode())

@@ -18,8 +18,10 @@ _ORDER = (
     Outcome.INCONCLUSIVE,
     Outcome.MACHINE_CHANGED,
     Outcome.NO_BASELINE,
+    Outcome.STORED,
     Outcome.IMPROVED,
     Outcome.PASS,
+    Outcome.NOT_MEASURED,
 )
 
 
@@ -34,6 +36,10 @@ FAILING = (Outcome.INVALID, Outcome.REGRESSED, Outcome.SUSPECTED)
 """These fail a test."""
 WARNING = (Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED)
 """These warn; with --sme2-strict they fail."""
+
+
+UNCHECKED = (Outcome.NO_BASELINE, Outcome.NOT_MEASURED)
+"""These say nothing: a test that found nothing else is skipped."""
 
 
 def judge(low: float, high: float, limit: float) -> Outcome:

@@ -16,7 +16,7 @@ from pytest_sme2.results import (
     Outcome,
     PairedTiming,
 )
-from pytest_sme2.verdict.baselines import differing_facts
+from pytest_sme2.verdict.baselines import BUSY, differing_facts
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, judge, number, suspect
 from pytest_sme2.verdict.stored_latency import (
     FEWEST_PROCESSES,
@@ -26,9 +26,6 @@ from pytest_sme2.verdict.stored_latency import (
 
 SAME_SPEED = 0.05
 """How far the yardstick's time may be from what it was before a stored time is in doubt."""
-BUSY = 0.05
-"""Wall time over CPU time, less 1. Above it something else had the core so often that a time from
-another session is in doubt. Interleaved pairs share such times and can still be compared."""
 
 SAME_CODE = (
     "Program and runtime are the baseline's own, byte for byte: it is the machine that differs."

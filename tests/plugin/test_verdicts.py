@@ -63,7 +63,7 @@ def made() -> dict[str, str]:
 @pytest.fixture
 def baseline(run: Run, pytester: pytest.Pytester, made: dict[str, str]) -> Path:
     if not made:
-        result = run("--update-baselines")
+        result = run("--force-update-baselines")
         result.assert_outcomes(passed=3)
         result.stdout.fnmatch_lines(["toy_cnn-fp32: baseline written to *", "*latency *: none → *"])
         (path,) = (pytester.path / "baselines").glob("*/toy_cnn-fp32.json")
@@ -113,7 +113,7 @@ def scale_latency(
         (session,) = document["sessions"]
         session.pop("yardstick_ns")
         session["program"] = program or session["program"]
-        for values in session["median_ns"].values():
+        for values in session["medians_ns"].values():
             values[:] = [value * factor for value in values]
         document["sessions"] = [
             {**session, "session": f"{session['session']}-{index}"} for index in range(3)
@@ -200,7 +200,7 @@ def test_a_damaged_baseline_is_invalid_and_kept(
     result = run()
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(["*INVALID*"])
-    again = run("--update-baselines")
+    again = run("--force-update-baselines")
     assert again.ret == pytest.ExitCode.TESTS_FAILED
     again.stdout.fnmatch_lines(["toy_cnn-fp32: the baseline was not written: *"])
     assert baseline.read_text("utf-8") == text
@@ -231,8 +231,8 @@ def test_the_same_program_on_the_same_runtime_never_regresses(run: Run, baseline
     def change(document: dict[str, Any]) -> None:
         scale_latency(0.2, program=None)(document)
         for session in document["sessions"]:
-            session["load_ns"] = {
-                arm: [value / 5 for value in values] for arm, values in session["load_ns"].items()
+            session["loads_ns"] = {
+                arm: [value / 5 for value in values] for arm, values in session["loads_ns"].items()
             }
 
     edit(baseline, change)
@@ -273,7 +273,7 @@ def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:
 
 
 def test_pytest_benchmark_gets_the_device_times(run: Run, pytester: pytest.Pytester) -> None:
-    result = run("--benchmark-json=benchmark.json", "--update-baselines")
+    result = run("--benchmark-json=benchmark.json", "--force-update-baselines")
     result.assert_outcomes(passed=3)
     (entry,) = json.loads((pytester.path / "benchmark.json").read_text())["benchmarks"]
     (metrics,) = (pytester.path / "sme2-out").rglob("metrics.json")
@@ -286,12 +286,12 @@ def test_pytest_benchmark_gets_the_device_times(run: Run, pytester: pytest.Pytes
 
 @pytest.mark.parametrize("switch", ["--benchmark-disable", "-pno:benchmark"])
 def test_without_pytest_benchmark_nothing_breaks(run: Run, switch: str) -> None:
-    result = run(switch, "--update-baselines")
+    result = run(switch, "--force-update-baselines")
     result.assert_outcomes(passed=3)
 
 
 def test_junit_carries_the_figures(run: Run, pytester: pytest.Pytester) -> None:
-    run("--junitxml=junit.xml", "--update-baselines")
+    run("--junitxml=junit.xml", "--force-update-baselines")
     text = (pytester.path / "junit.xml").read_text("utf-8")
     assert '<property name="sme2.model" value="toy_cnn"' in text
     assert 'name="sme2.latency_off_ms"' in text
@@ -342,7 +342,7 @@ def test_a_run_directory_that_cannot_be_written_is_named(
 ) -> None:
     record = pytester.path / "sme2-out" / "toy_cnn-fp32" / "runs" / DEVICE / "metrics.json"
     record.mkdir(parents=True)
-    result = run("-k", "operators", "--update-baselines")
+    result = run("-k", "operators", "--force-update-baselines")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*metrics.json: cannot be written: *--sme2-out*"])
     result.stdout.no_fnmatch_line("*Traceback*")

@@ -618,6 +618,104 @@ def test_what_must_not_be_believed_is_not_stored(tmp_path: Path, unfit: Any, mes
     assert not (tmp_path / "baselines").exists()
 
 
+def test_busy_machine_is_not_stored_unless_forced(tmp_path: Path) -> None:
+    busy = measured(interference=3.06)
+    with pytest.raises(BaselineError) as caught:
+        baselines.store(tmp_path, busy)
+    assert str(caught.value) == (
+        "toy_cnn-fp16: it was not stored, because the machine was busy: wall time was 306% over "
+        "CPU time, and at most 5% is allowed. Measure again on an idle machine, or store it all "
+        "the same with --force-update-baselines."
+    )
+    assert not list(tmp_path.rglob("*.json"))
+    path, _ = baselines.store(tmp_path, busy, force=True)
+    assert path.is_file()
+    baselines.store(tmp_path, measured(session="idle", interference=baselines.BUSY))
+
+
+def test_wide_session_says_so() -> None:
+    assert baselines.doubts(measured()) == ()
+    wide = measured(
+        medians_ns={Arm.ON: medians(10, spread=0.2), Arm.OFF: medians(20)},
+        shares={Arm.ON: {Category.CONV: Spread(0.094, 0.002, 0.439)}},
+    )
+    assert baselines.doubts(wide) == (
+        "latency (on): the processes of this session spread by 40%, so it can only show changes "
+        "of that size. Measure again on an idle machine.",
+        "share of CONV (on): 9.4% spreads from 0.2% to 43.9%, so a change within that cannot be "
+        "seen. Measure again on an idle machine.",
+    )
+
+
+def test_update_within_noise_changes_no_line() -> None:
+    """Once there are enough sessions: until then each one is stored, and nothing else changes."""
+    known = None
+    for number in range(baselines.STEADY_SESSIONS):
+        known, _ = baselines.update(
+            known,
+            measured(
+                session=str(number),
+                runtime="r",
+                medians_ns={arm: medians(10 + number / 100) for arm in Arm},
+            ),
+        )
+    assert known is not None
+    noisy = measured(
+        session="noisy",
+        runtime="r",
+        medians_ns={arm: medians(10.021) for arm in Arm},
+        speedup=Estimate(2.01, 1.98, 2.04, 0.99, 10),
+        shares={arm: {Category.CONV: Spread(0.61, 0.59, 0.63),
+                      Category.DATA_MOVEMENT: Spread(0.29, 0.28, 0.3)} for arm in Arm},
+        peak_bytes={Arm.ON: 50_400_000, Arm.OFF: 48_100_000},
+    )  # fmt: skip
+    again, changed = baselines.update(known, noisy)
+    assert render(again) == render(known)
+    assert changed == ()
+    # Another program, or times outside the range, is stored.
+    for different in (
+        dataclasses.replace(noisy, pte_sha256="cd" * 32),
+        dataclasses.replace(noisy, medians_ns={arm: medians(10.2) for arm in Arm}),
+    ):
+        assert len(baselines.update(known, different)[0].sessions) == len(known.sessions) + 1
+
+
+def test_figures_beyond_noise_are_replaced() -> None:
+    known, _ = baselines.update(None, measured())
+    new, changed = baselines.update(
+        known,
+        measured(
+            speedup=Estimate(1.51239, 1.5, 1.52, 0.99, 10),
+            shares={Arm.ON: {Category.CONV: Spread(0.71239, 0.7, 0.72)}},
+            peak_bytes={Arm.ON: 60_000_000},
+        ),
+    )
+    assert new.at(1).speedup == Estimate(1.512, 1.5, 1.52, 0.99, 10)
+    assert new.at(1).shares[Arm.ON][Category.CONV].value == 0.7124
+    assert {change.what for change in changed} == {
+        "speedup (1 thread)", "share of CONV (on, 1 thread)",
+        "share of DATA_MOVEMENT (on, 1 thread)", "peak memory (on, 1 thread)",
+    }  # fmt: skip
+
+
+def test_times_have_five_digits() -> None:
+    new, _ = baselines.update(
+        None, measured(medians_ns={Arm.ON: (3302451.0,)}, yardstick_ns=1234567.0)
+    )
+    assert new.sessions[0].medians_ns[Arm.ON] == (3302500.0,)
+    assert new.sessions[0].yardstick_ns == 1234600.0
+
+
+def test_updates_of_two_models_touch_different_files(tmp_path: Path) -> None:
+    """So that two branches that update different models never conflict."""
+    first, _ = baselines.store(tmp_path, measured())
+    before = first.read_bytes()
+    second, _ = baselines.store(tmp_path, measured(model="other"))
+    assert first.read_bytes() == before
+    written = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert written - {tmp_path / baselines.LOCK_NAME} == {first, second}
+
+
 def test_update_refuses_another_model_or_target() -> None:
     with pytest.raises(BaselineError, match="cannot update the baseline of other-fp16"):
         baselines.update(baseline(model="other"), measured())

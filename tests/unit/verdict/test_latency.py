@@ -13,7 +13,7 @@ from pytest_sme2.results import (
     Fingerprint,
     Outcome,
 )
-from pytest_sme2.verdict import times
+from pytest_sme2.verdict import baselines, times
 from tests.support.gate_examples import (
     ELSEWHERE,
     LIMITS,
@@ -99,7 +99,7 @@ def test_one_session_needs_a_larger_difference(milliseconds: float, outcome: Out
     assert "provisional: 1 of 3 sessions" in found.message
 
 
-@pytest.mark.parametrize(("interference", "busy"), [(times.BUSY, False), (0.0501, True)])
+@pytest.mark.parametrize(("interference", "busy"), [(baselines.BUSY, False), (0.0501, True)])
 def test_threshold_of_a_busy_machine(interference: float, busy: bool) -> None:
     same = measured(interference=interference)
     found = times.check_latency(same, baseline(), LIMITS)

@@ -1,0 +1,98 @@
+"""What differs between two baselines, in words."""
+
+from __future__ import annotations
+
+import statistics
+
+from pytest_sme2.results import (
+    Arm,
+    Baseline,
+    BaselineChange,
+    BaselineFigures,
+    StoredCost,
+    Structure,
+)
+from pytest_sme2.verdict.judging import number
+from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS
+
+
+def changes(old: Baseline | None, new: Baseline) -> tuple[BaselineChange, ...]:
+    """What differs between two baselines, one entry per value, in words."""
+    before = {} if old is None else _facts(old)
+    after = _facts(new)
+    return tuple(
+        BaselineChange(name, before.get(name, "none"), after.get(name, "none"))
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    )
+
+
+def _facts(baseline: Baseline) -> dict[str, str]:
+    """Everything a baseline says, as a flat table of short texts."""
+    facts: dict[str, str] = {}
+    for arm in Arm:
+        structure = baseline.structures.get(arm)
+        if structure is not None:
+            facts |= _structure_facts(structure, arm)
+        census = baseline.kernels.get(arm)
+        if census is not None:
+            facts |= {f"kernel {kernel.name} ({arm})": "runs" for kernel in census.kernels}
+    for arm, cost in baseline.costs.items():
+        facts |= _cost_facts(cost, arm)
+    for threads in sorted({session.threads for session in baseline.sessions}):
+        facts |= _latency_facts(baseline, threads)
+    for threads, figures in sorted(baseline.figures.items()):
+        facts |= _figure_facts(figures, threads)
+    if baseline.pte_bytes is not None:
+        facts["program size"] = f"{baseline.pte_bytes} bytes"
+    facts["weights"] = baseline.weights
+    facts |= {f"version of {name}": version for name, version in baseline.versions.items()}
+    return facts
+
+
+def _structure_facts(structure: Structure, arm: Arm) -> dict[str, str]:
+    facts = {}
+    if arm is Arm.ON:
+        facts["SME2 coverage"] = f"{structure.sme2} of {structure.matrix} matrix operators"
+    for entry in structure.operators:
+        name = f"operator {entry.name} ({arm}, {entry.executor})"
+        facts[name] = str(entry.count)
+    return facts
+
+
+def _cost_facts(cost: StoredCost, arm: Arm) -> dict[str, str]:
+    return {
+        f"instructions ({arm})": f"{cost.total.instructions:,}",
+        f"outer products ({arm})": f"{cost.total.outer_products:,}",
+        f"counted on ({arm})": cost.cpu,
+    }
+
+
+def _figure_facts(figures: BaselineFigures, threads: int) -> dict[str, str]:
+    count = number(threads, "thread")
+    facts = {}
+    if figures.speedup is not None:
+        speedup = figures.speedup
+        facts[f"speedup ({count})"] = (
+            f"{speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"
+        )
+    for arm, shares in figures.shares.items():
+        facts |= {f"share of {key} ({arm}, {count})": f"{s.value:.1%}" for key, s in shares.items()}
+    for arm, peak in figures.peak_bytes.items():
+        facts[f"peak memory ({arm}, {count})"] = f"{peak / 1e6:.1f} MB"
+    return facts
+
+
+def _latency_facts(baseline: Baseline, threads: int) -> dict[str, str]:
+    facts = {}
+    current = baseline.current(threads)
+    for arm in Arm:
+        medians = [value for entry in current for value in entry.medians_ns.get(arm, ())]
+        if medians:
+            name = f"latency ({arm}, {number(threads, 'thread')})"
+            facts[name] = f"{statistics.median(medians) / 1e6:.3f} ms"
+    count = f"{len(current)}"
+    if len(current) < PROVISIONAL_SESSIONS:
+        count += f" (provisional until {PROVISIONAL_SESSIONS})"
+    facts[f"sessions ({number(threads, 'thread')})"] = count
+    return facts
