@@ -1,5 +1,4 @@
-"""A model becomes a program: finding models, exporting them to ``.pte``, keeping the exports.
+"""Finds models, exports them to ``.pte`` files, and keeps the exports.
 
-Only a child process of this folder imports torch. What a program does when it runs is not known
-here.
+Only a child process of this folder imports torch. Nothing here runs a program.
 """

@@ -1,6 +1,6 @@
 """Model to Artifact: the content-addressed cache and the child process that fills it.
 
-torch is imported in that child alone (see lowering.py); a cache hit starts no process at all.
+Only that child imports torch (see lowering.py). A cache hit starts no process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pytest_sme2.system.locks import locked
 TIMEOUT_SECONDS = 3600.0
 
 
-# Our own files that decide what comes out.
+# Our own files that decide the content of an artifact.
 _CODE = (
     *("artifacts.py", "child.py", "loading.py", "lowering.py", "quantize.py"),
     *("random_weights.py", "store.py", "torchvision_shim.py", "weights.py"),
@@ -51,7 +51,7 @@ def export_model(
     progress: Callable[[str], None] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Artifact:
-    """The artifact of a model's variant: from the cache, else made once however many ask for it."""
+    """The artifact of a model's variant: from the cache, else made once for all processes."""
     say = progress or _say_nothing
     if not 0 <= seed < 2**32:
         raise UsageError(f"{seed} is not a seed. Give a whole number from 0 to {2**32 - 1}.")
@@ -66,13 +66,13 @@ def export_model(
     if entry.file is not None and not is_utf8(entry.file.resolve()):
         raise ModelError(
             f"{entry.name!r} cannot be exported from {entry.file.parent}: the folder's name is not "
-            "UTF-8, and torch cannot capture code in such a place. Move or rename the folder."
+            "UTF-8, and torch cannot capture code there. Move or rename the folder."
         )
     _require_packages()
     try:
         lock = root / "locks" / f"{stem}-{key}.lock"
         with locked(lock, f"exporting {entry.name} {variant}", say=say):
-            # Whoever held the lock may have made it meanwhile.
+            # The process that held the lock may have made it.
             found = _find(root, stem, key, say)
             if found is not None:
                 return found
@@ -82,19 +82,19 @@ def export_model(
     except OSError as error:
         raise ExportError(
             f"The artifact of {entry.name!r} ({variant}) cannot be written below {root}: {error}. "
-            "Make room there, or name another folder in SME2_CACHE_DIR."
+            "Free space there, or set SME2_CACHE_DIR to another folder."
         ) from error
 
 
 def is_utf8(path: Path) -> bool:
-    """Whether a path is text: file systems take any bytes for a name."""
+    """Whether a path is text; file systems accept any bytes as a name."""
     return not any("\udc80" <= letter <= "\udcff" for letter in str(path))
 
 
 def cache_key(
     entry: ModelEntry, variant: Variant, *, weights: Path | None, seed: int, graph: bool
 ) -> str:
-    """Everything that shapes the artifact, and is known before torch is, as one short hash."""
+    """A short hash of everything that decides the artifact and is known without torch."""
     here = Path(__file__).parent
     parts = {
         "schema": SCHEMA,
@@ -117,12 +117,12 @@ def cache_key(
 
 
 def _find(root: Path, stem: str, key: str, say: Callable[[str], None]) -> Artifact | None:
-    """A whole and current entry of the cache. One key may have several: see ``is_current``."""
+    """A complete and current entry of the cache. One key may have several: see ``is_current``."""
     for folder in sorted(root.glob(f"{stem}-{key}-*")):
         try:
             meta = read_meta(folder)
         except ExportError as error:
-            say(f"{error} It is made again.")
+            say(f"{error} Exporting it again.")
             continue
         if meta["key"] == key and is_current(meta["dependencies"]):
             return artifact_from(folder, meta)

@@ -1,4 +1,4 @@
-"""One export on its way into the cache, made by a child process."""
+"""One export into the cache, made by a child process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pytest_sme2.results import Artifact
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.processes import tie, untie
 
-# What an export may see of the environment: anything else could change a model unnoticed.
+# The environment of an export: any other variable could change a model unnoticed.
 _ENVIRONMENT = (
     "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "VIRTUAL_ENV",
     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
@@ -42,7 +42,7 @@ _ENVIRONMENT = (
 )  # fmt: skip
 
 
-# The path is set before the first import of ours, so that the child finds what the parent found.
+# The path is set before our first import, so that the child finds the same modules.
 _BOOTSTRAP = (
     "import json, sys; request = json.load(open(sys.argv[1], encoding='utf-8')); "
     "sys.path[:] = request['sys_path']; "
@@ -54,7 +54,7 @@ _HEARTBEAT_SECONDS = 10.0
 
 
 class Export:
-    """One export on its way into the cache; its caller holds the lock."""
+    """One export into the cache; its caller holds the lock."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Export:
         self.say = say
 
     def make(self, timeout_seconds: float) -> Artifact:
-        """Fill a temporary folder and rename it: there is a whole artifact or none."""
+        """Fill a temporary folder and rename it: there is a complete artifact or none."""
         prefix = f".making-{self.key}-"
         for left_over in self.root.glob(f"{prefix}*"):
             shutil.rmtree(left_over, ignore_errors=True)
@@ -91,7 +91,7 @@ class Export:
             folder.chmod(0o755)
             final = self.root / self._folder_name(meta)
             if final.exists():
-                # Out of the way in one step; a reader sees the old one, none, or the new one.
+                # Moved away in one step; a reader sees the old one, none, or the new one.
                 final.rename(folder.with_name(f"{folder.name}-old"))
             folder.rename(final)
         finally:
@@ -135,7 +135,7 @@ class Export:
         }
 
     def _run_child(self, folder: Path, timeout_seconds: float) -> dict[str, Any]:
-        """Start the child, pass its progress on, and return its answer or raise its error."""
+        """Start the child, report its progress, and return its answer or raise its error."""
         from pytest_sme2.export.lowering import LoweringRequest
 
         request = LoweringRequest(
@@ -208,17 +208,17 @@ class Export:
         if kind == "UsageError":
             return UsageError(message["message"])
         if kind == "ModelError":
-            return ModelError(f"{message['message']}\nThe whole log: {self._keep_log(log)}")
+            return ModelError(f"{message['message']}\nThe full log: {self._keep_log(log)}")
         return self._failed(log, message["message"])
 
     def _failed(self, log: Path, why: str) -> ExportError:
         return ExportError(
             f"Model {self.entry.name!r} cannot be exported as {self.variant}: {why}\n"
-            f"The whole log: {self._keep_log(log)}"
+            f"The full log: {self._keep_log(log)}"
         )
 
     def _keep_log(self, log: Path) -> Path:
-        """The log outlives the folder it was written to."""
+        """Keep the log when its folder is removed."""
         kept = self.root / "failed" / f"{self.stem}-{self.key}.log"
         kept.parent.mkdir(exist_ok=True)
         shutil.copyfile(log, kept)
@@ -226,7 +226,7 @@ class Export:
 
 
 def _message(line: bytes) -> dict[str, Any]:
-    """A line from the child; anything but a message of ours was printed before it took over."""
+    """A message from the child, or None for a line that something else printed."""
     try:
         message = json.loads(line)
     except ValueError:
@@ -235,7 +235,7 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """The child and all it started are gone when this returns."""
+    """End the child and everything that it started."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         if process.stdin is not None:
             process.stdin.close()
@@ -251,19 +251,19 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
     try:
         code = process.wait(timeout=5)
     except subprocess.TimeoutExpired:
-        return "it closed its output but lives on"
+        return "it closed its output but is still running"
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):
         name = signal.Signals(-code).name
-        hint = ", often a lack of memory" if name == "SIGKILL" else ""
+        hint = ", often because memory ran out" if name == "SIGKILL" else ""
         return f"signal {name}{hint}"
     return f"signal {-code}"
 
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    # Sets of strings are walked in the same order every time, so the same bytes come out.
+    # A fixed order of sets of strings, so that the output is always the same.
     return {**kept, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
 
 

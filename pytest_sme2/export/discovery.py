@@ -1,4 +1,4 @@
-"""Finds models: in folders, in installed packages, among the examples of ExecuTorch."""
+"""Finds models in folders, in installed packages and among ExecuTorch's examples."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from pytest_sme2.export.registry import (
 def discover(folders: Iterable[Path], entry_points: bool = True) -> Registry:
     """All models of ``folders`` and of installed packages.
 
-    A folder holds one folder a model, or is itself a model's folder. Names are unique: the first
-    one found keeps it.
+    A folder contains one folder per model, or is itself a model's folder. Names are unique: the
+    first model with a name keeps it.
     """
     entries: dict[str, ModelEntry] = {}
     problems: list[Problem] = []
@@ -44,15 +44,14 @@ def discover(folders: Iterable[Path], entry_points: bool = True) -> Registry:
         if isinstance(candidate, Problem):
             problems.append(candidate)
             continue
-        # File names come from model names, and some file systems do not tell case apart.
+        # File names come from model names, and some file systems ignore case.
         first = entries.setdefault(candidate.name.casefold(), candidate)
         if first is not candidate:
             problems.append(
                 Problem(
                     candidate.name,
                     candidate.source,
-                    f"the name is taken: {first.source} registers {first.name!r} already. "
-                    "Rename one of them.",
+                    f"{first.source} already registers the name {first.name!r}. Rename one.",
                 )
             )
     return Registry(tuple(entries.values()), tuple(problems))
@@ -64,7 +63,7 @@ def _model_files(folders: Iterable[Path]) -> Iterator[Path]:
         if not folder.is_dir():
             raise UsageError(
                 f"The models folder {str(folder)!r} does not exist. "
-                "Name a folder that holds one folder a model, each with a model.py."
+                "Name a folder with one folder per model, each with a model.py."
             )
         inside = sorted(
             child / MODEL_FILE
@@ -78,7 +77,7 @@ def _model_files(folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def _read_folder(file: Path) -> list[ModelEntry | Problem]:
-    """The models one ``model.py`` registers, or the problem with it."""
+    """The models that one ``model.py`` registers, or the problem with it."""
     source = str(file.parent)
     try:
         registrations = read_registrations(file)
@@ -107,7 +106,7 @@ def _read_folder(file: Path) -> list[ModelEntry | Problem]:
 
 
 def read_registrations(file: Path) -> tuple[Registration, ...]:
-    """What a file registers: from its syntax tree, or by running it where that is not enough."""
+    """What a file registers: from its syntax tree, or by running it if that is not enough."""
     tree = ast.parse(file.read_bytes(), filename=str(file))
     from_tree = registrations_in_tree(tree)
     if from_tree is not None:
@@ -177,7 +176,7 @@ def _read_entry_points() -> list[ModelEntry | Problem]:
 
 
 def _entry_point_entry(name: str, module: str, attribute: str, source: str) -> ModelEntry:
-    """An entry point's name is the model's name; its class may carry the decorator as well."""
+    """An entry point's name is the model's name; its class may also have the decorator."""
     file = locate_module(module)
     if file is None:
         raise ModelError(
@@ -188,7 +187,7 @@ def _entry_point_entry(name: str, module: str, attribute: str, source: str) -> M
     if not attribute:
         if len(declared) != 1:
             raise ModelError(
-                f"the entry point names the module {module!r} alone, which registers "
+                f"the entry point names only the module {module!r}, which registers "
                 f"{len(declared)} classes. Name the class, as in '{module}:MyModel'."
             )
         attribute = declared[0].class_name

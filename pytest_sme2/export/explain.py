@@ -1,4 +1,4 @@
-"""Why an export failed, in words: the operator and the line of the model behind an error."""
+"""Says why an export failed: the operator and the line of the model behind an error."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# aten::add.out as the runtime writes it, aten.add.out as torch does.
+# The runtime writes aten::add.out, torch writes aten.add.out.
 _OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
 
 
 def explain(error: BaseException, progress: Reporter) -> str:
-    """One sentence or two: what failed, in which operator or line."""
+    """One or two sentences: what failed, in which operator or line."""
     text = " ".join(str(error).split())
     operator = _operator_in(text)
     place = own_line(error, progress.own_files)
@@ -35,12 +35,12 @@ def shorten(text: str, limit: int = 300) -> str:
 
 
 def _operator_in(text: str) -> str | None:
-    """The first thing in a message that is an operator's name."""
+    """The first operator name in a message."""
     import torch
 
     for match in _OPERATOR.finditer(re.sub(r"\btorch\._?ops\.", "", text)):
         namespace, name, *_ = _words(match[0])
-        # Anything may be asked for as a namespace; only an operator that exists is found in it.
+        # torch.ops accepts any namespace, but finds only operators that exist.
         if getattr(getattr(torch.ops, namespace), name, None) is not None:
             return match[0]
     return None
@@ -51,7 +51,7 @@ def _words(operator: str) -> list[str]:
 
 
 def own_line(error: BaseException, own: tuple[Path, ...]) -> str | None:
-    """The deepest line of the model's own code in the traceback, or in those of its causes."""
+    """The deepest line of the model's own code in the traceback of the error or its causes."""
     owned = {str(file) for file in own}
     seen: BaseException | None = error
     while seen is not None:
@@ -67,7 +67,7 @@ def own_line(error: BaseException, own: tuple[Path, ...]) -> str | None:
 
 
 def _line_of_operator(operator: str, progress: Reporter) -> str | None:
-    """Where the captured graph says an operator came from."""
+    """The place in the model that an operator of the captured graph comes from."""
     if progress.captured is None:
         return None
     for node in progress.captured.graph.nodes:
@@ -91,7 +91,7 @@ def _place(file: str, line: int) -> str:
 
 @dataclass
 class Reporter:
-    """How far it got: what an error message needs to say where it went wrong."""
+    """How far the export got, for error messages."""
 
     say: Callable[[str], None]
     stage: str = "starting"

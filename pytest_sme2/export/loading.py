@@ -1,4 +1,4 @@
-"""Runs the files of a model as a package of its own, and says where one went wrong."""
+"""Runs the files of a model as a separate package, and says where an error is."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NOT_SOURCE_SUFFIXES = frozenset({".pyc", ".pyo", ".md"})
 
 
 def execute_model_file(file: Path) -> ModuleType:
-    """Run a folder's ``model.py`` as a package of its own.
+    """Run a folder's ``model.py`` as a separate package.
 
-    Both ``from .part import …`` and ``import part`` find the folder's other files; a ``part`` of
+    Both ``from .part import …`` and ``import part`` find the folder's other files. A ``part`` of
     another folder is another module.
     """
     digest = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]
@@ -48,7 +48,7 @@ def execute_model_file(file: Path) -> ModuleType:
 def locate_module(module: str) -> Path | None:
     """The file of a module, found without importing any of its parents.
 
-    Below the top level the folders are walked here: importlib's finders want the parent imported.
+    importlib would import the parents, so this function walks the folders itself.
     """
     top, *parts = module.split(".")
     spec = importlib.util.find_spec(top)
@@ -71,7 +71,7 @@ def locate_module(module: str) -> Path | None:
 
 
 def files_below(folder: Path) -> tuple[Path, ...]:
-    """All files of a folder that may shape the model, sorted; caches, limits and prose are not."""
+    """All files of a folder that may change the model, sorted; without caches, limits and text."""
     found: list[Path] = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
@@ -86,7 +86,7 @@ def files_below(folder: Path) -> tuple[Path, ...]:
 
 
 def one_line(error: BaseException) -> str:
-    """The error's kind and the first line of what it says."""
+    """The type of the error and the first line of its message."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg} ({Path(error.filename or '').name}, line {error.lineno})"
     text = str(error).strip().splitlines()
@@ -96,7 +96,7 @@ def one_line(error: BaseException) -> str:
 
 
 def traceback_from(error: BaseException, folder: Path | None) -> str:
-    """The traceback from the model's own code on, without the frames that led to it."""
+    """The traceback from the model's own code on."""
     frames = error.__traceback__
     start = frames
     while start is not None and folder is not None:
@@ -123,7 +123,7 @@ def _first_on_path(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _siblings_forgotten(folder: Path, package: str) -> Iterator[None]:
-    """Forget what was imported from ``folder`` by a bare name, which another folder may use too."""
+    """Forget modules imported from ``folder`` by a bare name; another folder may use the name."""
     before = set(sys.modules)
     try:
         yield

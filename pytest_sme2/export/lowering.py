@@ -1,7 +1,7 @@
-"""The half of an export that needs torch: runs alone, in the child process that export.py starts.
+"""The part of an export that needs torch; it runs in the child process that child.py starts.
 
-A model's code, torch and ExecuTorch print, warn and crash as they like: here that ends in the
-log and in this process. What the parent needs to know goes to it as JSON lines.
+Whatever a model's code, torch and ExecuTorch print goes to the log, and a crash ends only this
+process. The parent gets JSON lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pytest_sme2.export.weights import misfit, select_state, upstream_of
 
 @dataclass(frozen=True)
 class LoweringRequest:
-    """What the parent asks for; crosses the process boundary as JSON."""
+    """The request of the parent, sent as JSON."""
 
     entry: ModelEntry
     variant: Variant
@@ -81,7 +81,7 @@ class LoweringRequest:
 
 
 def main(request_file: str) -> None:
-    """Serve one request; the exit code is 0 where the parent was told how it ended."""
+    """Serve one request; the exit code is 0 if the parent got an answer."""
     channel = _take_over_standard_output()
     _exit_with_parent()
 
@@ -104,7 +104,7 @@ def main(request_file: str) -> None:
 
 
 def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
-    """Write the program and what goes beside it; the answer describes it."""
+    """Write the program and its files; the answer describes them."""
     progress.enter("importing torch")
     torch = _import("torch", "Export")
     before = set(sys.modules)
@@ -138,7 +138,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     edge = to_edge_transform_and_lower(
         program, partitioner=[XnnpackPartitioner()], generate_etrecord=True
     )
-    # Before memory planning rewrites that graph into the runtime's terms.
+    # Before memory planning rewrites the graph.
     operators = _operators(edge.exported_program())
     lowered = _nodes(edge.exported_program()) if request.graph else []
     executable = edge.to_executorch()
@@ -179,13 +179,13 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         model, network = _build(request, torch)
     if not isinstance(network, torch.nn.Module):
         raise ModelError(
-            f"Model {entry.name!r}: get_eager_model() gave a {type(network).__name__}. "
+            f"Model {entry.name!r}: get_eager_model() returned a {type(network).__name__}. "
             "It must return a torch.nn.Module."
         )
     network = network.eval()
     if request.weights is not None:
         _load_weights(network, request.weights, entry, torch)
-    # Inputs do not depend on how many random numbers the weights took.
+    # Inputs do not depend on how many random numbers the weights used.
     _seed(request.seed, torch)
     with _blame_model(entry):
         arguments = tuple(model.get_example_inputs())
@@ -210,10 +210,10 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
 
 
 def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:
-    """The model and its network; timm and others import torchvision as they find it.
+    """The model and its network.
 
-    Where its compiled operators do not fit the installed torch, they are declared and all is
-    built once more, so that a model need not know of it.
+    If the compiled operators of torchvision do not fit the installed torch, they are declared and
+    the model is built again. So a model does not have to care.
     """
 
     def build() -> tuple[Model, Any]:
@@ -231,13 +231,14 @@ def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:
 
 
 def _prepare_examples(torch: Any) -> None:
-    """ExecuTorch's examples import torchvision as they find it and ask for trained weights.
+    """Make ExecuTorch's examples work without downloads.
 
-    Nothing is ever downloaded: an example gets seeded random weights like every other model.
+    They import torchvision and ask for trained weights. They get seeded random weights instead,
+    like every other model.
     """
 
     class RandomWeights(dict[str, Any]):
-        """Stands for the file that was not fetched."""
+        """Replaces the file that was not downloaded."""
 
     load_state_dict = torch.nn.Module.load_state_dict
 
@@ -249,7 +250,7 @@ def _prepare_examples(torch: Any) -> None:
     torch.hub.load_state_dict_from_url = lambda *_, **__: RandomWeights()
     torch.nn.Module.load_state_dict = load_unless_random
 
-    # An example that needs it and does not find it says so itself.
+    # An example that needs it and does not find it reports that itself.
     with contextlib.suppress(ModuleNotFoundError):
         import_torchvision()
 
@@ -258,7 +259,7 @@ def _seed(seed: int, torch: Any) -> None:
     random.seed(seed)
     torch.manual_seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)  # at most 32 bits, as export.py sees to
+        sys.modules["numpy"].random.seed(seed)  # at most 32 bits; artifacts.py checks this
 
 
 def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> None:
@@ -274,8 +275,8 @@ def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> No
         if problem:
             raise ExportError(
                 f"The weights {str(file)!r} do not fit model {entry.name!r}: {problem}. Give a "
-                "state dict saved with torch.save(network.state_dict(), FILE), or say in the "
-                f"model's {UPSTREAM_FILE} which part of the file it is."
+                "state dict saved with torch.save(network.state_dict(), FILE), or name the "
+                f"part of the file in the model's {UPSTREAM_FILE}."
             )
         network.load_state_dict(state)
     except Sme2Error:
@@ -305,7 +306,7 @@ def _leaves(tree: Any, torch: Any, what: str, name: str) -> list[Any]:
 
 @contextlib.contextmanager
 def _blame_model(entry: ModelEntry) -> Iterator[None]:
-    """What goes wrong in the model's own code is the model's error, with its own traceback."""
+    """Turn an error in the model's own code into a ModelError with its traceback."""
     try:
         yield
     except Sme2Error:
@@ -332,7 +333,7 @@ def _model_error(entry: ModelEntry, error: BaseException) -> ModelError:
 
 
 def _raw(tensor: Any, torch: Any) -> bytes:
-    """The values as they stand in memory, in row-major order."""
+    """The raw values, in row-major order."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     data: bytes = flat.view(torch.uint8).numpy().tobytes()
     return data
@@ -343,7 +344,7 @@ def _spec(tensor: Any) -> dict[str, Any]:
 
 
 def _operators(program: Any) -> dict[str, Any]:
-    """How many delegate calls the program makes, and which operators were left to the runtime."""
+    """How many delegate calls the program makes, and which operators the runtime runs."""
     targets = [target_name(node) for node in program.graph.nodes if node.op == "call_function"]
     portable = collections.Counter(
         target for target in targets if target not in ("executorch_call_delegate", "getitem")
@@ -355,7 +356,7 @@ def _operators(program: Any) -> dict[str, Any]:
 
 
 def _nodes(program: Any) -> list[dict[str, Any]]:
-    """A graph for people and scripts: one record a node."""
+    """A graph for people and scripts: one record per node."""
     records = []
     for node in program.graph.nodes:
         value = node.meta.get("val")
@@ -373,15 +374,15 @@ def _nodes(program: Any) -> list[dict[str, Any]]:
     return records
 
 
-# --- what the model drew in -----------------------------------------------------------------------
+# --- what the model imported ----------------------------------------------------------------------
 
 
 def _dependencies(
     modules: list[ModuleType], own: tuple[Path, ...]
 ) -> tuple[list[str], dict[str, str]]:
-    """Files of the user's that the model imported, and the installed packages it imported.
+    """The user's files and the installed packages that the model imported.
 
-    They shape the program as much as the model's own folder does, so the cache watches them.
+    They change the program as much as the model's own folder does, so the cache checks them.
     """
     import importlib.metadata
 
@@ -427,14 +428,14 @@ def _import(name: str, purpose: str) -> Any:
 
 
 def _take_over_standard_output() -> Any:
-    """Standard output as a private channel; whatever prints from here on prints into the log."""
+    """Standard output as a private channel; everything printed later goes to the log."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return channel
 
 
 def _exit_with_parent() -> None:
-    """Standard input is a pipe nobody writes to: its end means that the parent is gone."""
+    """End when the parent ends: standard input is a pipe that only closes then."""
 
     def wait() -> None:
         for _ in itertools.count():

@@ -6,14 +6,14 @@ from typing import Any
 
 from pytest_sme2.errors import ExportError
 
-# Weights that share a scale in int4: what most published 4-bit models use with XNNPACK.
+# Weights per scale in int4, as in most published 4-bit models for XNNPACK.
 INT4_GROUP = 32
 
 
 def quantize(
     program: Any, precision: str, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
 ) -> Any:
-    """int8: everything XNNPACK has an int8 kernel for. int8_dynamic: linear layers alone."""
+    """int8: all operators with an int8 kernel in XNNPACK. int8_dynamic: only linear layers."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
@@ -37,8 +37,8 @@ def quantize(
 def quantize_weights(network: Any, name: str, torch: Any) -> None:
     """int4: linear layers with symmetric weights in groups and dynamically quantized inputs.
 
-    This is ExecuTorch's 8da4w, the one 4-bit form that its XNNPACK backend takes. Layers whose
-    inputs do not fill whole groups stay as they are.
+    This is ExecuTorch's 8da4w, the only 4-bit form that its XNNPACK backend accepts. Layers whose
+    inputs do not fill whole groups stay unchanged.
     """
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
     from torchao.quantization.granularity import PerGroup

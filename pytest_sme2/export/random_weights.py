@@ -1,15 +1,15 @@
-"""Random weights that behave: for models whose trained weights are not at hand. Used by models.
+"""Useful random weights, for models without trained weights. Models call these functions.
 
-Speed does not depend on weights, but numbers do: in a deep network with random weights and the
-batch statistics of no data at all, the signal dies out layer by layer until fp16 and int8 hold
-nothing but zeros, and comparing outputs means nothing.
+Speed does not depend on weights, but outputs do. In a deep network with random weights and default
+batch statistics, the signal vanishes layer by layer. In fp16 and int8 only zeros are left, and
+comparing outputs means nothing.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# So few values a channel (8 by 8 pixels) do not tell its mean and variance.
+# So few values per channel (8 by 8 pixels) do not give its mean and variance.
 FEW_VALUES = 64
 # As a share of the channels' mean.
 LEAST_VARIANCE = 0.1
@@ -18,7 +18,7 @@ LEAST_VARIANCE = 0.1
 def fill_zero_weights(network: Any) -> Any:
     """Give layers that start at zero, as heads often do, random weights; returns network.
 
-    Left at zero they would make every output zero, whatever went wrong before them.
+    Otherwise every output would be zero, and hide any error before them.
     """
     import torch
 
@@ -31,24 +31,24 @@ def fill_zero_weights(network: Any) -> Any:
 def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any:
     """Give every batch norm the statistics of one forward pass over ``inputs``; returns network.
 
-    Only for random weights: trained ones bring their own statistics.
+    Only for random weights: trained ones have their own statistics.
     """
     import torch
 
     def measure(layer: Any, arguments: tuple[Any, ...]) -> None:
         values = arguments[0].transpose(0, 1).flatten(1)
-        # One value a channel has no variance to speak of.
+        # One value per channel has no variance.
         if not layer.track_running_stats or values.shape[1] < 2:
             return
         if values.shape[1] <= FEW_VALUES:
-            # Centred on so few values, each layer would blow up their small differences, and
-            # after some layers the last digit of the input decides the output.
+            # Centred on so few values, each layer would amplify small differences. After some
+            # layers the last digit of the input would decide the output.
             layer.running_mean.zero_()
             layer.running_var.fill_(float(values.square().mean()))
             return
         variance = values.var(1)
         layer.running_mean.copy_(values.mean(1))
-        # A channel that hardly fired this time would be blown up when it fires the next.
+        # A channel with little variance here would be amplified for other inputs.
         layer.running_var.copy_(variance.clamp(min=LEAST_VARIANCE * float(variance.mean())))
 
     kind = torch.nn.modules.batchnorm._BatchNorm

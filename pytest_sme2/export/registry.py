@@ -1,7 +1,7 @@
-"""Which models there are: the contract, ``@register_model``, discovery. Exporting is elsewhere.
+"""The contract of a model, ``@register_model``, and the registry of all models.
 
 Discovery reads a model's decorator from its syntax tree, so it imports neither torch nor the
-model. What is broken becomes a ``Problem`` beside the entries and never hides the others.
+model. A broken model becomes a ``Problem`` and never hides the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENTRY_POINT_GROUP = "pytest_sme2.models"
 EXECUTORCH_PREFIX = "executorch:"
 MODEL_FILE = "model.py"
 
-# Which extra brings a package, so that a failed import can name the remedy.
+# The extra of each package, so that a failed import can name the remedy.
 EXTRA_OF_PACKAGE = {
     "torch": "export",
     "executorch": "export",
@@ -44,9 +44,9 @@ REGISTRATIONS = "__sme2_registrations__"
 
 
 class Model(Protocol):
-    """What a registered class offers: ExecuTorch's ``EagerModelBase`` shape.
+    """What a registered class provides, like ExecuTorch's ``EagerModelBase``.
 
-    ``__init__`` may take ``size`` where the model can be built for more than one input size, and
+    ``__init__`` may take ``size`` if the model can be built for several input sizes, and
     ``get_example_kwarg_inputs()`` may add keyword inputs.
     """
 
@@ -70,7 +70,7 @@ class Problem:
     """A model that cannot be used, and why."""
 
     name: str
-    """The folder's or entry point's own name, or the model's where that is what clashes."""
+    """The name of the folder or entry point, or of the model if two models share it."""
     source: str
     message: str
     traceback: str = ""
@@ -81,7 +81,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model that was found; nothing of it is imported until ``load``."""
+    """One model; nothing of it is imported until ``load``."""
 
     name: str
     variants: tuple[Variant, ...]
@@ -95,18 +95,18 @@ class ModelEntry:
     module: str | None = None
     """The importable module of any other model."""
     emulated: tuple[Variant, ...] | None = None
-    """What an emulator runs unless asked for more; None means the same as a device."""
+    """What an emulator runs by default; None means the same as a device."""
 
     def defaults(self, *, emulated: bool) -> tuple[Variant, ...]:
-        """The variants that are run where the user names none."""
+        """The variants that run by default."""
         return self.variants if self.emulated is None or not emulated else self.emulated
 
     def resolve(self, asked: Variant, *, emulated: bool) -> tuple[Variant, ...]:
-        """What ``asked`` means for this model; empty where it has no such precision.
+        """What ``asked`` means for this model; empty if it has no such precision.
 
-        A size is taken as it stands. A precision alone stands for the sizes it is run at by
-        default, else for the size of the first default: ``fp16`` on an emulator is ``fp16@256``
-        where ``fp32@256`` is what the emulator runs.
+        A variant with a size means itself. A precision means its default sizes, else the size of
+        the first default: ``fp16`` on an emulator is ``fp16@256`` if the emulator runs
+        ``fp32@256``.
         """
         if asked.size is not None:
             return (asked,)
@@ -123,7 +123,7 @@ class ModelEntry:
         return self.file.parent if self.file is not None else None
 
     def source_files(self) -> tuple[Path, ...]:
-        """The files the model is made of, found without importing it."""
+        """The files of the model, found without importing it."""
         if self.file is not None:
             return files_below(self.file.parent)
         if self.module is None:
@@ -132,9 +132,9 @@ class ModelEntry:
         if located is None:
             raise ModelError(
                 f"Model {self.name!r} ({self.source}): the module {self.module!r} was not found. "
-                "Install the package that holds it, or correct its entry point."
+                "Install its package, or correct its entry point."
             )
-        # A module inside a package may use its neighbours; a top-level module stands alone.
+        # A module in a package may use other modules of it; a top-level module is alone.
         return files_below(located.parent) if "." in self.module else (located,)
 
     def load(self) -> type[Model]:
@@ -165,28 +165,28 @@ class ModelEntry:
         return found  # type: ignore[no-any-return]
 
     def instantiate(self, size: int | None = None) -> Model:
-        """An object of the registered class, for input size ``size`` where one is given."""
+        """An object of the registered class, for input size ``size`` if given."""
         model_class = self.load()
         if size is None:
             return model_class()
         if "size" not in inspect.signature(model_class).parameters:
             raise UsageError(
-                f"Model {self.name!r} has one input size only, so '@{size}' does not fit it. "
-                "Ask for the variant without a size, or give its __init__ a 'size' parameter."
+                f"Model {self.name!r} has only one input size, so '@{size}' is not possible. "
+                "Use the variant without a size, or give its __init__ a 'size' parameter."
             )
         return model_class(size=size)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
 class Registry:
-    """The models that were found, and the problems with those that were not."""
+    """The models, and the problems of broken ones."""
 
     entries: tuple[ModelEntry, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The models that are run unless others are asked for; ExecuTorch's own are not in it."""
+        """The models that run by default, without ExecuTorch's examples."""
         return tuple(entry.name for entry in self.entries)
 
     def get(self, name: str) -> ModelEntry:
@@ -199,11 +199,11 @@ class Registry:
         for problem in self.problems:
             if problem.name == name:
                 raise ModelError(f"Model {problem}\n{problem.traceback}".rstrip())
-        # A folder's name, unlike a model's, may hold anything.
+        # A folder's name, unlike a model's, may contain anything.
         broken = ", ".join(repr(problem.name) for problem in self.problems)
         raise UsageError(
             f"{name!r} is not a model. Choose one of: {', '.join(self.names) or '(none found)'}; "
-            f"or one of ExecuTorch's examples, as in {EXECUTORCH_PREFIX}mv2."
+            f"or one of ExecuTorch's examples, such as {EXECUTORCH_PREFIX}mv2."
             + (f" Broken: {broken}." if broken else "")
         )
 
@@ -218,11 +218,11 @@ def register_model(
 ) -> Callable[[_Class], _Class]:
     """Register the decorated class as the model ``name`` with these variants.
 
-    ``emulated`` are the ones to run on an emulator, which is some hundred times slower than a
-    device: smaller inputs, fewer data types, or ``()`` for none; by default the same. Whatever the
-    user asks for by name is run anywhere.
+    ``emulated`` are the variants for an emulator, which is some hundred times slower than a
+    device: smaller inputs, fewer data types, or ``()`` for none. By default they are the same.
+    Variants that the user names run on any device.
 
-    Give all as literals: then models are found without importing any of them.
+    Use literals for all arguments, so that models are found without importing them.
     """
     checked = checked_registration(name, variants, emulated, "")
 
@@ -285,9 +285,9 @@ def _load_error(entry: ModelEntry, error: BaseException) -> Sme2Error:
 
 
 def executorch_models() -> dict[str, tuple[str, str]]:
-    """ExecuTorch's example models: name -> (module, class). Empty where it is not installed.
+    """ExecuTorch's example models: name -> (module, class). Empty if it is not installed.
 
-    The table's own module imports nothing but the standard library.
+    The module of this table imports only the standard library.
     """
     try:
         examples = importlib.import_module("executorch.examples.models")

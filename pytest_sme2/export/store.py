@@ -25,20 +25,20 @@ META_FILE = "export_meta.json"
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """The artifact in a folder, checked against the sizes and hashes it was written with."""
+    """The artifact in a folder, after a check of sizes and hashes."""
     return artifact_from(folder, read_meta(folder))
 
 
 def find_artifact(
     model: str, variant: Variant, sha256: str, *, cache: Path | None = None
 ) -> Artifact | None:
-    """The artifact whose program has this content, where the cache still has it."""
+    """The artifact whose program has this content, if it is still in the cache."""
     root = (cache or cache_folder()) / "exports"
     for folder in sorted(root.glob(f"{artifact_stem(model, variant)}-*")):
         try:
             found = load_artifact(folder)
         except ExportError:
-            # Damaged is as good as gone.
+            # A damaged artifact counts as missing.
             continue
         if found.sha256 == sha256:
             return found
@@ -51,7 +51,7 @@ def artifact_stem(model: str, variant: Variant) -> str:
 
 
 def package_versions() -> dict[str, str]:
-    """What is installed of the packages that shape an export; imports none of them."""
+    """The versions of the packages that change an export; imports none of them."""
     found = {}
     for package in EXTRA_OF_PACKAGE:
         with contextlib.suppress(PackageNotFoundError):
@@ -60,7 +60,7 @@ def package_versions() -> dict[str, str]:
 
 
 def is_current(dependencies: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether what the model imported from outside its folder is still what it was."""
+    """Whether the model's imports from outside its folder are unchanged."""
     for name, digest in dependencies["files"].items():
         file = Path(name)
         if not file.is_file() or file_sha256(file) != digest:
@@ -75,7 +75,7 @@ def is_current(dependencies: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """The folder's metadata, after every file was compared with it."""
+    """The folder's metadata, after every file was checked."""
     try:
         meta: dict[str, Any] = json.loads((folder / META_FILE).read_text("utf-8"))
         if meta["schema"] != SCHEMA:
@@ -89,9 +89,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
                 file.stat().st_size == expected["bytes"] and file_sha256(file) == expected["sha256"]
             )
             if not whole:
-                raise ExportError(
-                    f"The artifact {folder} is damaged: {name} is not what was written."
-                )
+                raise ExportError(f"The artifact {folder} is damaged: {name} has changed.")
         _check_meta(meta)
     except ExportError:
         raise
@@ -103,23 +101,23 @@ def read_meta(folder: Path) -> dict[str, Any]:
 
 
 def _check_meta(meta: Mapping[str, Any]) -> None:
-    """Raise where something is missing, or is not of its kind."""
+    """Raise if something is missing or has the wrong type."""
     if meta["pte"] not in meta["files"]:
-        raise ValueError("it lacks its program")
+        raise ValueError("it has no program")
     for name in meta["files"]:
-        # A place elsewhere would be read in the place of what was compared.
+        # A path to another folder would read a file that was not checked.
         if Path(name).name != name or "\0" in name:
-            raise ValueError(f"{name!r} is no plain name")
+            raise ValueError(f"{name!r} is not a plain file name")
     texts = [meta[key] for key in ("key", "model", "variant", "weights", "pte")]
     for table in (meta["versions"], *(meta["dependencies"][of] for of in ("files", "packages"))):
         texts += [text for entry in table.items() for text in entry]
     for spec in (*meta["inputs"], *meta["outputs"]):
         texts.append(spec["dtype"])
         if not all(isinstance(size, int) and 0 <= size < 2**63 for size in spec["shape"]):
-            raise ValueError(f"{spec['shape']!r} is no shape")
+            raise ValueError(f"{spec['shape']!r} is not a shape")
     for text in texts:
         if not isinstance(text, str):
-            raise ValueError(f"{text!r} is no text")
+            raise ValueError(f"{text!r} is not text")
 
 
 def artifact_from(folder: Path, meta: Mapping[str, Any]) -> Artifact:

@@ -1,9 +1,9 @@
-"""torchvision for models, also where its compiled operators do not load.
+"""Imports torchvision even if its compiled operators do not load.
 
-torchvision's binary is built against one build of torch. Beside another (a CPU build, say) its
-operators are missing, and its Python code fails on import although no network needs them: it
-describes ``nms`` and its quantized twin to torch before anything calls them. Declaring the two
-is enough for ``torchvision.models``, and for timm and transformers on top of it.
+torchvision's binary fits only one build of torch. With another one (for example a CPU build) its
+operators are missing. Its Python code then fails on import, because it describes ``nms`` and
+``qnms`` to torch, although no network needs them. Declaring the two is enough for
+``torchvision.models``, and for timm and transformers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _declared: list[Any] = []
 
 
 def import_torchvision() -> Any:
-    """The module ``torchvision``, imported whole."""
+    """The module ``torchvision``, fully imported."""
     try:
         importlib.import_module("torchvision.models")
     except RuntimeError as error:
         if not misses_operators(error):
             raise
         _declare_operators()
-        # A half-made import must not be found again.
+        # Remove a half-finished import.
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
         importlib.import_module("torchvision.models")
@@ -36,7 +36,7 @@ def import_torchvision() -> Any:
 
 
 def misses_operators(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, is torchvision missing its compiled operators."""
+    """Whether an error, or its cause, is that torchvision's compiled operators are missing."""
     while error is not None:
         if isinstance(error, RuntimeError) and "operator torchvision::" in str(error):
             return True

@@ -1,4 +1,4 @@
-"""How a model is exported: its data types and, where it matters, its input size."""
+"""How a model is exported: its data type and, optionally, its input size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VARIANT = re.compile(r"(?P<precision>[a-z0-9_]+)(?:@(?P<size>[1-9][0-9]{0,4}))?
 
 @dataclass(frozen=True)
 class Variant:
-    """How a model is exported: its precision and, where it matters, its input size."""
+    """How a model is exported: its precision and, optionally, its input size."""
 
     precision: str
     size: int | None = None
@@ -37,7 +37,7 @@ def parse_variant(value: str) -> Variant:
     if match is None or precision not in PRECISIONS:
         raise UsageError(
             f"{value!r} is not a variant. Choose one of: {', '.join(PRECISIONS)}; "
-            "an input size may follow, as in fp16@256."
+            "optionally with an input size, as in fp16@256."
         )
     return Variant(precision, int(match["size"]) if match["size"] else None)
 

@@ -1,6 +1,6 @@
-"""Trained weights: what a model's folder says of the upstream file, and whether a file is that one.
+"""Trained weights: what a model's folder says about the published file, and checking such a file.
 
-Nothing here is fetched unless a file or an address was named. Loading is the exporter's business.
+Nothing is downloaded unless the user names an address. The exporter loads the weights.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ class Upstream:
     """What a model's ``weights.toml`` says."""
 
     file: str
-    """The file's name as it is published."""
+    """The published name of the file."""
     source: str
     """Where it is published, for people."""
     licence: str
     url: str = ""
-    """The file itself, where it has an address."""
+    """The address of the file, if it has one."""
     sha256: str = ""
-    """As many of its first digits as are published; empty where none are."""
+    """The published first digits; may be empty."""
     state: str = ""
-    """The entry of the file that holds the state dict, where it is not the file itself."""
+    """The entry of the file with the state dict, if it is not the file itself."""
     prefix: str = ""
-    """Only the weights whose names begin so; the rest belongs to parts that are not exported."""
+    """Only the weights with this prefix; the others belong to parts that are not exported."""
     new_prefix: str = ""
-    """What stands in its place."""
+    """The prefix that replaces it."""
     note: str = ""
 
 
 def upstream_of(entry: ModelEntry) -> Upstream | None:
-    """What is known of the model's trained weights; None where its folder says nothing."""
+    """What the model's folder says about its trained weights; None if nothing."""
     path = None if entry.folder is None else entry.folder / FILE_NAME
     if path is None or not path.is_file():
         return None
@@ -69,7 +69,7 @@ def upstream_of(entry: ModelEntry) -> Upstream | None:
     ]
     if wrong:
         raise ModelError(
-            f"{path}: {', '.join(map(repr, wrong))} cannot be used. Every value is a string, and "
+            f"{path}: {', '.join(map(repr, wrong))} cannot be used. Every value must be a string; "
             f"the names are: {', '.join(sorted(known))}."
         )
     try:
@@ -79,7 +79,7 @@ def upstream_of(entry: ModelEntry) -> Upstream | None:
 
 
 def select_state(state: Any, upstream: Upstream | None) -> Any:
-    """The exported part's weights out of the upstream file; any other state dict as it is."""
+    """The weights of the exported part of the published file; any other state dict unchanged."""
     if upstream is None or not isinstance(state, Mapping):
         return state
     if upstream.state and isinstance(state.get(upstream.state), Mapping):
@@ -94,13 +94,13 @@ def select_state(state: Any, upstream: Upstream | None) -> Any:
 
 
 def misfit(wanted: Mapping[str, Any], given: Any) -> str:
-    """What is wrong with the names and shapes of a state dict; empty where they fit."""
+    """What is wrong with the names and shapes of a state dict; empty if they fit."""
     if not isinstance(given, Mapping):
-        return f"the file holds a {type(given).__name__}, not a state dict"
+        return f"the file contains a {type(given).__name__}, not a state dict"
     missing = [name for name in wanted if name not in given]
     foreign = [str(name) for name in given if name not in wanted]
     other = [
-        f"{name} is {_shape(given[name])} in place of {_shape(value)}"
+        f"{name} is {_shape(given[name])} instead of {_shape(value)}"
         for name, value in wanted.items()
         if name in given and _shape(given[name]) != _shape(value)
     ]
@@ -108,7 +108,7 @@ def misfit(wanted: Mapping[str, Any], given: Any) -> str:
     if missing:
         problems.append(f"{len(missing)} of {len(wanted)} weights are missing ({_few(missing)})")
     if foreign:
-        problems.append(f"{len(foreign)} are not the model's ({_few(foreign)})")
+        problems.append(f"{len(foreign)} do not belong to the model ({_few(foreign)})")
     if other:
         problems.append(f"{len(other)} have another shape ({_few(other)})")
     return ", ".join(problems)
@@ -138,9 +138,9 @@ def fetch_weights(
     upstream = upstream_of(entry)
     if upstream is None:
         raise UsageError(
-            f"Nothing is known of trained weights for {entry.name!r}, so there is nothing to check "
-            f"a file against. Give it to --weights as it is, or describe it in a {FILE_NAME} in "
-            "the model's folder (see docs/models.md)."
+            f"The folder of {entry.name!r} describes no trained weights, so a file cannot be "
+            f"checked. Use --weights FILE without a check, or describe the file in a {FILE_NAME} "
+            "in the model's folder (see docs/models.md)."
         )
     if sha256 and not _WHOLE_HASH.fullmatch(sha256.lower()):
         raise UsageError(f"{sha256!r} is not a SHA-256: it has 64 hexadecimal digits.")
@@ -157,13 +157,13 @@ def fetch_weights(
                     _copy(Path(place).expanduser(), partial)
                 digest = file_sha256(partial)
                 _check(place, digest, upstream, sha256.lower())
-                # The name is the model's, not the address's: it ends up in a path.
+                # Named after the model, not the address, because it becomes a path.
                 kept = folder / f"{digest[:12]}{Path(upstream.file).suffix}"
                 partial.replace(kept)
             # What is used later is the file at its last place, so that is what is checked.
             if file_sha256(kept) != digest:
                 kept.unlink()
-                raise EvidenceError(f"{kept} was changed while it was kept. Fetch it again.")
+                raise EvidenceError(f"{kept} was changed after the check. Download it again.")
     except OSError as error:
         raise Sme2Error(f"The weights cannot be kept in {folder}: {error}.") from error
     return kept, digest
@@ -175,7 +175,7 @@ def _check(place: str, digest: str, upstream: Upstream, given: str) -> None:
         if not digest.startswith(known):
             raise EvidenceError(
                 f"{place} is not {upstream.file}: its sha256 begins with {digest[: len(known)]}, "
-                f"the {whose} one with {known}. Fetch it again from {upstream.source}."
+                f"the {whose} one with {known}. Download it again from {upstream.source}."
             )
     if digest not in (upstream.sha256, given):
         raise EvidenceError(
@@ -210,13 +210,15 @@ class _OnlyHere(_OnlyHttps):
 
 def _copy(file: Path, target: Path) -> None:
     if not file.is_file():
-        raise UsageError(f"There is no file {str(file)!r}. Name the one that you fetched.")
+        raise UsageError(
+            f"The file {str(file)!r} does not exist. Name the file that you downloaded."
+        )
     shutil.copyfile(file, target)
 
 
 def _download(address: str, target: Path, say: Callable[[str], None]) -> None:
     parts = urllib.parse.urlsplit(address)
-    # What this very machine serves crosses no network that could change it.
+    # A file from this machine crosses no network that could change it.
     local = parts.scheme == "http" and parts.hostname in _LOOPBACK
     if parts.scheme != "https" and not local:
         raise UsageError(f"{address!r} is not an https address. Name one, or a file.")
@@ -232,12 +234,12 @@ def _download(address: str, target: Path, say: Callable[[str], None]) -> None:
             told, received = answer.headers.get("Content-Length"), file.tell()
         # A connection that ends early looks like the end of the file.
         if told is not None and told.isdigit() and int(told) != received:
-            raise ConnectionError(f"{received} of {told} bytes came")
+            raise ConnectionError(f"only {received} of {told} bytes arrived")
     except _LOST as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         raise Sme2Error(
-            f"{address} cannot be fetched: {reason}. Fetch the file by other means and name "
+            f"{address} cannot be downloaded: {reason}. Download the file by other means and name "
             "it with --from FILE."
         ) from error

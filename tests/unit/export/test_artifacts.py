@@ -500,7 +500,7 @@ def test_weights_that_do_not_fit_are_named(tiny: Tiny, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.pt"
     script = "import sys, torch; torch.save({'net.linear.weight': torch.ones(3, 4)}, sys.argv[1])"
     subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(foreign)], check=True)
-    words = r"2 of 2 weights are missing .*1 are not the model's \(net\.linear\.weight\)"
+    words = r"2 of 2 weights are missing .*1 do not belong to the model \(net\.linear\.weight\)"
     with pytest.raises(ExportError, match=words):
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=foreign)
 
@@ -528,7 +528,7 @@ def test_a_line_that_cannot_be_captured_is_named(tmp_path: Path) -> None:
     message, where = str(caught.value).splitlines()
     assert "capturing the graph failed" in message
     assert message.endswith("branch/model.py:5 `if x.sum() > 0:`.")
-    log = Path(where.removeprefix("The whole log: "))
+    log = Path(where.removeprefix("The full log: "))
     assert "Traceback" in log.read_text()
     assert not list((tmp_path / "cache" / "exports").glob("*_xnnpack_*"))
     assert not list((tmp_path / "cache" / "exports").glob(".making-*"))
@@ -709,7 +709,7 @@ def test_a_record_that_names_files_elsewhere_is_a_damaged_artifact(tmp_path: Pat
     meta["files"][f"../{meta['pte']}"] = meta["files"].pop(meta["pte"])
     meta["pte"] = f"../{meta['pte']}"
     (folder / "export_meta.json").write_text(json.dumps(meta))
-    with pytest.raises(ExportError, match="is no plain name"):
+    with pytest.raises(ExportError, match="is not a plain file name"):
         load_artifact(folder)
 
 

@@ -359,7 +359,7 @@ def test_a_size_goes_to_a_class_that_takes_one(tmp_path: Path) -> None:
     registry = discover([tmp_path], entry_points=False)
     assert registry.get("sized").instantiate(32).size == 32
     assert registry.get("sized").instantiate().size == 8
-    with pytest.raises(UsageError, match="'@32' does not fit"):
+    with pytest.raises(UsageError, match="'@32' is not possible"):
         registry.get("fixed").instantiate(32)
 
 

@@ -1,4 +1,4 @@
-"""What is known of trained weights, and which files pass for them."""
+"""What a model says about trained weights, and which files are accepted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def quiet(line: str) -> None:
 def test_a_folder_that_says_nothing_has_no_upstream(tmp_path: Path) -> None:
     entry = model(tmp_path / "one", None)
     assert upstream_of(entry) is None
-    with pytest.raises(UsageError, match=r"nothing to check a file against.*weights\.toml"):
+    with pytest.raises(UsageError, match=r"a file cannot be checked.*weights\.toml"):
         fetch_weights(entry, "file", cache=tmp_path, say=quiet)
 
 
@@ -106,12 +106,12 @@ def test_another_file_is_refused_and_not_kept(tmp_path: Path) -> None:
 
 def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
     entry = model(tmp_path / "one", described())
-    with pytest.raises(UsageError, match="There is no file"):
+    with pytest.raises(UsageError, match="does not exist"):
         fetch_weights(entry, str(tmp_path / "missing"), cache=tmp_path, say=quiet)
     for address in ("http://example.invalid/x", f"file://{tmp_path}/one/model.py"):
         with pytest.raises(UsageError, match="not an https address"):
             fetch_weights(entry, address, cache=tmp_path, say=quiet)
-    with pytest.raises(Sme2Error, match=r"cannot be fetched.*--from FILE"):
+    with pytest.raises(Sme2Error, match=r"cannot be downloaded.*--from FILE"):
         fetch_weights(entry, "https://127.0.0.1:1/x", cache=tmp_path, say=quiet)
 
 
@@ -176,7 +176,7 @@ def test_a_served_file_with_another_hash_takes_nothing_away(tmp_path: Path, serv
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("cut", "3 of 7 bytes came"),
+        ("cut", "only 3 of 7 bytes arrived"),
         ("missing", "Not Found"),
         ("nonsense", "what?"),
         ("elsewhere", "redirects to 'http://example.invalid/net.pt', which is not https"),
@@ -187,7 +187,7 @@ def test_a_served_file_that_is_not_whole_is_not_kept(
 ) -> None:
     # Nothing is published to check it against: only the length tells.
     entry = model(tmp_path / "one", described())
-    with pytest.raises(Sme2Error, match="cannot be fetched") as caught:
+    with pytest.raises(Sme2Error, match="cannot be downloaded") as caught:
         fetch_weights(entry, f"{server}/{path}", cache=tmp_path / "cache", say=quiet)
     assert reason in str(caught.value)
     assert kept_files(tmp_path / "cache") == []
@@ -248,12 +248,12 @@ class Tensor(NamedTuple):
     [
         ({"a": Tensor((2, 3)), "b": Tensor(())}, ""),
         ({"net.a": Tensor((2, 3)), "net.b": Tensor(())},
-         "2 of 2 weights are missing (a, b), 2 are not the model's (net.a, net.b)"),
+         "2 of 2 weights are missing (a, b), 2 do not belong to the model (net.a, net.b)"),
         ({"a": Tensor((3, 2)), "b": Tensor(())},
-         "1 have another shape (a is 3x2 in place of 2x3)"),
+         "1 have another shape (a is 3x2 instead of 2x3)"),
         ({"a": Tensor((2, 3)), "b": Tensor(()), **{f"x{n}": 0 for n in range(4)}},
-         "4 are not the model's (x0, x1, …)"),
-        ([1], "the file holds a list, not a state dict"),
+         "4 do not belong to the model (x0, x1, …)"),
+        ([1], "the file contains a list, not a state dict"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_counted_and_named(given: object, problem: str) -> None:

@@ -346,7 +346,7 @@ def test_an_artifact_may_not_name_a_program_elsewhere(bundle: Path, cache: Path)
         }
 
     rewrite(bundle, elsewhere)
-    with pytest.raises(BundleError, match=r"b\.tar\.gz.*is no plain name"):
+    with pytest.raises(BundleError, match=r"b\.tar\.gz.*is not a plain file name"):
         open_bundle(bundle, cache=cache)
 
 
