@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 LONGEST_MESSAGE = 4000
+
+
+def plain(text: str) -> str:
+    r"""Text that a terminal only shows: what would move the cursor or worse becomes ``\u001b``.
+
+    Names, answers of devices and words of files end up on terminals and in logs of CI systems.
+    """
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else json.dumps(letter)[1:-1]
+        for letter in text
+    )
 
 
 class Sme2Error(Exception):
@@ -20,7 +35,7 @@ class Sme2Error(Exception):
         Bytes of a file name that are not text are written as ``\udcff``, because a message must
         pass through logs and from one process to another.
         """
-        text = super().__str__().encode("utf-8", "backslashreplace").decode()
+        text = plain(super().__str__())
         if len(text) <= LONGEST_MESSAGE:
             return text
         half = (LONGEST_MESSAGE - 50) // 2

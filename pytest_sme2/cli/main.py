@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 
 from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
+from pytest_sme2.system.terminal import plain_output
 
 # name -> one line for the overview. The module is pytest_sme2.cli.commands.<name with underscores>.
 COMMANDS: dict[str, str] = {
@@ -81,16 +82,20 @@ def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Our own errors are one line on stderr, never a traceback."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A folder's name may not be valid text; print it as the bytes that it is.
+        sys.stdout.reconfigure(errors="surrogateescape")
+    with plain_output():
+        return _run(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(words: list[str]) -> int:
     if words and words[0] in RENAMED:
         old, *rest = words
         words = [*RENAMED[old], *rest]
         print(f"sme2: `sme2 {old}` is now `sme2 {' '.join(RENAMED[old])}`", file=sys.stderr)
     command = next((word for word in words if word in COMMANDS), None)
     arguments = build_parser(() if command is None else (command,)).parse_args(words)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A folder's name may not be valid text; print it as the bytes that it is.
-        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         code: int = arguments.run(arguments)
     except Sme2Error as error:

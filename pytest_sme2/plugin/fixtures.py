@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_sme2.errors import ModelError, Sme2Warning
+from pytest_sme2.errors import ModelError, Sme2Warning, plain
 from pytest_sme2.plugin.state import CHECKS, session_of
 
 if TYPE_CHECKING:
@@ -160,11 +160,11 @@ def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check
             growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
             shown=tuple({check.verdict for check in bad}),
         )
-        pytest.fail(text, pytrace=False)
+        pytest.fail(plain(text), pytrace=False)
     for check in checks:
         if check.verdict in WARNING:
             text = f"{case.id}: {check.metric}: {check.verdict}: {check.message}"
-            warnings.warn(Sme2Warning(text), stacklevel=3)
+            warnings.warn(Sme2Warning(plain(text)), stacklevel=3)
     missing = [check for check in checks if check.verdict is Outcome.NO_BASELINE]
     if missing and len(missing) == len(checks) and not updating:
         pytest.skip(f"NO_BASELINE: {missing[0].metric}: {missing[0].message}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_sme2.errors import NotMeasurableError, Sme2Error, UsageError
+from pytest_sme2.errors import NotMeasurableError, Sme2Error, UsageError, plain
 from pytest_sme2.plugin import fixtures, hookspecs, options
 from pytest_sme2.plugin.state import CHECKS, PROBLEMS, SESSION, session_of
 
@@ -110,7 +110,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     from pytest_sme2.session.header import header_lines
 
     session = session_of(config)
-    return [*header_lines(session.bench), *_workers_in_vain(config, session)]
+    lines = [*header_lines(session.bench), *_workers_in_vain(config, session)]
+    return [plain(line) for line in lines]
 
 
 def _workers_in_vain(config: pytest.Config, session: Session) -> list[str]:
@@ -318,14 +319,14 @@ class Collector:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for problem in self.config.stash.get(PROBLEMS, []):
-            terminalreporter.write_line(f"sme2: {problem}", red=True)
+            terminalreporter.write_line(f"sme2: {plain(problem)}", red=True)
         if self.lines:
             terminalreporter.section("sme2")
             from pytest_sme2.report.terminal import split_verdict
 
             for line in self.lines:
                 head, verdict = split_verdict(line)
-                terminalreporter.write(head)
+                terminalreporter.write(plain(head))
                 if verdict is not None:
                     terminalreporter.write(str(verdict), **MARKUP[str(verdict)])
                 terminalreporter.line("")
