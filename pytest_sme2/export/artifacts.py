@@ -122,9 +122,9 @@ def _find(root: Path, stem: str, key: str, say: Callable[[str], None]) -> Artifa
         try:
             meta = read_meta(folder)
         except ExportError as error:
-            say(f"{error} Exporting it again.")
+            say(f"exporting again: {error}")
             continue
-        if meta["key"] == key and is_current(meta["dependencies"]):
+        if meta.key == key and is_current(meta.dependencies):
             return artifact_from(folder, meta)
     return None
 

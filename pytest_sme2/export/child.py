@@ -23,8 +23,8 @@ from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.store import (
     META_FILE,
     SCHEMA,
-    artifact_from,
     artifact_stem,
+    load_artifact,
     package_versions,
     source_hashes,
     weights_hash,
@@ -97,7 +97,7 @@ class Export:
         finally:
             for left_over in self.root.glob(f"{prefix}*"):
                 shutil.rmtree(left_over, ignore_errors=True)
-        return artifact_from(final, meta)
+        return load_artifact(final)
 
     def _folder_name(self, meta: Mapping[str, Any]) -> str:
         dependencies = json.dumps(meta["dependencies"], sort_keys=True)

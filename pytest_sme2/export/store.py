@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from pytest_sme2.errors import ExportError, UsageError
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.files import file_sha256, safe_name
+from pytest_sme2.system.files import decode, file_sha256, safe_name
+from pytest_sme2.system.reading import read_json
 
 # 1: the first.
 SCHEMA = 1
 
 
 META_FILE = "export_meta.json"
+_EXPORT_AGAIN = "Export the model again."
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """A file of an artifact, as it was written."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What the model imported from outside its folder."""
+
+    files: dict[str, str]
+    """SHA-256 by path."""
+    packages: dict[str, str]
+    """Version by name."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What is read of ``export_meta.json``; more is in it for people."""
+
+    schema: int
+    key: str
+    model: str
+    variant: str
+    pte: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: str
+    versions: dict[str, str]
+    dependencies: Dependencies
+    files: dict[str, FileFacts]
 
 
 def load_artifact(folder: Path) -> Artifact:
@@ -59,13 +94,13 @@ def package_versions() -> dict[str, str]:
     return found
 
 
-def is_current(dependencies: Mapping[str, Mapping[str, str]]) -> bool:
+def is_current(dependencies: Dependencies) -> bool:
     """Whether the model's imports from outside its folder are unchanged."""
-    for name, digest in dependencies["files"].items():
+    for name, digest in dependencies.files.items():
         file = Path(name)
         if not file.is_file() or file_sha256(file) != digest:
             return False
-    for package, installed in dependencies["packages"].items():
+    for package, installed in dependencies.packages.items():
         try:
             if version(package) != installed:
                 return False
@@ -74,70 +109,51 @@ def is_current(dependencies: Mapping[str, Mapping[str, str]]) -> bool:
     return True
 
 
-def read_meta(folder: Path) -> dict[str, Any]:
+def read_meta(folder: Path) -> Meta:
     """The folder's metadata, after every file was checked."""
-    try:
-        meta: dict[str, Any] = json.loads((folder / META_FILE).read_text("utf-8"))
-        if meta["schema"] != SCHEMA:
-            raise ExportError(
-                f"{folder / META_FILE} has schema {meta['schema']!r}, this version reads {SCHEMA}. "
-                "Export the model again."
-            )
-        for name, expected in meta["files"].items():
-            file = folder / Path(name).name
-            whole = (
-                file.stat().st_size == expected["bytes"] and file_sha256(file) == expected["sha256"]
-            )
-            if not whole:
-                raise ExportError(f"The artifact {folder} is damaged: {name} has changed.")
-        _check_meta(meta)
-    except ExportError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    path = folder / META_FILE
+    document = read_json(path, remedy=_EXPORT_AGAIN, error=ExportError)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema is not None and schema != SCHEMA:
         raise ExportError(
-            f"The artifact {folder} is damaged: {type(error).__name__}: {error}."
-        ) from error
+            f"{path} has schema {schema!r}, this version reads {SCHEMA}. {_EXPORT_AGAIN}"
+        )
+    meta: Meta = decode(document, Meta, path, remedy=_EXPORT_AGAIN, error=ExportError)
+    for name, expected in meta.files.items():
+        # A path to another folder would read a file that was not checked.
+        if Path(name).name != name or "\0" in name:
+            raise ExportError(f"The artifact {folder} is damaged: {name!r} is not a plain file name.")
+        file = folder / name
+        try:
+            whole = file.stat().st_size == expected.bytes and file_sha256(file) == expected.sha256
+        except (OSError, ValueError) as error:
+            raise ExportError(f"The artifact {folder} is damaged: {error}.") from error
+        if not whole:
+            raise ExportError(f"The artifact {folder} is damaged: {name} has changed.")
+    if meta.pte not in meta.files:
+        raise ExportError(f"The artifact {folder} is damaged: it has no program.")
+    for spec in (*meta.inputs, *meta.outputs):
+        if not all(0 <= size < 2**63 for size in spec.shape):
+            raise ExportError(f"The artifact {folder} is damaged: {spec.shape} is not a shape.")
     return meta
 
 
-def _check_meta(meta: Mapping[str, Any]) -> None:
-    """Raise if something is missing or has the wrong type."""
-    if meta["pte"] not in meta["files"]:
-        raise ValueError("it has no program")
-    for name in meta["files"]:
-        # A path to another folder would read a file that was not checked.
-        if Path(name).name != name or "\0" in name:
-            raise ValueError(f"{name!r} is not a plain file name")
-    texts = [meta[key] for key in ("key", "model", "variant", "weights", "pte")]
-    for table in (meta["versions"], *(meta["dependencies"][of] for of in ("files", "packages"))):
-        texts += [text for entry in table.items() for text in entry]
-    for spec in (*meta["inputs"], *meta["outputs"]):
-        texts.append(spec["dtype"])
-        if not all(isinstance(size, int) and 0 <= size < 2**63 for size in spec["shape"]):
-            raise ValueError(f"{spec['shape']!r} is not a shape")
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"{text!r} is not text")
-
-
-def artifact_from(folder: Path, meta: Mapping[str, Any]) -> Artifact:
-    def specs(values: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(value["dtype"], tuple(value["shape"])) for value in values)
-
-    inputs, outputs = specs(meta["inputs"]), specs(meta["outputs"])
+def artifact_from(folder: Path, meta: Meta) -> Artifact:
     return Artifact(
-        model=meta["model"],
-        variant=meta["variant"],
+        model=meta.model,
+        variant=meta.variant,
         folder=folder,
-        pte=folder / meta["pte"],
-        sha256=meta["files"][meta["pte"]]["sha256"],
-        inputs=inputs,
-        outputs=outputs,
-        input_files=tuple(folder / f"input_{index}.bin" for index in range(len(inputs))),
-        reference_files=tuple(folder / f"reference_{index}.bin" for index in range(len(outputs))),
-        etrecord=folder / f"{meta['pte']}.etrecord",
-        weights=meta["weights"],
-        versions=meta["versions"],
+        pte=folder / meta.pte,
+        sha256=meta.files[meta.pte].sha256,
+        inputs=meta.inputs,
+        outputs=meta.outputs,
+        input_files=tuple(folder / f"input_{index}.bin" for index in range(len(meta.inputs))),
+        reference_files=tuple(
+            folder / f"reference_{index}.bin" for index in range(len(meta.outputs))
+        ),
+        etrecord=folder / f"{meta.pte}.etrecord",
+        weights=meta.weights,
+        versions=meta.versions,
     )
 
 

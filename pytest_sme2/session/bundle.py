@@ -36,6 +36,7 @@ from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import decode, encode, file_sha256, replacing
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64
+from pytest_sme2.system.reading import json_value
 
 # The history of the manifest. A change of its meaning raises the number.
 #   1  runner, artifacts, and sha256 and size of every file
@@ -266,16 +267,12 @@ def _first(members: Members) -> bytes:
 
 def _read_manifest(text: bytes, path: Path) -> _Manifest:
     """The manifest, with every name in it harmless."""
-    try:
-        document = json.loads(text)
-    except RecursionError as error:
-        raise ValueError(f"its {MANIFEST} is nested too deeply") from error
+    where = f"{path}: its {MANIFEST}"
+    document = json_value(text, where, remedy=_MAKE_AGAIN, error=BundleError)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise ValueError(f"its schema is {schema!r}, this version reads {SCHEMA}")
-    manifest: _Manifest = decode(
-        document, _Manifest, f"{path}: its {MANIFEST}", remedy=_MAKE_AGAIN, error=BundleError
-    )
+    manifest: _Manifest = decode(document, _Manifest, where, remedy=_MAKE_AGAIN, error=BundleError)
     for name in manifest.files:
         parts = PurePosixPath(name).parts
         harmless = "\\" not in name and "\0" not in name and name == "/".join(parts)
