@@ -122,7 +122,9 @@ def read_meta(folder: Path) -> Meta:
     for name, expected in meta.files.items():
         # A path to another folder would read a file that was not checked.
         if Path(name).name != name or "\0" in name:
-            raise ExportError(f"The artifact {folder} is damaged: {name!r} is not a plain file name.")
+            raise ExportError(
+                f"The artifact {folder} is damaged: {name!r} is not a plain file name."
+            )
         file = folder / name
         try:
             whole = file.stat().st_size == expected.bytes and file_sha256(file) == expected.sha256

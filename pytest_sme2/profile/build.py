@@ -6,7 +6,7 @@ operator took is the framework's overhead. Since all are fractions of one sum th
 which medians taken one by one do not. Times in the breakdown are the share of the median
 end-to-end time, so they add up to the number that is shown as latency.
 
-Which events are operators is decided in ``events.py``.
+Which events are operators is decided in ``operators.py``.
 """
 
 from __future__ import annotations

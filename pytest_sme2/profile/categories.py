@@ -3,7 +3,7 @@
 One taxonomy for everything. XNNPACK's names are parsed by structure, ``Operation (layout, data
 types) Algorithm``, so the table holds operations and not their hundreds of combinations; kernels
 of ExecuTorch itself (``native_call_add.out``) are known by their name without the overload.
-No times live here and no events: see ``events.py`` and ``profile.py``.
+No times live here and no events: see ``operators.py`` and ``build.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Two profiles side by side: what became faster, what came and went, what is the bottleneck now.
 
 Pure. Whether a pair of runs proves anything is asked in ``evidence.py``; whether a difference is
-more than noise, in ``stats.py`` and ``gate.py``.
+more than noise, in ``timing/stats.py`` and ``verdict/``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An operator is an event that does work: XNNPACK's inside a DELEGATE_CALL, a kernel's
 ``native_call_…`` inside an OPERATOR_CALL. What encloses them belongs to the framework; what a known
 operator encloses is its detail. So no nanosecond is counted twice. Shares and statistics are made
-in ``profile.py``.
+in ``build.py``.
 """
 
 from __future__ import annotations

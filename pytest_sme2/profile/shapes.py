@@ -2,7 +2,7 @@
 
 A trace names operators without shapes, a program has shapes without XNNPACK's names. Both list the
 matrix operators of a call in the same order; where number and kind of them do not agree, nothing is
-claimed. The program is read in ``program.py``.
+claimed. The program is read in ``trace/program.py``.
 """
 
 from __future__ import annotations

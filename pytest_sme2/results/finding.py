@@ -20,7 +20,6 @@ class Topic(str, enum.Enum):
     LAYOUT = "layout"
     PORTABLE = "portable"
     OVERHEAD = "overhead"
-    THREADS = "threads"
     UNKNOWN = "unknown"
     NOTE = "note"
     """What a reader has to know about the data; it costs nothing."""

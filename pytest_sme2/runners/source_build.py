@@ -1,7 +1,7 @@
 """Builds the stock ``executor_runner`` in a user's ExecuTorch checkout, with SME2 on and off.
 
 Plans are pure values; checks look without touching; only ``build`` starts the compiler, in a
-folder of its own. The runner that is built from the wheel is the business of ``runners.py``.
+folder of its own. The runner that is built from the wheel is the business of ``sme2.py``.
 """
 
 from __future__ import annotations

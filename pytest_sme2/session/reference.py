@@ -1,6 +1,6 @@
 """What ``--against`` names: a bundle, a folder of programs, or a version of ExecuTorch.
 
-Parsing is pure; opening downloads, builds or unpacks. The measuring itself is in measure.py.
+Parsing is pure; opening downloads, builds or unpacks. The measuring itself is in ``versus.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Collecting a kernel census from a run on a target that can tell which kernels ran.
 
-How the logs are read is the business of ``kernels.py``.
+How the logs are read is the business of ``trace/kernel_log.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes of named arms, for measure.py to start: alone on the target, or in turns.
+"""Processes of named arms, for pairs.py to start: alone on the target, or in turns.
 
 What an arm is, only the caller knows: it makes the job for a label.
 """

@@ -14,7 +14,6 @@ from pytest_sme2.report.tables import comparison_text, profile_text
 from pytest_sme2.report.text import WIDTH, bullet
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 
-HELP = "where the time goes: categories, operators, SME2 coverage"
 EXAMPLE = "sme2 analyze out_toy/runs/mac"
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from pytest_sme2.errors import BuildError
 from pytest_sme2.runners import source_build, source_checks, source_plan
 
-HELP = "build executor_runner with SME2 on and off from an ExecuTorch checkout"
 EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
 
 

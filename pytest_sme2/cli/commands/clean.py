@@ -14,7 +14,6 @@ from pytest_sme2.targets.phone.power import PhonePower
 from pytest_sme2.targets.phone.storage import PhoneStorage
 from pytest_sme2.targets.settings import parse_serials
 
-HELP = "remove what was left on a phone, and put its settings back"
 EXAMPLE = "sme2 clean --device android --serial R5CT1234"
 
 

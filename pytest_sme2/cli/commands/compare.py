@@ -12,7 +12,6 @@ from pytest_sme2.report.tables import comparison_text
 from pytest_sme2.report.text import count, printable
 from pytest_sme2.session.analysis import analyze_file, the_etdump
 
-HELP = "two ETDumps side by side: what became faster, what came and went"
 EXAMPLE = "sme2 compare toy_sme2_off.etdump toy_sme2_on.etdump"
 
 

@@ -25,7 +25,6 @@ from pytest_sme2.timing.pairs import PairProgress
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
 from pytest_sme2.timing.stats import USUAL_LOOKS
 
-HELP = "Measure a program against itself: is this machine quiet enough to gate on?"
 EXAMPLE = "sme2 selfcheck --minutes 2"
 
 
