@@ -66,6 +66,13 @@ BENCHMARKS = (
         samples="sme2-out/detection.jsonl",
     ),
     Benchmark(
+        "simulated_gate",
+        "the gate on pretended machines where the truth is known (a simulation)",
+        5,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
         "faults",
         "a phone that breaks while it is measured on",
         25,

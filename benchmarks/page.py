@@ -107,7 +107,8 @@ def page(results: Mapping[str, Result]) -> str:
     lines = [INTRODUCTION]
     if not results:
         return "\n".join([*lines, "No result is kept yet.", ""])
-    lines += [*_claims(results), *_detection(results), *_growth(results), *_faults(results)]
+    lines += [*_claims(results), *_detection(results), *_simulated(results)]
+    lines += [*_growth(results), *_faults(results)]
     return "\n".join([*lines, *_circumstances(results)])
 
 
@@ -170,6 +171,28 @@ def _detection(results: Mapping[str, Result]) -> Iterator[str]:
         pairs = ", ".join(number(round(scenario["pairs"], 1)) for scenario in took)
         seconds = ", ".join(number(round(scenario["seconds"], 1)) for scenario in took)
         yield from (f"Ours took {pairs} pairs and {seconds} s per verdict.", "")
+
+
+def _simulated(results: Mapping[str, Result]) -> Iterator[str]:
+    if "simulated_gate" not in results:
+        return
+    yield from (
+        "## The gate in a simulation",
+        "",
+        "No machine was timed for this. Programs of known speed ran on a pretended device with a",
+        "virtual clock and the spreads of real machines; all else is the product's own.",
+        "",
+    )
+    rows = [
+        (
+            scenario,
+            "equal" if factor == "1" else f"{factor} times as slow",
+            ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())),
+        )
+        for scenario, by_factor in results["simulated_gate"].details["verdicts"].items()
+        for factor, counts in by_factor.items()
+    ]
+    yield from table(("machine and model", "program", "verdicts"), rows)
 
 
 def _rate(rate: Mapping[str, Any]) -> str:

@@ -35,13 +35,14 @@ EMULATED_SECONDS = 3600.0
 class Bench:
     """One device with its runner."""
 
+    clock = staticmethod(time.monotonic)
+    """What time budgets are measured with."""
+
     def __init__(self, settings: Settings, run: Callable[[], str], say: Say) -> None:
         """``run`` names the run, so that its workers share their phones."""
         self.settings = settings
         self.say = say
         self.device = HeldDevice(settings, run, say)
-        self.clock: Callable[[], float] = time.monotonic
-        """What time budgets are measured with."""
 
     @property
     def chosen(self) -> Target:

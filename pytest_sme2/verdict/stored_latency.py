@@ -102,6 +102,7 @@ def _median_error(values: Sequence[float]) -> float:
 
 @functools.cache
 def _student(probability: float, freedom: int) -> float:
-    from scipy.stats import t
+    # scipy.stats takes a second to import; this is all that is needed of it.
+    from scipy.special import stdtrit
 
-    return float(t.ppf(probability, freedom))
+    return float(stdtrit(freedom, probability))

@@ -1,0 +1,211 @@
+"""A simulation: what the gate says on pretended machines, where the truth is known.
+
+    python -m benchmarks.simulated_gate            # no machine is timed; a few minutes of CPU time
+
+Nothing here is measured on hardware. Programs of known speed run on a pretended device with a
+virtual clock. Its spreads are those seen on real machines: process medians 0.4 %, sessions up to
+3 %, and a neighbour that makes everything up to 2.5 times slower for tenths of a second. All above
+the device is the product's own: session, measuring, baselines, gate.
+
+A verdict is green where the test passes, with or without a warning. The limits were set before the
+first run: no slowdown of 5 % or more is green, and no equal program is REGRESSED.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.claims import Claim, finish
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import Arm, Artifact, Check, Outcome
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.gate import Gate, failing
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.verdict import baselines
+from pytest_sme2.verdict.judging import combine
+from tests.support.pretended_device import Burst, PretendedDevice, pretend, program
+
+FEWEST_SLOWER, FEWEST_EQUAL = 100, 300
+SLOWDOWNS = (1.05, 1.3, 2.0, 3.0)
+OLD, NEW = program("old"), program("new")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One kind of machine, model and comparison."""
+
+    name: str
+    milliseconds: float
+    slower: int
+    """Trials for each of the slowdowns."""
+    equal: int
+    slowdowns: tuple[float, ...] = SLOWDOWNS
+    session_spread: float = 0.005
+    busy: bool = False
+    sessions: int = 3
+    """Stored sessions; the old program is at hand."""
+    only_off: bool = False
+    """Whether only the off arm is slower."""
+    cases: int = 1
+    """How many cases the run has."""
+
+
+SCENARIOS = (
+    Scenario("0.3 s per inference", 300, 4, 15),
+    Scenario("0.3 s per inference, beside a bursty neighbour", 300, 4, 15, busy=True),
+    Scenario("1 s per inference", 1000, 4, 15),
+    Scenario("1 s per inference, beside a bursty neighbour", 1000, 4, 15, busy=True),
+    Scenario("one stored session, bursty neighbour", 20, 10, 60, (1.05,), 0.03, True, 1),
+    Scenario("three stored sessions, bursty neighbour", 20, 20, 80, (1.05, 1.3), 0.03, True),
+    Scenario("ten stored sessions, sessions differ by 1 %", 20, 10, 60, (1.05,), 0.01, False, 10),
+    Scenario("only the off arm is slower", 20, 8, 0, (1.05, 2.0), only_off=True),
+    Scenario("27 cases in one run", 20, 27, 81, (1.05,), 0.01, cases=27),
+)
+
+
+class Patch:
+    """Sets attributes, and puts them back."""
+
+    def __init__(self) -> None:
+        self.before: list[tuple[Any, str, Any]] = []
+
+    def setattr(self, owner: Any, name: str, value: Any) -> None:
+        self.before.append((owner, name, owner.__dict__[name]))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        for owner, name, value in reversed(self.before):
+            setattr(owner, name, value)
+
+
+@contextmanager
+def pretending(
+    device: PretendedDevice, current: Artifact, kept: Artifact | None = None
+) -> Iterator[None]:
+    patch = Patch()
+    pretend(patch, device, current, kept)
+    try:
+        yield
+    finally:
+        patch.undo()
+
+
+def judge(scenario: Scenario, factor: float, seed: int, folder: Path) -> list[Check]:
+    """One trial: sessions are stored, then another program is measured and judged."""
+    base = scenario.milliseconds * 1e6
+    times = {Arm.ON: base, Arm.OFF: 2 * base}
+    changed = {
+        Arm.ON: times[Arm.ON] * (1.0 if scenario.only_off else factor),
+        Arm.OFF: times[Arm.OFF] * factor,
+    }
+    device = PretendedDevice(
+        {OLD.sha256: times, NEW.sha256: changed},
+        seed=seed,
+        session_spread=scenario.session_spread,
+        burst=Burst() if scenario.busy else None,
+        # Both arms are only needed where one of them matters.
+        sme2=scenario.only_off,
+    )
+    case = Case("toy", parse_variant("fp32"))
+    stored = folder / "baselines"
+    for number in range(scenario.sessions):
+        device.new_session()
+        with pretending(device, OLD):
+            session = Session(Settings(device="linux", out=folder / "out"), identity=str(number))
+            baselines.store(stored, session.measured(case, timed=True))
+            session.close()
+    device.new_session()
+    with pretending(device, NEW, OLD):
+        settings = Settings(device="linux", out=folder / "out", baseline_dir=stored)
+        session = Session(settings, identity="now")
+        session.cases = lambda *_: [case] * scenario.cases  # type: ignore[method-assign]
+        gate = Gate(session, case, lambda checks: None)
+        gate.check_latency()
+        session.close()
+    return gate.checks
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was true, and what the gate said."""
+
+    scenario: str
+    factor: float
+    outcome: Outcome
+    green: bool
+
+
+def run(scenarios: Sequence[Scenario]) -> list[Trial]:
+    trials = []
+    for scenario in scenarios:
+        plan = [*([1.0] * scenario.equal), *scenario.slowdowns * scenario.slower]
+        for seed, factor in enumerate(plan):
+            with tempfile.TemporaryDirectory() as folder:
+                checks = judge(scenario, factor, seed, Path(folder))
+            green = not failing(checks, strict=False)
+            trials.append(Trial(scenario.name, factor, combine(checks), green))
+        print(f"simulated: {scenario.name}: {len(plan)} verdicts", flush=True)
+    return trials
+
+
+def claims(trials: Sequence[Trial]) -> list[Claim]:
+    slower = [trial for trial in trials if trial.factor > 1]
+    equal = [trial for trial in trials if trial.factor == 1]
+
+    def count(outcome: Outcome) -> int:
+        return sum(trial.outcome is outcome for trial in equal)
+
+    return [
+        Claim("slower", "simulated verdicts on programs at least 5 % slower", len(slower),
+              limit=FEWEST_SLOWER, least=True),
+        Claim("green", "of these, green", sum(trial.green for trial in slower), limit=0),
+        Claim("equal", "simulated verdicts on equal programs", len(equal),
+              limit=FEWEST_EQUAL, least=True),
+        Claim("alarms", "of these, REGRESSED", count(Outcome.REGRESSED), limit=0),
+        Claim("suspected", "of these, SUSPECTED, which fails as well", count(Outcome.SUSPECTED)),
+        Claim("open", "of these, INCONCLUSIVE, which warns", count(Outcome.INCONCLUSIVE)),
+    ]  # fmt: skip
+
+
+def account(trials: Sequence[Trial]) -> dict[str, dict[str, dict[str, int]]]:
+    """By scenario and factor, how often each verdict was given."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for trial in trials:
+        by_factor = found.setdefault(trial.scenario, {})
+        by_factor.setdefault(f"{trial.factor:g}", Counter())[str(trial.outcome)] += 1
+    return {
+        scenario: {factor: dict(counts) for factor, counts in by_factor.items()}
+        for scenario, by_factor in found.items()
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="for machines")
+    parser.add_argument("--only", type=int, metavar="N", help="only the scenario of this number")
+    arguments = parser.parse_args(argv)
+    print("This is a simulation: no machine is timed.")
+    chosen = SCENARIOS if arguments.only is None else SCENARIOS[arguments.only : arguments.only + 1]
+    trials = run(chosen)
+    details = account(trials)
+    for scenario, by_factor in details.items():
+        print(scenario)
+        for factor, counts in by_factor.items():
+            told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+            print(f"  {factor:>5}x  {told}")
+    return finish(claims(trials), arguments.json, {"verdicts": details})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""Situations, their verdicts and exit codes: the table in docs/measuring.md, row by row.
+
+The device is a pretended one with a virtual clock; session, measuring, baselines and gate are the
+product's own, and pytest runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+# A run inside a run must not load these a second time.
+import scipy.special  # noqa: F401
+
+from pytest_sme2.results import Arm
+from pytest_sme2.verdict.baseline_file import parse, render
+from tests.support.pretended_device import PretendedDevice, pretend, program
+
+DOCS = Path(__file__).parents[2] / "docs" / "measuring.md"
+MODEL = """
+from pytest_sme2 import register_model
+
+@register_model("toy", variants=("fp32",))
+class Toy:
+    def get_eager_model(self): ...
+    def get_example_inputs(self): ...
+"""
+SUITE = """
+def test_latency(sme2_gate):
+    sme2_gate.check_latency()
+"""
+OLD, NEW = program("old"), program("new")
+ON_NS, OFF_NS = 30e6, 90e6
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One row of the table; the program took 30 ms with SME2 and 90 ms without."""
+
+    what: str
+    verdict: str
+    exit_code: int
+    strict_exit_code: int
+    factor: float = 1.0
+    """How much slower the program is than the one that the baseline measured."""
+    off_factor: float | None = None
+    same_bytes: bool = False
+    at_hand: bool = True
+    """Whether the program that the baseline measured is still there."""
+    sessions: int = 3
+    scale: float = 1.0
+    """Makes both programs slower alike, for slow models."""
+    machine: dict[str, float] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    words: str = "*"
+
+
+SITUATIONS = (
+    Situation("no baseline yet", "NO_BASELINE", 0, 1, sessions=0),
+    Situation("nothing changed", "PASS", 0, 0, same_bytes=True),
+    Situation("other bytes, as fast as before", "PASS", 0, 0),
+    Situation("other bytes, 10 % faster", "IMPROVED", 0, 0, factor=0.9),
+    Situation("5 % slower", "REGRESSED", 1, 1, factor=1.05),
+    Situation("a model of 1 s, 3 times slower, default budget", "REGRESSED", 1, 1,
+              factor=3.0, scale=1000 / 30),
+    Situation("only the off arm is slower, by 2 times", "REGRESSED", 1, 1, off_factor=2.0,
+              words="*latency (off) against the baseline's program: REGRESSED*"),
+    Situation("5 % slower beside a busy neighbour", "REGRESSED", 1, 1, factor=1.05,
+              machine={"interference": 0.3}),
+    Situation("as fast as before beside a busy neighbour", "PASS", 0, 0,
+              machine={"interference": 0.3}),
+    Situation("10 times slower, yardstick 6 % off, old program gone", "REGRESSED", 1, 1,
+              factor=10.0, at_hand=False, machine={"speed": 1.06}),
+    Situation("5 % slower, one session, old program gone", "SUSPECTED", 1, 1, factor=1.05,
+              at_hand=False, sessions=1, words="*Suspected regression: *slower than the baseline*"),
+    Situation("as fast as before, one session, old program gone", "INCONCLUSIVE", 0, 1,
+              at_hand=False, sessions=1, words="*latency (on): INCONCLUSIVE: *"),
+    Situation("same bytes, the machine is 58.5 % slower", "MACHINE_CHANGED", 0, 1,
+              same_bytes=True, machine={"speed": 1.585},
+              words="*MACHINE_CHANGED: 58* slower than the baseline.*it is the machine that*"),
+    Situation("a model too slow for the time limit", "INVALID", 1, 1, factor=2.0,
+              scale=20000 / 30, options=("--time-limit=30s",), words="*--time-limit*"),
+)  # fmt: skip
+
+
+def nanoseconds(factor: float, off_factor: float | None = None) -> dict[Arm, float]:
+    return {
+        Arm.ON: ON_NS * factor,
+        Arm.OFF: OFF_NS * (factor if off_factor is None else off_factor),
+    }
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """The baseline once it was made: its place and its text."""
+    return {}
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: dict[str, str]
+) -> pytest.Pytester:
+    """A repository with one model, its test, and nothing stored."""
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    model = pytester.path / "models" / "toy" / "model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text(MODEL, "utf-8")
+    pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
+    pytester.makepyfile(SUITE)
+    if not made:
+        device = PretendedDevice({OLD.sha256: nanoseconds(1.0)}, seed=1)
+        with monkeypatch.context() as patch:
+            pretend(patch, device, OLD)
+            pytester.runpytest_inprocess("--update-baselines").assert_outcomes(passed=1)
+        (path,) = (pytester.path / "baselines").glob("*/toy-fp32.json")
+        made[str(path.relative_to(pytester.path))] = path.read_text("utf-8")
+        path.unlink()
+    return pytester
+
+
+def store(path: Path, text: str, count: int, scale: float) -> None:
+    """A baseline of so many sessions of the measured one, each ``scale`` times as slow."""
+    made = parse(text, path)
+    (session,) = made.sessions
+    slower = {
+        arm: tuple(value * scale for value in values) for arm, values in session.medians_ns.items()
+    }
+    sessions = tuple(
+        replace(session, session=f"s{index}", medians_ns=slower) for index in range(count)
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(replace(made, sessions=sessions)), "utf-8")
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.what)
+def test_verdict_and_exit_code(
+    situation: Situation,
+    project: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    made: dict[str, str],
+) -> None:
+    ((place, text),) = made.items()
+    if situation.sessions:
+        store(project.path / place, text, situation.sessions, situation.scale)
+    now = OLD if situation.same_bytes else NEW
+    before = {arm: value * situation.scale for arm, value in nanoseconds(1.0).items()}
+    after = {
+        arm: value * situation.scale
+        for arm, value in nanoseconds(situation.factor, situation.off_factor).items()
+    }
+    device = PretendedDevice({OLD.sha256: before, now.sha256: after}, seed=2, **situation.machine)
+    with monkeypatch.context() as patch:
+        pretend(patch, device, now, OLD if situation.at_hand else None)
+        result = project.runpytest_inprocess("-rs", *situation.options)
+        assert result.ret == situation.exit_code
+        result.stdout.fnmatch_lines([f"*  fp32 * {situation.verdict}*"])
+        result.stdout.fnmatch_lines([situation.words])
+        if situation.exit_code != situation.strict_exit_code:
+            strict = project.runpytest_inprocess("--sme2-strict", *situation.options)
+            assert strict.ret == situation.strict_exit_code
+
+
+def test_a_changed_machine_is_told_everywhere(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: dict[str, str]
+) -> None:
+    ((place, text),) = made.items()
+    store(project.path / place, text, 3, 1.0)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.path / "summary.md"))
+    device = PretendedDevice({OLD.sha256: nanoseconds(1.0)}, seed=2, speed=1.585)
+    with monkeypatch.context() as patch:
+        pretend(patch, device, OLD)
+        result = project.runpytest_inprocess("--junitxml=junit.xml")
+    result.stdout.fnmatch_lines(["*MACHINE_CHANGED: 58*", "*  fp32 * MACHINE_CHANGED*"])
+    junit = (project.path / "junit.xml").read_text("utf-8")
+    assert 'name="sme2.verdict.latency (on)" value="MACHINE_CHANGED"' in junit
+    assert 'name="sme2.warning.latency (on)" value="58' in junit
+    summary = next(project.path.rglob("*summary.md")).read_text("utf-8")
+    assert "**MACHINE_CHANGED**" in summary
+    assert "program that never changes took" in summary
+
+
+def test_the_documentation_has_every_situation() -> None:
+    page = DOCS.read_text("utf-8")
+    for situation in SITUATIONS:
+        row = (
+            f"| {situation.what} | {situation.verdict} | {situation.exit_code} | "
+            f"{situation.strict_exit_code} |"
+        )
+        assert row in page
