@@ -14,6 +14,7 @@ first run: no slowdown of 5 % or more is green, and no equal program is REGRESSE
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections import Counter
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.claims import Claim, finish
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Check, Outcome
@@ -30,6 +33,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate, failing
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.timing import stats
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.judging import combine
 from tests.support.pretended_device import Burst, PretendedDevice, pretend, program
@@ -37,6 +41,10 @@ from tests.support.pretended_device import Burst, PretendedDevice, pretend, prog
 FEWEST_SLOWER, FEWEST_EQUAL = 100, 300
 SLOWDOWNS = (1.05, 1.3, 2.0, 3.0)
 OLD, NEW = program("old"), program("new")
+
+SERIES = 4000
+PAIR_NOISE = (0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.04)
+PAIR_SLOWDOWNS = (0.0, 0.03, 0.05)
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,25 @@ def run(scenarios: Sequence[Scenario]) -> list[Trial]:
     return trials
 
 
+def pair_rates(noise: float, slowdown: float) -> dict[str, float]:
+    """How often pairs alone end how, where process medians vary by ``noise`` and 30 pairs fit."""
+    limit = math.log1p(stats.TOLERATED_SLOWDOWN)
+    generator = np.random.default_rng(1)
+    series = generator.normal(math.log1p(slowdown), noise * math.sqrt(2), (SERIES, 30))
+    still_open = np.ones(SERIES, dtype=bool)
+    regressed = np.zeros(SERIES, dtype=bool)
+    for pairs, part in zip(stats.USUAL_LOOKS, stats.USUAL_SPLIT, strict=True):
+        lower, upper = stats._bounds(series[:, :pairs], stats.FALSE_ALARM_RATE * part)
+        regressed |= still_open & (lower > limit)
+        still_open &= (lower <= limit) & (upper >= limit)
+    beyond = np.median(stats.walsh_averages(series), axis=-1) > limit
+    return {
+        str(Outcome.REGRESSED): float(regressed.mean()),
+        str(Outcome.SUSPECTED): float((still_open & beyond).mean()),
+        str(Outcome.INCONCLUSIVE): float((still_open & ~beyond).mean()),
+    }
+
+
 def claims(trials: Sequence[Trial]) -> list[Claim]:
     slower = [trial for trial in trials if trial.factor > 1]
     equal = [trial for trial in trials if trial.factor == 1]
@@ -204,7 +231,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for factor, counts in by_factor.items():
             told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
             print(f"  {factor:>5}x  {told}")
-    return finish(claims(trials), arguments.json, {"verdicts": details})
+    pairs = {
+        f"{noise:g}": {f"{slowdown:g}": pair_rates(noise, slowdown) for slowdown in PAIR_SLOWDOWNS}
+        for noise in PAIR_NOISE
+    }
+    return finish(claims(trials), arguments.json, {"verdicts": details, "pairs": pairs})
 
 
 if __name__ == "__main__":
