@@ -1,6 +1,6 @@
 """Results in the forms other services read: github-action-benchmark and Bencher. Pure.
 
-Emulated runs give no times, so of them only sizes and counts are exported.
+Emulated runs give no times, so of them only sizes, counts and executed instructions are exported.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ def metrics(measured: CaseResult) -> Iterator[Metric]:
         peak = (measured.peak_bytes or {}).get(arm)
         if peak is not None:
             yield Metric(f"peak-memory-{arm}", "bytes", peak)
+        cost = measured.costs.get(arm)
+        if cost is not None:
+            yield Metric(f"instructions-{arm}", "instructions", cost.total.instructions)
     if measured.speedup is not None and measured.speedup.low > 0:
         # Time with SME2 over time without: a speedup whose smaller value is better.
         speedup = measured.speedup

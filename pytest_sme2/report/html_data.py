@@ -16,13 +16,24 @@ from typing import Any
 from pytest_sme2 import __version__
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import compare
+from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
+from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost
 from pytest_sme2.report.findings import run_findings, sentences
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
 from pytest_sme2.report.reproduce import reproduce_command
-from pytest_sme2.results import Arm, Baseline, CaseResult, Category, Executor, KernelCensus, Profile
+from pytest_sme2.results import (
+    Arm,
+    Baseline,
+    CaseResult,
+    Category,
+    Executor,
+    InferenceCost,
+    KernelCensus,
+    Profile,
+)
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.timing.stats import signed_rank_interval
 from pytest_sme2.trace.etdump import read_etdump
@@ -73,6 +84,7 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
         "latency": {str(arm): _latency(values) for arm, values in _medians(measured).items()},
         "speedup": _speedup(measured),
         "precision": _precision(record),
+        "cost": _case_cost(measured),
         "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
         "arms": {
             str(arm): _arm(entry, arm, rules, timed)
@@ -170,6 +182,9 @@ def _arm(entry: Entry, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str
         "sme2": _proofs(profile),
         "call": [member.call for member in operators],
     }
+    cost = entry.record.measured.costs.get(arm)
+    if cost is not None:
+        shown["cost"] = _cost(cost)
     if timed:
         shown |= {
             "end_to_end": round(profile.end_to_end.median / 1e6, 6),
@@ -180,6 +195,36 @@ def _arm(entry: Entry, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str
             "timeline": _timeline(entry, arm, rules, profile, names),
         }
     return {**shown, "names": list(names.numbers), "kinds": list(kinds.numbers)}
+
+
+def _case_cost(measured: CaseResult) -> dict[str, Any] | None:
+    """What the overview shows of the cost; None where nothing was counted."""
+    if not measured.costs:
+        return None
+    on, most = measured.costs.get(Arm.ON), largest_cost(measured)
+    return {
+        "instructions": {str(arm): cost.total.instructions for arm, cost in measured.costs.items()},
+        "by_work": None if on is None else work_coverage(on),
+        "tile_use": None if on is None else tile_use(on),
+        "packing": None if on is None else packing_share(on),
+        "most": None if most is None else [str(most[0]), most[1]],
+        "note": LIMITS_OF_COST,
+    }
+
+
+def _cost(cost: InferenceCost) -> dict[str, Any]:
+    """Instructions by category, operator by operator, and outside of operators."""
+    found = cost.by_category()
+    return {
+        "total": cost.total.instructions,
+        "runtime": cost.runtime.instructions,
+        "categories": [
+            found[category].instructions if category in found else 0 for category in Category
+        ],
+        "instructions": [entry.counts.instructions for entry in cost.operators],
+        "outer": [entry.counts.outer_products for entry in cost.operators],
+        "kernel": [entry.kernels[0][0] if entry.kernels else "" for entry in cost.operators],
+    }
 
 
 def _proofs(profile: Profile) -> list[int]:

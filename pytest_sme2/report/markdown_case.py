@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings
+from pytest_sme2.report.cost import cost_lines
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
 from pytest_sme2.report.markdown_text import TOP, code, prose, table
 from pytest_sme2.report.noise import noise_of
@@ -34,6 +35,7 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
         ("Metadata", _metadata(record)),
         ("Latency", latency_lines(record)),
         ("Category breakdown", category_lines(measured, timed)),
+        ("Cost", cost_lines(measured)),
         ("What was accelerated", _accelerated(measured, comparison, timed)),
         ("Bottlenecks by category", _shift(comparison, timed)),
         ("Bottlenecks by operator" if timed else "Operators", _operators(measured, timed)),

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.operators import Selection, durations, select
-from pytest_sme2.results import Category, Columns
+from pytest_sme2.results import Category, Columns, Counts, InferenceCost
 
 # Colours of the trace format's own palette, as far apart as it has them.
 _COLOURS = {
@@ -33,6 +33,7 @@ class Track:
     columns: Columns
     rules: tuple[Rule, ...] = ()
     emulated: bool = False
+    cost: InferenceCost | None = None
 
 
 def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
@@ -46,7 +47,33 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
             _metadata("thread_name", process, name="inference"),
             *_events(process, select(track.columns, rules=track.rules)),
         ]
+        if track.cost is not None:
+            operators = [event for event in events if _is_operator(event, process)]
+            events += _counters(process, operators, track.cost)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _is_operator(event: dict[str, Any], process: int) -> bool:
+    return event["pid"] == process and "executor" in event["args"]
+
+
+def _counters(
+    process: int, operators: Sequence[dict[str, Any]], cost: InferenceCost
+) -> Iterator[dict[str, Any]]:
+    """A track of what each operator executed, at the places where the operators stand."""
+    if len(operators) != len(cost.operators):
+        return
+    for event, entry in zip(operators, cost.operators, strict=True):
+        for at, counts in ((event["ts"], entry.counts), (event["ts"] + event["dur"], Counts())):
+            for name in ("instructions", "outer_products"):
+                yield {
+                    "name": name.replace("_", " "),
+                    "ph": "C",
+                    "pid": process,
+                    "tid": _THREAD,
+                    "ts": at,
+                    "args": {name: getattr(counts, name)},
+                }
 
 
 def inference_events(selection: Selection, run: int) -> list[dict[str, Any]]:

@@ -10,6 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.report.cost import (
+    LIMITS_OF_COST,
+    coverage_by_work,
+    fewer,
+    instructions,
+    largest_cost,
+    millions,
+)
 from pytest_sme2.report.findings import RunFinding, run_findings
 from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
@@ -17,8 +25,11 @@ from pytest_sme2.results import Arm, CaseResult, Category, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.verdict.judging import combine
 
-_HEADINGS = ("variant", "SME2", "off ms", "on ms", "speedup", "most time", "MB", "verdict")
-_LEFT = (0, 5, 7)
+_HEADINGS = (
+    "variant", "SME2", "by work", "off ms", "on ms", "speedup", "most time", "MB", "off Minst",
+    "on Minst", "fewer", "most work", "verdict",
+)  # fmt: skip
+_LEFT = (0, 6, 11, 12)
 _NOTHING = "-"
 _SHORT = {Category.DATA_MOVEMENT: "MOVE", Category.ELEMENTWISE: "ELEM"}
 MOST_FINDINGS = 6
@@ -86,11 +97,16 @@ def _row(record: CaseRecord) -> tuple[str, ...]:
     return (
         record.id.removeprefix(f"{measured.model}-") or measured.variant,
         _NOTHING if coverage is None else f"{coverage.sme2_operators}/{coverage.matrix_operators}",
+        coverage_by_work(measured),
         _latency(measured, Arm.OFF),
         _latency(measured, Arm.ON),
         _speedup(measured),
         _largest(measured),
         _NOTHING if peak is None else f"{peak / 1e6:.0f}",
+        millions(instructions(measured, Arm.OFF)),
+        millions(instructions(measured, Arm.ON)),
+        fewer(measured),
+        _most_work(measured),
         str(combine(record.checks)) if record.checks else _NOTHING,
     )
 
@@ -123,6 +139,12 @@ def _largest(measured: CaseResult) -> str:
     return f"{_SHORT.get(category, str(category))} {share:.0%}"
 
 
+def _most_work(measured: CaseResult) -> str:
+    """The category with most of the instructions."""
+    found = largest_cost(measured)
+    return _NOTHING if found is None else f"{_SHORT.get(found[0], str(found[0]))} {found[1]:.0%}"
+
+
 # --- the findings ---------------------------------------------------------------------------------
 
 
@@ -149,6 +171,11 @@ def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
             "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "
             "since emulated time says nothing about hardware"
         )
+    if any(record.measured.costs for record in records):
+        yield bullet(f"Minst: a million instructions per inference; {LIMITS_OF_COST}")
+    for reason in sorted({record.measured.uncounted for record in records} - {""}):
+        if any(record.measured.emulated for record in records):
+            yield bullet(f"cost is not shown everywhere: {reason}")
     remembered = sum(len(record.remembered) for record in records)
     if remembered:
         yield bullet(

@@ -18,7 +18,14 @@ from pytest_sme2 import __version__
 from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.report.csv_files import write_experiment, write_summary
+from pytest_sme2.report.cost import (
+    COST_COLUMNS,
+    KERNEL_COLUMNS,
+    cost_summary,
+    kernel_rows,
+    operator_rows,
+)
+from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summary
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
@@ -54,6 +61,12 @@ def write_case(
     for arm, analysis in zip(record.etdumps, analyses, strict=True):
         stem = f"{model_stem(record)}_{analysis.path.parent.name}_t{record.measured.threads}"
         write_experiment(analysis, (folder / record.etdumps[arm]).parent, stem=stem)
+        cost = record.measured.costs.get(arm)
+        if cost is not None:
+            place = (folder / record.etdumps[arm]).parent
+            write_text(place / f"{stem}_cost.csv", csv_text(COST_COLUMNS, operator_rows(cost)))
+            kernels = csv_text(KERNEL_COLUMNS, kernel_rows(cost))
+            write_text(place / f"{stem}_kernel_cost.csv", kernels)
     write_summary(analyses, folder, timed=timed)
     stem = model_stem(record)
     write_json(folder / f"{stem}_pipeline_summary.json", pipeline_summary(record))
@@ -78,6 +91,7 @@ def record_tracks(folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = (
             read_etdump(folder / record.etdumps[arm]),
             tuple(rules),
             record.measured.emulated,
+            record.measured.costs.get(arm),
         )
         for arm in (Arm.OFF, Arm.ON)
         if arm in record.etdumps
@@ -100,6 +114,9 @@ def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
             "matrix_operators": profile.coverage.matrix_operators,
             "sme2_operators": profile.coverage.sme2_operators,
         }
+        cost = measured.costs.get(arm)
+        if cost is not None:
+            summary["cost"] = cost_summary(cost)
         if timed:
             largest = largest_category(profile)
             summary |= {

@@ -34,6 +34,9 @@
   const milliseconds = (value) => !known(value) ? "-" :
     (value >= 100 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(4)) + " ms";
   const percent = (value) => known(value) ? (100 * value).toFixed(1) + " %" : "-";
+  const whole = (value) => known(value) ? Math.round(value).toLocaleString("en") : "-";
+  // Cost stands in for time where time means nothing; both arms must have been counted.
+  const counted = (chosen) => chosen.emulated && Object.values(chosen.arms).every((arm) => arm.cost);
   const factor = (value) => known(value) ? value.toFixed(2) + "x" : "-";
   // An interval of too few pairs has no upper end.
   const interval = ([, low, high]) => `${low.toFixed(2)}, ${known(high) ? high.toFixed(2) : "\u221e"}`;
@@ -266,14 +269,16 @@
     const arms = Object.keys(chosen.arms);
     const both = arms.join(" and ");
     const labels = arms.map((arm) => `SME2 ${arm}`);
-    const names = [...data.categories, ...(chosen.emulated ? [] : ["overhead"])];
+    const cost = counted(chosen);
+    const names = [...data.categories, ...(chosen.emulated && !cost ? [] : ["overhead"])];
     const value = (arm, name) => {
       const found = chosen.arms[arm];
       const index = data.categories.indexOf(name);
+      if (cost) return index < 0 ? found.cost.runtime : found.cost.categories[index];
       if (chosen.emulated) return found.counts[index];
       return index < 0 ? found.overhead : found.times[index];
     };
-    const unit = chosen.emulated ? "operators" : "ms";
+    const unit = cost ? "instructions" : chosen.emulated ? "operators" : "ms";
     const present = names.filter((name) => arms.some((arm) => value(arm, name)));
     const bars = (share) => () => ({
       height: 360,
@@ -286,7 +291,7 @@
           text: arms.map((arm, index) => {
             const part = value(arm, name) / totals[index];
             return part < 0.04 ? "" : share ? `${(100 * part).toFixed(0)} %`
-              : chosen.emulated ? String(value(arm, name)) : value(arm, name).toPrecision(3);
+              : cost ? whole(value(arm, name)) : chosen.emulated ? String(value(arm, name)) : value(arm, name).toPrecision(3);
           }),
           hovertemplate: `%{x}<br>%{y:.4g} ${share ? "%" : unit}<extra>${name}</extra>`,
         };
@@ -298,7 +303,10 @@
       },
     });
     const described = arms.map((arm) => `SME2 ${arm}: ` + present.map((name) => `${name} ${value(arm, name).toPrecision(3)} ${unit}`).join(", ")).join(". ");
-    if (chosen.emulated) {
+    if (cost) {
+      chart(parent, `Instructions by category, SME2 ${both}`, "Executed in one inference; this is cost, not time", described, bars(false));
+      chart(parent, `Shares of instructions, SME2 ${both}`, "Where the work goes", described, bars(true));
+    } else if (chosen.emulated) {
       chart(parent, `Operators by category, SME2 ${both}`, "Counts, since emulated times mean nothing", described, bars(false));
     } else {
       chart(parent, `Time by category, SME2 ${both}`, "Of the traced runs; tracing itself costs time", described, bars(false));
@@ -323,6 +331,7 @@
 
   function timeline(parent, chosen) {
     const arms = Object.keys(chosen.arms);
+    const cost = counted(chosen);
     // Lines and not bars: a bar is never thinner than a pixel, and many thin ones would hide others.
     const traces = () => data.categories.map((name, category) => {
       const trace = {
@@ -331,10 +340,15 @@
       };
       for (const arm of arms) {
         const found = chosen.arms[arm];
-        const events = found.timeline ?? found.label.map((label, index) => [label, index, 1, found.category[index]]);
+        let done = 0;
+        const events = cost ? found.label.map((label, index) => {
+          const start = done;
+          done += found.cost.instructions[index];
+          return [label, start, found.cost.instructions[index], found.category[index]];
+        }) : found.timeline ?? found.label.map((label, index) => [label, index, 1, found.category[index]]);
         for (const [label, start, length, kind] of events) {
           if (kind !== category) continue;
-          const told = plain(clipped(found.names[label], 70)) + (chosen.emulated ? `<br>operator ${start}`
+          const told = plain(clipped(found.names[label], 70)) + (cost ? `<br>${whole(length)} instructions` : chosen.emulated ? `<br>operator ${start}`
             : `<br>at ${start.toFixed(1)} \u00b5s, took ${length.toFixed(1)} \u00b5s`);
           trace.x.push(start, start + length, null);
           trace.y.push(`SME2 ${arm}`, `SME2 ${arm}`, null);
@@ -343,14 +357,15 @@
       }
       return trace;
     }).filter((trace) => trace.x.length);
-    chart(parent, chosen.emulated ? "One inference, operator by operator" : "Timeline of one inference",
-      chosen.emulated ? "The order is exact; every operator is drawn equally wide, since emulated times mean nothing"
+    chart(parent, chosen.emulated ? cost ? "One inference, by instructions" : "One inference, operator by operator" : "Timeline of one inference",
+      cost ? "Each operator is as wide as what it executed; drag to zoom, double click to go back"
+        : chosen.emulated ? "The order is exact; every operator is drawn equally wide, since emulated times mean nothing"
         : "The run nearest to the median, as traced; drag to zoom, double click to go back",
       `${arms.length} arms, ${chosen.arms[arms[0]].label.length} operators`, () => ({
         height: 130 + 60 * arms.length, traces: traces(),
         layout: {
           hovermode: "closest", yaxis: { range: [arms.length - 0.5, -0.5], type: "category", fixedrange: true, categoryarray: arms.map((arm) => `SME2 ${arm}`) },
-          xaxis: { rangemode: "tozero", title: { text: chosen.emulated ? "operator" : "microseconds" } },
+          xaxis: { rangemode: "tozero", title: { text: cost ? "executed instructions" : chosen.emulated ? "operator" : "microseconds" } },
           legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
         },
       }), true);
@@ -382,6 +397,14 @@
     add("Verdict", verdict(chosen.verdict));
     add("Device", chosen.device, chosen.emulated ? "emulated: no latency" : null);
     if (chosen.coverage) add("Matrix operators on SME2", `${chosen.coverage[0]} of ${chosen.coverage[1]}`);
+    if (chosen.cost) {
+      for (const arm of ["off", "on"]) {
+        if (known(chosen.cost.instructions[arm])) add(`Instructions, SME2 ${arm}`, whole(chosen.cost.instructions[arm]), "per inference");
+      }
+      if (known(chosen.cost.by_work)) add("Multiply-accumulates on SME2", percent(chosen.cost.by_work));
+      if (known(chosen.cost.tile_use)) add("Tile use", percent(chosen.cost.tile_use), "of what its outer products can do");
+      if (known(chosen.cost.packing)) add("Packing and layout", percent(chosen.cost.packing), "of all instructions, SME2 on");
+    }
     for (const arm of ["off", "on"]) {
       const found = chosen.latency[arm];
       if (found) add(`Latency, SME2 ${arm}`, milliseconds(found.median),
@@ -423,13 +446,17 @@
     parent.append(element("h3", {}, "Operators"));
     const arms = Object.keys(chosen.arms).reverse();
     const timed = !chosen.emulated;
+    const cost = counted(chosen);
     const rowsOf = (arm) => {
       const found = chosen.arms[arm];
       return found.label.map((label, index) => ({
         index, name: found.names[label], category: data.categories[found.category[index]],
         kind: found.kinds[found.kind[index]], ran: found.portable[index] ? "portable" : "delegated",
         sme2: proofs[found.sme2[index]], call: found.call[index],
-        time: timed ? found.time[index] : null, share: timed ? found.share[index] : null,
+        time: timed ? found.time[index] : null,
+        share: timed ? found.share[index] : cost ? found.cost.instructions[index] / found.cost.total : null,
+        instructions: cost ? found.cost.instructions[index] : null, outer: cost ? found.cost.outer[index] : null,
+        kernel: cost ? found.cost.kernel[index] : null,
       }));
     };
     const any = ["", "all"];
@@ -446,7 +473,8 @@
         (!value("operator-sme2") || (value("operator-sme2") === "none" ? !row.sme2 : row.sme2 === value("operator-sme2"))) &&
         (!value("operator-category") || row.category === value("operator-category")));
       view.show(kept);
-      const share = timed ? `, ${percent(kept.reduce((sum, row) => sum + row.share, 0))} of the time` : "";
+      const share = timed || cost
+        ? `, ${percent(kept.reduce((sum, row) => sum + row.share, 0))} of the ${cost ? "instructions" : "time"}` : "";
       count.textContent = `${kept.length} of ${rows.length} operators${share}`;
     };
     controls.append(
@@ -469,7 +497,12 @@
     if (timed) columns.push(
       { title: "time \u00b5s", number: true, value: (row) => row.time, show: (row) => row.time.toFixed(1) },
       { title: "share", number: true, value: (row) => row.share, show: (row) => percent(row.share) });
-    const view = sortable(table, columns, rows, { column: timed ? 7 : 0, down: timed, most: 25 });
+    if (cost) columns.push(
+      { title: "instructions", number: true, value: (row) => row.instructions, show: (row) => whole(row.instructions) },
+      { title: "share", number: true, value: (row) => row.share, show: (row) => percent(row.share) },
+      { title: "outer products", number: true, value: (row) => row.outer, show: (row) => whole(row.outer) },
+      { title: "most of it in", name: true, value: (row) => row.kernel, show: (row) => element("code", {}, row.kernel) });
+    const view = sortable(table, columns, rows, { column: timed ? 7 : cost ? 6 : 0, down: timed || cost, most: 25 });
     filter();
   }
 
@@ -529,7 +562,8 @@
     if (!chosen.valid) body.append(element("p", { class: "note bad" }, chosen.evidence));
     else if (chosen.evidence) body.append(element("p", {}, chosen.evidence));
     if (chosen.emulated) body.append(element("p", { class: "note" },
-      "The CPU was emulated: operators, kernels and outputs are exact. No latency is shown, since the time an emulator takes says nothing about hardware."));
+      "The CPU was emulated: operators, kernels and outputs are exact. No latency is shown, since the time an emulator takes says nothing about hardware." +
+      (chosen.cost ? ` Instead, ${chosen.cost.note}.` : "")));
     const charts = element("div", { class: "charts" });
     body.append(charts);
     breakdown(charts, chosen);
@@ -579,6 +613,12 @@
         { title: "most time", value: largest, show: (each) => largest(each) ?? "-" },
         { title: "memory", number: true, value: (each) => each.memory[each.arm], show: (each) => figureFor(each.memory[each.arm], "bytes") },
       ] : []),
+      { title: "by work", number: true, value: (each) => each.cost?.by_work, show: (each) => percent(each.cost?.by_work) },
+      { title: "instructions off", number: true, value: (each) => each.cost?.instructions.off, show: (each) => whole(each.cost?.instructions.off) },
+      { title: "instructions on", number: true, value: (each) => each.cost?.instructions.on, show: (each) => whole(each.cost?.instructions.on) },
+      { title: "fewer", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
+        show: (each) => factor(each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null) },
+      { title: "most work", value: (each) => each.cost?.most?.[0], show: (each) => each.cost?.most ? `${each.cost.most[0]} ${percent(each.cost.most[1])}` : "-" },
       { title: "verdict", value: (each) => each.verdict, show: (each) => verdict(each.verdict) },
     ];
     // A column in which no model has anything to say is left out.

@@ -1,0 +1,195 @@
+"""Cost in words and tables: executed instructions, never a time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
+from pytest_sme2.report.markdown_text import TOP, code, table
+from pytest_sme2.report.text import percent
+from pytest_sme2.results import Arm, CaseResult, Category, InferenceCost, OperatorCost
+
+LIMITS_OF_COST = (
+    "cost is the number of executed instructions; it cannot see caches, memory bandwidth, how many "
+    "instructions a core issues at once, or the speed of its SME unit"
+)
+
+COST_COLUMNS = (
+    "index", "operator", "category", "executor", "instructions", "share_percent", "outer_products",
+    "other_sme2", "streaming_entries", "za_transfers", "loads", "stores", "loaded_bytes",
+    "stored_bytes", "multiply_accumulates", "tile_use", "kernel",
+)  # fmt: skip
+KERNEL_COLUMNS = (
+    "kernel", "instructions", "outer_products", "other_sme2", "streaming_entries", "za_transfers",
+    "loads", "stores", "loaded_bytes", "stored_bytes",
+)  # fmt: skip
+
+
+def instructions(measured: CaseResult, arm: Arm) -> int | None:
+    cost = measured.costs.get(arm)
+    return None if cost is None else cost.total.instructions
+
+
+def millions(count: int | None) -> str:
+    """``0.742``, ``6.215``, ``123.4``: millions, with four digits at most."""
+    if count is None:
+        return "-"
+    value = count / 1e6
+    places = 0 if value >= 1000 else 1 if value >= 100 else 2 if value >= 10 else 3
+    return f"{value:.{places}f}"
+
+
+def fewer(measured: CaseResult) -> str:
+    """How many times fewer instructions SME2 makes it."""
+    off, on = instructions(measured, Arm.OFF), instructions(measured, Arm.ON)
+    return f"{off / on:.2f}x" if off and on else "-"
+
+
+def coverage_by_work(measured: CaseResult) -> str:
+    cost = measured.costs.get(Arm.ON)
+    share = None if cost is None else work_coverage(cost)
+    return "-" if share is None else f"{share:.0%}"
+
+
+def largest_cost(measured: CaseResult) -> tuple[Category, float] | None:
+    """The category with most of the instructions, and its share of all."""
+    cost = measured.costs.get(measured.arm)
+    found = {} if cost is None else cost.by_category()
+    if cost is None or not found:
+        return None
+    category = max(found, key=lambda each: found[each].instructions)
+    return category, found[category].instructions / cost.total.instructions
+
+
+def cost_lines(measured: CaseResult) -> Iterator[str]:
+    """The Markdown section about cost."""
+    arms = [arm for arm in (Arm.OFF, Arm.ON) if arm in measured.costs]
+    if not arms:
+        if measured.uncounted and measured.emulated:
+            yield f"Nothing was counted: {measured.uncounted}."
+        return
+    costs = {arm: measured.costs[arm] for arm in arms}
+    rows = [[name, *(cell(costs[arm]) for arm in arms)] for name, cell in _SUMMARY.items()]
+    yield from table(["per inference", *(f"SME2 {arm}" for arm in arms)], rows)
+    yield ""
+    yield from table(
+        ["category", *(f"instructions {arm}" for arm in arms)],
+        (
+            [str(category), *(_category_cell(costs[arm], category) for arm in arms)]
+            for category in Category
+            if any(category in costs[arm].by_category() for arm in arms)
+        ),
+    )
+    yield ""
+    cost = costs[arms[-1]]
+    ranked = sorted(cost.operators, key=lambda entry: -entry.counts.instructions)[:TOP]
+    yield from table(
+        ["operator", "category", "instructions", "share", "outer products", "most of it in"],
+        (
+            [
+                code(entry.label),
+                str(entry.category),
+                f"{entry.counts.instructions:,}",
+                percent(_share(cost, entry)),
+                f"{entry.counts.outer_products:,}",
+                code(entry.kernels[0][0]) if entry.kernels else "",
+            ]
+            for entry in ranked
+        ),
+    )
+    yield ""
+    yield f"{LIMITS_OF_COST[0].upper()}{LIMITS_OF_COST[1:]}."
+
+
+def _optional(value: float | None) -> str:
+    return "-" if value is None else percent(value)
+
+
+def _per_mac(cost: InferenceCost) -> str:
+    found = instructions_per_mac(cost)
+    return "-" if found is None else f"{found:.4f}"
+
+
+_SUMMARY: Mapping[str, Callable[[InferenceCost], str]] = {
+    "instructions": lambda cost: f"{cost.total.instructions:,}",
+    "outer products": lambda cost: f"{cost.total.outer_products:,}",
+    "other SME2 work": lambda cost: f"{cost.total.sme2_other:,}",
+    "streaming-mode entries": lambda cost: f"{cost.total.streaming_entries:,}",
+    "ZA loads and stores": lambda cost: f"{cost.total.za_transfers:,}",
+    "bytes loaded": lambda cost: f"{cost.total.loaded_bytes:,}",
+    "bytes stored": lambda cost: f"{cost.total.stored_bytes:,}",
+    "multiply-accumulates on SME2": lambda cost: _optional(work_coverage(cost)),
+    "tile use": lambda cost: _optional(tile_use(cost)),
+    "instructions per multiply-accumulate": _per_mac,
+    "packing and layout": lambda cost: percent(packing_share(cost)),
+}
+
+
+def _category_cell(cost: InferenceCost, category: Category) -> str:
+    found = cost.by_category().get(category)
+    if found is None:
+        return "-"
+    return f"{found.instructions:,} ({percent(found.instructions / cost.total.instructions)})"
+
+
+def _share(cost: InferenceCost, entry: OperatorCost) -> float:
+    return entry.counts.instructions / cost.total.instructions
+
+
+def operator_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
+    """One row per operator, under COST_COLUMNS."""
+    for entry in cost.operators:
+        counts, use = entry.counts, tile_use(cost, [entry])
+        yield (
+            entry.index,
+            entry.label,
+            str(entry.category),
+            str(entry.executor),
+            counts.instructions,
+            round(100 * _share(cost, entry), 4),
+            counts.outer_products,
+            counts.sme2_other,
+            counts.streaming_entries,
+            counts.za_transfers,
+            counts.loads,
+            counts.stores,
+            counts.loaded_bytes,
+            counts.stored_bytes,
+            "" if entry.macs is None else entry.macs,
+            "" if use is None else round(use, 4),
+            entry.kernels[0][0] if entry.kernels else "",
+        )
+
+
+def kernel_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
+    """One row per kernel, under KERNEL_COLUMNS."""
+    for entry in cost.kernels:
+        counts = entry.counts
+        yield (
+            entry.name,
+            counts.instructions,
+            counts.outer_products,
+            counts.sme2_other,
+            counts.streaming_entries,
+            counts.za_transfers,
+            counts.loads,
+            counts.stores,
+            counts.loaded_bytes,
+            counts.stored_bytes,
+        )
+
+
+def cost_summary(cost: InferenceCost) -> dict[str, object]:
+    """The figures of one arm for programs."""
+    from dataclasses import asdict
+
+    return {
+        "cpu": cost.cpu,
+        "vector_bits": cost.vector_bits,
+        **asdict(cost.total),
+        "categories": {str(key): found.instructions for key, found in cost.by_category().items()},
+        "coverage_by_work": work_coverage(cost),
+        "tile_use": tile_use(cost),
+        "instructions_per_multiply_accumulate": instructions_per_mac(cost),
+        "packing_and_layout_share": packing_share(cost),
+    }
