@@ -1,0 +1,115 @@
+"""Executed instructions where people look."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.report.ci_json import metrics
+from pytest_sme2.report.cost import cost_lines, millions
+from pytest_sme2.report.html_data import Entry, report_document
+from pytest_sme2.report.terminal import run_lines
+from pytest_sme2.report.writing import write_case
+from pytest_sme2.results import Arm, CaseResult, Counts, InferenceCost, KernelCost, OperatorCost
+from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
+from tests.support.records import toy_run
+
+
+def cost_of(measured: CaseResult, arm: Arm, each: int) -> InferenceCost:
+    operators = tuple(
+        OperatorCost(
+            index=member.index,
+            label=member.label,
+            name=member.operator.name,
+            category=member.operator.category,
+            executor=member.operator.executor,
+            counts=Counts(instructions=each, outer_products=each // 100),
+            kernels=(("kai_run_x_sme2_mopa", each),),
+            macs=1000 if member.operator.matrix else None,
+            matrix=member.operator.matrix,
+            sme2=arm is Arm.ON and member.operator.matrix,
+        )
+        for member in measured.profiles[arm].operators
+    )
+    kernels = (KernelCost("kai_run_x_sme2_mopa", Counts(instructions=each * len(operators))),)
+    return InferenceCost("max", 512, operators, kernels, Counts(instructions=500), Counts())
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> tuple[Path, CaseRecord]:
+    folder = toy_run(tmp_path, emulated=True)[0]
+    record = read_record(folder)
+    costs = {
+        arm: cost_of(record.measured, arm, 1_000_000 if arm is Arm.ON else 3_000_000)
+        for arm in record.measured.profiles
+    }
+    record = replace(record, measured=replace(record.measured, costs=costs))
+    write_record(folder, record)
+    return folder, read_record(folder)
+
+
+def test_a_record_keeps_the_cost(case: tuple[Path, CaseRecord]) -> None:
+    _, record = case
+    assert record.measured.costs[Arm.ON].operators[0].counts.instructions == 1_000_000
+
+
+def test_the_terminal_shows_instructions_and_says_what_they_are(
+    case: tuple[Path, CaseRecord],
+) -> None:
+    lines = run_lines([case[1]])
+    operators = len(case[1].measured.profiles[Arm.ON].operators)
+    assert lines[0].split()[:2] == ["variant", "SME2"]
+    assert "by work off Minst on Minst fewer most work" in lines[0]
+    assert millions(operators * 3_000_000 + 500) in lines[2]
+    assert "3.00x" in lines[2]
+    assert all(len(line) <= 80 for line in "\n".join(lines).splitlines())
+    told = " ".join(" ".join(lines).split())
+    assert "it cannot see caches, memory bandwidth" in told
+    assert "latency" not in lines[0]
+
+
+def test_what_was_not_counted_is_said(case: tuple[Path, CaseRecord]) -> None:
+    record = replace(
+        case[1], measured=replace(case[1].measured, costs={}, uncounted="with 2 threads")
+    )
+    assert "Minst" not in run_lines([record])[0]
+    assert "with 2 threads" in " ".join(run_lines([record]))
+    assert list(cost_lines(record.measured)) == ["Nothing was counted: with 2 threads."]
+
+
+def test_the_files_of_a_case_hold_the_cost(case: tuple[Path, CaseRecord]) -> None:
+    folder, record = case
+    write_case(folder, record)
+    (table,) = folder.rglob("*sme2_on*_t1_cost.csv")
+    rows = list(csv.DictReader(table.open()))
+    assert [row["instructions"] for row in rows] == ["1000000"] * len(rows)
+    (kernels,) = folder.rglob("*sme2_on*_kernel_cost.csv")
+    assert next(csv.DictReader(kernels.open()))["kernel"] == "kai_run_x_sme2_mopa"
+    (summary,) = folder.glob("*_pipeline_summary.json")
+    arms = json.loads(summary.read_text())["arms"]
+    assert arms["on"]["cost"]["outer_products"] == 10_000 * len(rows)
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    counters = [event for event in events if event["ph"] == "C"]
+    assert max(event["args"].get("instructions", 0) for event in counters) == 3_000_000
+    assert "| instructions |" in (folder / "report.md").read_text()
+
+
+def test_other_services_get_instructions_and_no_time(case: tuple[Path, CaseRecord]) -> None:
+    found = {metric.measure: metric for metric in metrics(case[1].measured)}
+    assert found["instructions-on"].unit == "instructions"
+    assert found["instructions-off"].value > found["instructions-on"].value
+    assert not any("latency" in name for name in found)
+
+
+def test_the_page_holds_instructions_operator_by_operator(case: tuple[Path, CaseRecord]) -> None:
+    document: Any = report_document([Entry(*case)])
+    shown = document["cases"][0]
+    assert shown["cost"]["instructions"]["on"] < shown["cost"]["instructions"]["off"]
+    arm = shown["arms"]["on"]["cost"]
+    assert sum(arm["instructions"]) + arm["runtime"] == arm["total"]
+    assert sum(arm["categories"]) + arm["runtime"] == arm["total"]
