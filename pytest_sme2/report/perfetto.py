@@ -54,7 +54,9 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
 
 
 def _is_operator(event: dict[str, Any], process: int) -> bool:
-    return event["pid"] == process and "executor" in event["args"]
+    """Of the first run: one inference was counted."""
+    told = event["args"]
+    return event["pid"] == process and "executor" in told and told["run"] == 0
 
 
 def _counters(
