@@ -1,4 +1,4 @@
-"""The programs that run a ``.pte``: how they are built, how they are called, what they answer.
+"""The programs that run a ``.pte`` file: how they are built and called, and what they answer.
 
-A runner knows its flags and starts nothing; starting processes is the job of ``targets``.
+A runner knows its flags but starts no process; ``targets`` does that.
 """

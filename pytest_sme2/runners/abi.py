@@ -1,4 +1,4 @@
-"""Whether a program can run on a phone: its machine, and libraries that no phone has. Pure."""
+"""Whether a program can run on a phone: its CPU, and libraries that phones do not have. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MACHINES = {3: "x86", 40: "arm (32 bit)", 62: "x86_64", AARCH64: "arm64", 243: 
 
 
 def machine_name(machine: int) -> str:
-    """What people call ELF's number for a kind of CPU."""
+    """The usual name of ELF's number for a CPU."""
     return _MACHINES.get(machine, f"machine {machine}")
 
 
 def unmet_needs(files: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
-    """Programs and libraries of a Linux bundle whose own libraries are not all in it.
+    """Programs and libraries of a Linux bundle that need a library which is not in it.
 
-    Android's programs are left out: what they need is on every phone.
+    Without Android's programs: what they need is on every phone.
     """
     unmet = {}
     for name, path in files.items():

@@ -1,4 +1,4 @@
-"""Builds the runner with CMake against an ExecuTorch prefix."""
+"""Builds the runner with CMake and an ExecuTorch prefix."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def build_runner(
     compiler: Compiler | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Path:
-    """Build ``sme2_runner`` against an ExecuTorch prefix; the folder that holds it.
+    """Build ``sme2_runner`` with an ExecuTorch prefix, and return its folder.
 
     ``prefix`` is a wheel's package folder or a source tree's install prefix. ``options`` are
-    further CMake variables, such as a toolchain file for another platform. All that the tools say
+    more CMake variables, such as a toolchain file for another platform. The output of the tools
     goes to ``log``.
     """
     variables = {
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_PREFIX_PATH": str(prefix),
         "CMAKE_MAKE_PROGRAM": find_ninja(),
-        # Ninja gives every other job a process group of its own, out of reach of whoever ends ours.
+        # Ninja gives other jobs their own process group, which ending ours would not reach.
         "CMAKE_JOB_POOL_COMPILE": "console",
         "CMAKE_JOB_POOL_LINK": "console",
     }
@@ -78,7 +78,7 @@ def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
     if finished.returncode != 0:
         lines = [line for line in said.splitlines() if line.strip()][-_LAST_LINES:]
         raise BuildError(
-            f"The runner could not be {verb}; the last lines were:\n"
+            f"The runner could not be {verb}. The last lines were:\n"
             + "\n".join(f"  {line}" for line in lines)
             + f"\nFull log: {log}"
         )
@@ -86,17 +86,17 @@ def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
 
 
 def library_file(compiler: Compiler, name: str) -> Path:
-    """Where the compiler would find a system library of its platform."""
+    """Where the compiler finds a system library of its platform."""
     answer = first_answer([compiler.cxx, f"-print-file-name={name}"]).strip()
     for candidate in (Path(answer), Path("/lib") / name, Path("/lib64") / name):
-        # Without a find the compiler repeats the bare name. A cross compiler must not take the
-        # host's libraries for its own.
+        # If it finds nothing, the compiler repeats the bare name. A cross compiler must not use
+        # the host's libraries.
         if candidate.is_absolute() and candidate.is_file():
             if compiler.cross and candidate.parent in (Path("/lib"), Path("/lib64")):
                 continue
             return candidate.resolve()
     raise BuildError(
-        f"The library {name} that the runner needs was not found by {compiler.cxx}. "
+        f"{compiler.cxx} did not find the library {name}, which the runner needs. "
         "Install the compiler with its C and C++ libraries, for example with: "
         f"apt-get install {'g++-aarch64-linux-gnu' if compiler.cross else 'g++'}"
     )

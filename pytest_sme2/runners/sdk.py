@@ -19,9 +19,9 @@ from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM6
 from pytest_sme2.system.processes import run_process, whitelisted_environment
 from pytest_sme2.system.terminal import Say
 
-# Used where no ExecuTorch is installed.
+# Used if ExecuTorch is not installed.
 DEFAULT_VERSION = "1.5.1"
-# The first version whose wheel carries headers, libraries and a CMake package.
+# The first version whose wheel has headers, libraries and a CMake package.
 FIRST_VERSION = Version("1.5")
 
 WHEEL_TAGS = {
@@ -30,7 +30,7 @@ WHEEL_TAGS = {
     MACOS_ARM64: "macosx_14_0_arm64",
 }
 
-# What of the wheel a C++ program needs; the rest is Python.
+# The parts of the wheel that a C++ program needs; the rest is Python.
 _SDK_FOLDERS = ("include", "lib", "share")
 _DOWNLOAD_SECONDS = 900.0
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -42,7 +42,7 @@ _PIP_ENVIRONMENT = (
 
 
 def installed_version() -> str | None:
-    """The version of the installed ExecuTorch without its local part, None without one."""
+    """The version of the installed ExecuTorch without its local part, or None."""
     try:
         return Version(importlib.metadata.version("executorch")).public
     except importlib.metadata.PackageNotFoundError:
@@ -50,7 +50,7 @@ def installed_version() -> str | None:
 
 
 def sdk_version(version: str | None = None) -> str:
-    """The version asked for, else the installed one, else the one this package knows best."""
+    """The given version, else the installed one, else the default."""
     chosen = version or installed_version() or DEFAULT_VERSION
     try:
         parsed = Version(chosen)
@@ -74,7 +74,7 @@ def executorch_sdk(
     cache: Path | None = None,
     progress: Say | None = None,
 ) -> Path:
-    """The folder to give CMake as prefix: the installed wheel where it fits, else a download."""
+    """The prefix for CMake: the installed wheel if it fits, else a download."""
     if platform not in WHEEL_TAGS:
         raise BuildError(
             f"ExecuTorch publishes no wheel with a C++ SDK for {platform}. "
@@ -98,7 +98,7 @@ def executorch_sdk(
     except OSError as error:
         raise BuildError(
             f"ExecuTorch's SDK cannot be kept in {folder}: {error}. "
-            "Make room there, or choose another cache with SME2_CACHE_DIR."
+            "Free space there, or set SME2_CACHE_DIR to another folder."
         ) from error
     return folder
 
@@ -122,7 +122,7 @@ def _download(platform: str, version: str, folder: Path) -> None:
             raise BuildError(
                 f"The ExecuTorch wheel that pip downloaded is damaged ({error}). Try again."
             ) from error
-        # The marker of a whole SDK is the folder itself, so it appears in one step.
+        # The folder appears in one step, so an existing folder is a complete SDK.
         unpacked.rename(folder)
 
 
@@ -140,7 +140,7 @@ def _download_wheel(platform: str, version: str, folder: Path) -> Path:
     finished = run_process(arguments, timeout_seconds=_DOWNLOAD_SECONDS, environment=environment)
     if "No module named pip" in finished.stderr:
         raise BuildError(
-            f"ExecuTorch {version} for {platform} must be downloaded, and this Python has no pip. "
+            f"ExecuTorch {version} for {platform} must be downloaded, but this Python has no pip. "
             f"Add it with: {sys.executable} -m ensurepip"
         )
     wheels = sorted(folder.glob("executorch-*.whl"))
@@ -164,12 +164,12 @@ def unpack_sdk(wheel: Path, folder: Path) -> None:
             if member.is_dir() or not parts or parts[0] != "executorch":
                 continue
             unsafe = any(part in ("..", "/") or "\\" in part or "\0" in part for part in parts)
-            # Zero: a wheel need not say what kind of file it is.
+            # Zero: a wheel may omit the file type.
             kind = stat.S_IFMT(member.external_attr >> 16)
             if unsafe or kind not in (0, stat.S_IFREG):
                 raise BuildError(
-                    f"The wheel {wheel.name} holds an unsafe name: {member.filename!r}. "
-                    "It is not the one that ExecuTorch publishes; check pip's index settings."
+                    f"The wheel {wheel.name} contains an unsafe name: {member.filename!r}. "
+                    "ExecuTorch does not publish such a wheel; check pip's index settings."
                 )
             if len(parts) > 2 and parts[1] in _SDK_FOLDERS:
                 target = folder.joinpath(*parts[1:])

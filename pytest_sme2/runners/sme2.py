@@ -1,6 +1,6 @@
-"""Provisioning a runner, and speaking its language: argument vectors out, results in.
+"""Provides our own runner, ``sme2_runner``: its arguments and its results.
 
-A target starts processes and knows nothing of flags; a runner knows the flags and starts nothing.
+A target starts processes and does not know the flags. A runner knows the flags and starts nothing.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Sme2Runner(Runner):
 
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
         program: tuple[str, ...] = (f"./{PROGRAM}",)
-        # With a C library of its own beside it, only that library's loader may start it.
+        # If its own C library is beside it, only the loader of that library may start it.
         if (self.folder / LOADER).exists():
             program = (f"./{LOADER}", "--library-path", ".", *program)
         arguments = [
@@ -147,9 +147,9 @@ class Sme2Runner(Runner):
             if document["schema"] != 1:
                 raise ValueError(f"its schema is {document['schema']!r}, not 1")
             if document["sme2"]["requested"] != str(request.arm):
-                raise ValueError("it is of the other arm")
+                raise ValueError("it belongs to the other arm")
             if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
-                raise ValueError(f"it does not hold {request.runs} runs")
+                raise ValueError(f"it does not have {request.runs} runs")
             if not all(_amount(value) for value in document["wall_ns"]):
                 raise ValueError("a run took no time")
             effective = document["sme2"]["effective"]
@@ -172,13 +172,13 @@ class Sme2Runner(Runner):
             )
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(
-                f"The runner ended without an error but its result {result} cannot be used: "
+                f"The runner ended without an error, but its result {result} cannot be used: "
                 f"{type(error).__name__}: {error}. Its log is {log}"
             ) from error
 
 
 def _amount(value: object) -> int:
-    """A time or a size, as the runner counts them: in 64 bits."""
+    """A time or a size in 64 bits, as the runner counts them."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise ValueError(f"{value!r} is neither a time nor a size")
     return value
@@ -205,7 +205,7 @@ def wheel_runner(
     cache: Path | None = None,
     progress: Say | None = None,
 ) -> Sme2Runner:
-    """The runner built from the wheel's SDK: from the cache, else built now, by one process."""
+    """The runner from the wheel's SDK: from the cache, else built now, by one process."""
     if platform not in (LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64):
         raise BuildError(
             f"No runner for {platform} can be built from a wheel. Build one from an ExecuTorch "
@@ -225,18 +225,18 @@ def wheel_runner(
         with locked(Path(f"{folder}.lock"), doing, say=progress):
             if not (folder / _RECORD).is_file():
                 if progress is not None:
-                    progress(f"Building the runner for {platform} against ExecuTorch {version}")
+                    progress(f"Building the runner for {platform} with ExecuTorch {version}")
                 _build_into(folder, sdk, platform, version, compiler)
     except OSError as error:
         raise BuildError(
             f"The runner cannot be kept in {folder}: {error}. "
-            "Make room there, or choose another cache with SME2_CACHE_DIR."
+            "Free space there, or set SME2_CACHE_DIR to another folder."
         ) from error
     return runner
 
 
 def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme2Runner | None:
-    """The runner with this content, where the cache still has it."""
+    """The runner with this content, if it is still in the cache."""
     for record in sorted(((cache or cache_folder()) / "runners").glob(f"{platform}-*/{_RECORD}")):
         try:
             version = str(json.loads(record.read_text(encoding="utf-8"))["executorch"])
@@ -244,7 +244,7 @@ def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme
             if runner.sha256 == sha256:
                 return runner
         except (OSError, ValueError, KeyError, TypeError):
-            # Damaged is as good as gone.
+            # A damaged runner counts as missing.
             continue
     return None
 
@@ -258,7 +258,7 @@ def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: 
         record = {"platform": platform, "executorch": version, "compiler": compiler.version}
         (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         if folder.exists():
-            # Without its record it is not whole, and the lock says that nobody is at it.
+            # Without its record it is incomplete, and because of the lock nobody is building it.
             shutil.rmtree(folder)
         staged.rename(folder)
 
@@ -274,7 +274,7 @@ def _runner_key(platform: str, version: str, compiler: Compiler) -> str:
 
 
 def _assemble(build: Path, sdk: Path, folder: Path, platform: str, compiler: Compiler) -> None:
-    """Copy the runner and the libraries it needs, and no others, into one folder."""
+    """Copy the runner and only the libraries that it needs into one folder."""
     folder.mkdir()
     shutil.copy2(build / PROGRAM, folder / PROGRAM)
     suffix = "dylib" if platform == MACOS_ARM64 else "so"

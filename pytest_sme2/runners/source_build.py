@@ -1,7 +1,7 @@
 """Builds the stock ``executor_runner`` in a user's ExecuTorch checkout, with SME2 on and off.
 
-Plans are pure values; checks look without touching; only ``build`` starts the compiler, in a
-folder of its own. The runner that is built from the wheel is the business of ``sme2.py``.
+Plans are pure values. Checks change nothing. Only ``build`` starts the compiler, in a separate
+folder. ``sme2.py`` builds the runner from the wheel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Built:
     arm: Arm
     binary: Path
     families: frozenset[KernelFamily] | None
-    """The kernel families in the binary; None where it has no symbols to tell by."""
+    """The kernel families in the binary; None if it has no symbols."""
 
 
 # --- The plan -------------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ def _build_step(
             file.flush()
             if finished.timed_out:
                 raise BuildError(
-                    f"{what} the SME2 {step.arm} runner took over {timeout_seconds:.0f} s and was "
-                    f"ended. See {log}."
+                    f"{what} the SME2 {step.arm} runner took more than {timeout_seconds:.0f} s and "
+                    f"was stopped. See {log}."
                 )
             if finished.returncode != 0:
                 raise BuildError(
@@ -96,8 +96,8 @@ def _build_step(
                 )
     if not step.binary.is_file():
         raise BuildError(
-            f"the build succeeded and left no {step.binary}. Is {request.tree} an ExecuTorch "
-            "release from 1.4 on?"
+            f"the build succeeded but made no {step.binary}. Is {request.tree} ExecuTorch 1.4 or "
+            "newer?"
         )
     families = families_in(step.binary)
     _check_switch(step, families)
@@ -114,19 +114,19 @@ def _build_step(
 
 
 def _first_error(log: Path) -> str:
-    """The line of a build log a user would look for."""
+    """The most useful line of a build log."""
     lines = log.read_text(errors="replace").splitlines()
     for pattern in (r"^CMake Error", r"\berror:", r"^FAILED:"):
         for index, line in enumerate(lines):
             if re.search(pattern, line):
-                # CMake says where on the first line and what on the second.
+                # CMake prints the place on the first line and the problem on the second.
                 shown = lines[index : index + 2] if line.startswith("CMake Error") else [line]
                 return " ".join(part.strip() for part in shown).strip()[:300] + "."
     return f"{lines[-1].strip()[:300]}." if lines else "it printed nothing."
 
 
 def families_in(binary: Path) -> frozenset[KernelFamily] | None:
-    """The kernel families a binary carries; None where it is stripped, or of another format."""
+    """The kernel families in a binary; None if it is stripped or has another format."""
     try:
         symbols = read_elf(binary).symbols
     except ElfError:
@@ -140,13 +140,13 @@ def _check_switch(step: Step, families: frozenset[KernelFamily] | None) -> None:
         return
     if step.arm is Arm.ON and KernelFamily.SME2 not in families:
         raise BuildError(
-            f"{step.binary} was built with SME2 on and holds no SME2 kernel: the compiler is too "
-            f"old for them, or XNNPACK is. See {step.folder / LOG}."
+            f"{step.binary} was built with SME2 on but has no SME2 kernel: the compiler or XNNPACK "
+            f"is too old. See {step.folder / LOG}."
         )
     wrong = families & {KernelFamily.SME, KernelFamily.SME2}
     if step.arm is Arm.OFF and wrong:
         raise BuildError(
-            f"{step.binary} was built with SME2 off and holds "
+            f"{step.binary} was built with SME2 off but has "
             f"{' and '.join(sorted(family.value.upper() for family in wrong))} kernels: this "
             "ExecuTorch does not know XNNPACK_ENABLE_ARM_SME and XNNPACK_ENABLE_ARM_SME2."
         )

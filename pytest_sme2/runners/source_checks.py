@@ -1,4 +1,4 @@
-"""What a build from an ExecuTorch source tree needs, looked at without touching anything."""
+"""Checks what a build from an ExecuTorch source tree needs; changes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NEEDED_SUBMODULES = re.compile(
 
 
 def check(request: SourceBuild, tools: Tools) -> tuple[str, ...]:
-    """Everything that stands in the way, in one list, each with its remedy."""
+    """All problems, each with its remedy."""
     return (
         *_check_tree(request.tree),
         *_check_version(request),
@@ -52,7 +52,7 @@ def check(request: SourceBuild, tools: Tools) -> tuple[str, ...]:
 
 
 def notes(request: SourceBuild) -> tuple[str, ...]:
-    """What the user should know and need not act on."""
+    """What the user should know, without having to act."""
     if request.kleidiai is None and "KLEIDIAI_SOURCE_DIR" not in dict(request.options):
         return (
             "configuring downloads KleidiAI; without a network, give a copy with --kleidiai DIR.",
@@ -62,7 +62,7 @@ def notes(request: SourceBuild) -> tuple[str, ...]:
 
 def _check_tree(tree: Path) -> list[str]:
     if not tree.is_dir():
-        return [f"{tree} is no folder. Give the ExecuTorch checkout with --executorch DIR."]
+        return [f"{tree} is not a folder. Give the ExecuTorch checkout with --executorch DIR."]
     problems = []
     missing = [
         name
@@ -71,13 +71,13 @@ def _check_tree(tree: Path) -> list[str]:
     ]
     if missing:
         return [
-            f"{tree} is no ExecuTorch checkout: it has no {' and no '.join(missing)}. "
-            "Give the folder that holds ExecuTorch's own CMakeLists.txt."
+            f"{tree} is not an ExecuTorch checkout: it has no {' and no '.join(missing)}. "
+            "Give the folder with ExecuTorch's own CMakeLists.txt."
         ]
     if tree.name != "executorch":
         problems.append(
-            f"the checkout's folder is named {tree.name!r}, and ExecuTorch builds only in one "
-            "named 'executorch'. Rename it, or link to it under that name."
+            f"the checkout's folder is named {tree.name!r}, but ExecuTorch builds only in a folder "
+            "named 'executorch'. Rename it, or make a link with that name."
         )
     empty = [path for path in _submodules(tree) if _is_empty(tree / path)]
     if empty:
@@ -96,14 +96,14 @@ def _check_version(request: SourceBuild) -> list[str]:
     found = _version(version, r"^(\d+)\.(\d+)")
     if found is not None and found < FIRST_XNNLOG:
         return [
-            f"{request.tree} is ExecuTorch {version}, which cannot be told to log XNNPACK. "
+            f"{request.tree} is ExecuTorch {version}, which cannot log XNNPACK. "
             f"Check out {_dotted(FIRST_XNNLOG)} or newer, or build the timing variant."
         ]
     return []
 
 
 def tree_version(tree: Path) -> str | None:
-    """The version a checkout says it is, such as ``1.5.0`` or ``1.6.0a0``."""
+    """The version of a checkout, such as ``1.5.0`` or ``1.6.0a0``."""
     try:
         lines = (tree / "version.txt").read_text(errors="replace").split()
     except OSError:
@@ -133,10 +133,10 @@ def _check_tools(tools: Tools) -> list[str]:
         return problems
     version = _version(_output([str(tools.cmake), "--version"]), r"version (\d+)\.(\d+)")
     if version is None:
-        problems.append(f"{tools.cmake} does not tell its version. Run: pip install cmake")
+        problems.append(f"{tools.cmake} does not print its version. Run: pip install cmake")
     elif version < LEAST_CMAKE:
         problems.append(
-            f"{tools.cmake} is version {_dotted(version)}, and ExecuTorch needs "
+            f"{tools.cmake} is version {_dotted(version)}, but ExecuTorch needs "
             f"{_dotted(LEAST_CMAKE)} or newer. Run: pip install --upgrade cmake"
         )
     return problems
@@ -147,17 +147,17 @@ def _check_host(request: SourceBuild) -> list[str]:
     arm = machine in ("arm64", "aarch64")
     if request.platform == "mac" and not (system == "Darwin" and arm):
         return [
-            f"a runner for a Mac is built on an Apple Silicon Mac, and this is {system} on "
-            f"{machine}. Run the command there, or choose another --platform."
+            f"a runner for a Mac must be built on an Apple Silicon Mac, but this is {system} on "
+            f"{machine}. Run the command on a Mac, or choose another --platform."
         ]
     if request.platform == "linux" and system != "Linux":
         return [
-            f"a runner for Linux is built on Linux, and this is {system}. Run the command there, "
-            "or choose another --platform."
+            f"a runner for Linux must be built on Linux, but this is {system}. Run the command on "
+            "Linux, or choose another --platform."
         ]
     if request.platform == "linux" and not arm and not _cross_compiles(request):
         return [
-            f"this machine is {machine}, and SME2 is Arm's. Cross-compile with "
+            f"this machine is {machine}, but only Arm has SME2. Cross-compile with "
             "--cmake-option CMAKE_TOOLCHAIN_FILE=FILE, or build on an aarch64 machine."
         ]
     return []
@@ -176,10 +176,10 @@ def _check_compiler(request: SourceBuild, tools: Tools) -> list[str]:
     chosen = dict(request.options).get("CMAKE_CXX_COMPILER")
     compiler = chosen or tools.compiler
     if compiler is None:
-        return ["there is no C++ compiler. Install clang 18 or newer."]
+        return ["no C++ compiler was found. Install clang 18 or newer."]
     text = _output([str(compiler), "--version"])
     if "Apple clang" in text:
-        # Apple counts its own way: 17 is the first built from LLVM 18 or newer.
+        # Apple has its own version numbers: 17 is the first built from LLVM 18 or newer.
         version = _version(text, r"version (\d+)()")
         least, name = 17, "Apple clang"
     elif "clang" in text:
@@ -188,17 +188,17 @@ def _check_compiler(request: SourceBuild, tools: Tools) -> list[str]:
     else:
         version = _version(text, r"\) (\d+)\.(\d+)")
         if version is None:
-            return [f"{compiler} does not tell its version. Install clang 18 or newer."]
+            return [f"{compiler} does not print its version. Install clang 18 or newer."]
         if version[0] <= BROKEN_GCC:
             return [
-                f"{compiler} is gcc {_dotted(version)}, which dies with an internal error in "
+                f"{compiler} is gcc {_dotted(version)}, which fails with an internal error in "
                 "KleidiAI. Install clang 18 or newer and choose it with CXX=clang++."
             ]
         return []
     if version is None or (Arm.ON in request.sides and version[0] < least):
         return [
             f"{compiler} is {name} {_dotted(version) if version else 'of an unknown version'}, "
-            f"and XNNPACK leaves SME2 out for anything below {least}. Install a newer one."
+            f"but XNNPACK builds SME2 kernels only with {least} or newer. Install a newer one."
         ]
     return []
 
@@ -211,8 +211,8 @@ def _check_ndk(request: SourceBuild) -> list[str]:
         ]
     if not (request.ndk / "build/cmake/android.toolchain.cmake").is_file():
         return [
-            f"{request.ndk} is no Android NDK: it has no build/cmake/android.toolchain.cmake. "
-            "Give the folder that holds source.properties."
+            f"{request.ndk} is not an Android NDK: it has no build/cmake/android.toolchain.cmake. "
+            "Give the folder with source.properties."
         ]
     try:
         text = (request.ndk / "source.properties").read_text(errors="replace")
@@ -220,11 +220,11 @@ def _check_ndk(request: SourceBuild) -> list[str]:
         text = ""
     version = _version(text, r"Pkg\.Revision\s*=\s*(\d+)\.(\d+)")
     if version is None:
-        return [f"{request.ndk} does not tell its version. Give NDK {LEAST_NDK} or newer."]
+        return [f"{request.ndk} does not say its version. Give NDK {LEAST_NDK} or newer."]
     if version[0] < LEAST_NDK and Arm.ON in request.sides:
         return [
             f"{request.ndk} is NDK {_dotted(version)}, whose clang is older than {LEAST_CLANG}: "
-            f"XNNPACK would leave SME2 out. Give NDK {LEAST_NDK} or newer."
+            f"XNNPACK would build no SME2 kernels. Give NDK {LEAST_NDK} or newer."
         ]
     return []
 
@@ -236,11 +236,11 @@ def _check_python(python: Path) -> list[str]:
     )
     answer = _output([str(python), "-c", question]).strip()
     if not answer:
-        return [f"{python} is no Python that runs. Give one that has torch with --python FILE."]
+        return [f"{python} is not a working Python. Give one that has torch with --python FILE."]
     if answer != "all":
         return [
             f"ExecuTorch's build runs Python code that imports {' and '.join(answer.split())}, "
-            f"and {python} does not have that. Give another Python with --python FILE, or run "
+            f"but {python} does not have that. Give another Python with --python FILE, or run "
             "ExecuTorch's own install_executorch.sh."
         ]
     return []
@@ -249,7 +249,7 @@ def _check_python(python: Path) -> list[str]:
 def _check_kleidiai(request: SourceBuild) -> list[str]:
     folder = request.kleidiai
     if folder is not None and not (folder / "CMakeLists.txt").is_file():
-        return [f"{folder} holds no KleidiAI: it has no CMakeLists.txt."]
+        return [f"{folder} is not KleidiAI: it has no CMakeLists.txt."]
     return []
 
 
@@ -261,8 +261,8 @@ def _check_disk(request: SourceBuild) -> list[str]:
     free = shutil.disk_usage(folder).free
     if free < needed:
         return [
-            f"{folder} has {free // 2**20} MiB free, and {len(request.sides)} builds may need "
-            f"{needed // 2**20} MiB. Make room, or choose another place with --out DIR."
+            f"{folder} has {free // 2**20} MiB free, but {len(request.sides)} builds may need "
+            f"{needed // 2**20} MiB. Free space, or choose another folder with --out DIR."
         ]
     return []
 

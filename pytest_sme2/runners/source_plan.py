@@ -1,4 +1,4 @@
-"""A build from an ExecuTorch source tree as plain values: what was asked, and the steps to take."""
+"""A build from an ExecuTorch source tree as plain values: the request and the steps."""
 
 from __future__ import annotations
 
@@ -48,20 +48,22 @@ class SourceBuild:
     out: Path | None = None
     jobs: int = 1
     options: tuple[tuple[str, str], ...] = ()
-    """CMake variables of the user's own; they win over ours."""
+    """The user's own CMake variables; they override ours."""
 
     def __post_init__(self) -> None:
         one_of(self.platform, PLATFORMS, "a platform")
         one_of(self.variant, VARIANTS, "a build variant")
         if self.jobs < 1:
-            raise UsageError(f"{self.jobs} is no number of jobs. Give 1 or more.")
+            raise UsageError(f"{self.jobs} is not a number of jobs. Give 1 or more.")
         for name, _ in self.options:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise UsageError(f"{name!r} is no CMake variable. Write --cmake-option NAME=VALUE.")
+                raise UsageError(
+                    f"{name!r} is not a CMake variable. Write --cmake-option NAME=VALUE."
+                )
 
     @property
     def folder(self) -> Path:
-        """Where the builds go: never into the checkout."""
+        """The folder of the builds, never inside the checkout."""
         if self.out is not None:
             return self.out
         key = hashlib.sha256(os.fsencode(self.tree)).hexdigest()[:12]
@@ -70,7 +72,7 @@ class SourceBuild:
 
 @dataclass(frozen=True)
 class Tools:
-    """The programs a build needs, as found on this machine; None where one is missing."""
+    """The programs that a build needs, as found on this machine; None if one is missing."""
 
     cmake: Path | None
     ninja: Path | None
@@ -80,7 +82,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Step:
-    """One build: what to run, and what comes of it."""
+    """One build: the commands and the result."""
 
     arm: Arm
     folder: Path
@@ -98,12 +100,12 @@ def parse_option(value: str) -> tuple[str, str]:
     """``NAME=VALUE``."""
     name, equals, setting = value.partition("=")
     if not equals:
-        raise UsageError(f"{value!r} is no CMake option. Write --cmake-option NAME=VALUE.")
+        raise UsageError(f"{value!r} is not a CMake option. Write --cmake-option NAME=VALUE.")
     return name, setting
 
 
 def find_tools(environment: Mapping[str, str] = os.environ) -> Tools:
-    """The build tools: CMake and Ninja as for our own runner, the compiler as the user has it."""
+    """The build tools: CMake and Ninja as for our own runner, and the user's compiler."""
 
     def find(*names: str) -> Path | None:
         found = filter(None, map(shutil.which, names))
@@ -125,7 +127,7 @@ def find_tools(environment: Mapping[str, str] = os.environ) -> Tools:
 
 
 def plan(request: SourceBuild, tools: Tools) -> tuple[Step, ...]:
-    """The commands, one build after another: flatcc's build is not safe beside itself."""
+    """The commands, one build after another, because flatcc cannot be built twice at once."""
     return tuple(_step(request, tools, arm) for arm in request.sides)
 
 
@@ -162,14 +164,14 @@ def _variables(request: SourceBuild, tools: Tools, arm: Arm) -> dict[str, str]:
         "EXECUTORCH_ENABLE_EVENT_TRACER": "ON",
         "EXECUTORCH_BUILD_KERNELS_OPTIMIZED": "ON",
         "EXECUTORCH_BUILD_KERNELS_QUANTIZED": "ON",
-        # Release compiles the log out, and with it the load time and the iterations.
+        # Release removes the log, and with it the load time and the iterations.
         "EXECUTORCH_ENABLE_LOGGING": "ON",
-        # Both: with SME2 alone off, XNNPACK falls back to SME kernels.
+        # Both: with only SME2 off, XNNPACK uses SME kernels.
         "XNNPACK_ENABLE_ARM_SME": switch,
         "XNNPACK_ENABLE_ARM_SME2": switch,
     }
     if request.variant == "xnnlog":
-        # 4 lists the kernels that may run, 5 also says which operators did.
+        # 4 lists the kernels that may run, 5 also the operators that ran.
         variables["EXECUTORCH_XNNPACK_LOG_LEVEL"] = "5"
     if request.kleidiai is not None:
         variables["KLEIDIAI_SOURCE_DIR"] = str(request.kleidiai)
@@ -203,7 +205,7 @@ def _c_compiler(compiler: Path) -> Path | None:
 
 
 def dry_run(request: SourceBuild, tools: Tools) -> str:
-    """The commands as a shell would take them."""
+    """The commands in shell syntax."""
     lines = []
     for step in plan(request, tools):
         lines.append(f"# {request.platform}, {request.variant}, SME2 {step.arm}: {step.binary}")
@@ -222,7 +224,7 @@ def _one_option_a_line(command: Sequence[str]) -> list[str]:
 
 
 def usage_line(request: SourceBuild, steps: Sequence[Step]) -> str:
-    """The command line that uses what was built."""
+    """The command line that uses the built runners."""
     words = ["pytest", f"--device={request.platform}"]
     for step in steps:
         words += [f"--runner-{step.arm}", str(step.binary)]

@@ -1,7 +1,7 @@
 """The stock ``executor_runner``, as a pair of builds with SME2 on and off.
 
-Its flags, its log lines and what its ETDump says live here. It reports no result of its own, so
-latency is what the ETDump has for Method::execute.
+This module knows its flags, its log lines and its ETDump. It writes no result file, so latency is
+the time of Method::execute in the ETDump.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXECUTE = "Method::execute"
 _LOADED = re.compile(r"Model loaded in (\d+(?:\.\d+)?) ms")
 _ITERATION = re.compile(r"Iteration \d+ of \d+: (\d+(?:\.\d+)?) ms")
 _UNKNOWN_FLAG = re.compile(r"unknown command line flag '([^']*)'")
-# As a process that ended itself is seen here, and through a shell.
+# SIGABRT, as Python and as a shell report it.
 _ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)
 
 _ELF_MACHINES = {183: LINUX_AARCH64, 62: LINUX_X86_64}
@@ -53,14 +53,14 @@ class PairRunner(Runner):
         return tuple(path for path in sorted(self.folder.iterdir()) if path.name != other)
 
     def traces(self, request: RunRequest) -> bool:
-        # The only place it writes times to that is always there.
+        # The only output with times that always exists.
         return True
 
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
         if files.etdump is None:
-            raise RunError("The stock runner's times are in its ETDump, and none was asked for.")
+            raise RunError("The stock runner's times are in its ETDump, but none was requested.")
         program: tuple[str, ...] = (f"./{self.program(request.arm)}",)
-        # With a C library of its own beside it, only that library's loader may start it.
+        # If its own C library is beside it, only the loader of that library may start it.
         if (self.folder / LOADER).exists():
             program = (f"./{LOADER}", "--library-path", ".", *program)
         return (
@@ -110,7 +110,7 @@ class PairRunner(Runner):
     ) -> Run:
         if etdump is None or not etdump.is_file():
             raise RunError(
-                "The stock runner ended well and left no ETDump: it was built without the event "
+                "The stock runner succeeded but wrote no ETDump: it was built without the event "
                 f"tracer. Build it with `sme2 build`. Its log is {log}"
             )
         try:
@@ -120,7 +120,7 @@ class PairRunner(Runner):
         expected = request.warmup + request.runs
         if len(durations) != expected:
             raise RunError(
-                f"The ETDump {etdump} holds {len(durations)} executions, not {expected}. "
+                f"The ETDump {etdump} has {len(durations)} executions, not {expected}. "
                 f"Its log is {log}"
             )
         loaded, iterations = _read_log(log)
@@ -130,7 +130,7 @@ class PairRunner(Runner):
             target=target,
             runner=self.kind,
             emulated=emulated,
-            # It says nothing about the CPU; the operators in its ETDump do.
+            # It does not report the CPU; the operators in its ETDump do.
             sme2_effective=None,
             wall_ns=durations[request.warmup :],
             cpu_ns=(),
@@ -149,7 +149,7 @@ def _executions(etdump: Path) -> tuple[int, ...]:
     columns = read_etdump(etdump)
     if _EXECUTE not in columns.names:
         return ()
-    # A delegate may give its events any name it likes.
+    # A delegate may give its events any name.
     rows = (
         (columns.name == columns.names.index(_EXECUTE))
         & (columns.delegate_id == -1)
@@ -159,7 +159,7 @@ def _executions(etdump: Path) -> tuple[int, ...]:
 
 
 def _read_log(log: Path) -> tuple[int | None, tuple[int, ...]]:
-    """Load time and iterations as the runner printed them, in nanoseconds, where it did."""
+    """Load time and iterations in nanoseconds, if the runner printed them."""
     loaded: int | None = None
     iterations = []
     with log.open(encoding="utf-8", errors="replace") as file:
@@ -174,7 +174,7 @@ def _read_log(log: Path) -> tuple[int | None, tuple[int, ...]]:
 def _cross_check(
     durations: tuple[int, ...], iterations: tuple[int, ...], etdump: Path, log: Path
 ) -> None:
-    """An iteration holds one Method::execute and little else; another clock would show here."""
+    """Check that iterations and Method::execute agree; different clocks would show here."""
     if not durations or not iterations:
         return
     traced, printed = statistics.median(durations), statistics.median(iterations)
@@ -192,12 +192,12 @@ def _cross_check(
 
 
 def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner:
-    """The pair of these two binaries, brought together with the libraries beside them."""
+    """The pair of these two binaries, in one folder with the libraries beside them."""
     binaries = {Arm.ON: on.expanduser().absolute(), Arm.OFF: off.expanduser().absolute()}
     platforms = {arm: binary_platform(path) for arm, path in binaries.items()}
     if platforms[Arm.ON] != platforms[Arm.OFF]:
         raise BuildError(
-            f"The runners are no pair: {on} is for {platforms[Arm.ON]}, {off} is for "
+            f"The runners are not a pair: {on} is for {platforms[Arm.ON]}, {off} is for "
             f"{platforms[Arm.OFF]}. Build both for one platform."
         )
     files = _gather(binaries)
@@ -214,7 +214,7 @@ def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner
 
 
 def single_runner(binary: Path, *, cache: Path | None = None) -> PairRunner:
-    """One binary for whichever arm it was built for; what that is, its ETDumps tell."""
+    """One binary; its ETDumps say for which arm it was built."""
     files = _gather(dict.fromkeys(Arm, binary.expanduser().absolute()))
     digests = sorted((name, file_sha256(path)) for name, path in files.items())
     key = hashlib.sha256(repr(digests).encode()).hexdigest()[:12]
@@ -226,7 +226,7 @@ def single_runner(binary: Path, *, cache: Path | None = None) -> PairRunner:
 
 
 def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:
-    """All files of the pair by the names they get: one folder goes to a device, not two."""
+    """All files of the pair by their names in one folder, which goes to the device."""
     files = {PairRunner.program(arm): path for arm, path in binaries.items()}
     for path in binaries.values():
         for library in sorted(path.parent.iterdir()):
@@ -235,7 +235,7 @@ def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:
             known = files.setdefault(library.name, library)
             if known != library and file_sha256(known) != file_sha256(library):
                 raise BuildError(
-                    f"The two runners bring different libraries of one name: {known} and "
+                    f"The two runners have different libraries with the same name: {known} and "
                     f"{library}. Build both from the same ExecuTorch, or link them statically."
                 )
     return files
@@ -256,7 +256,7 @@ def _stage(files: Mapping[str, Path], folder: Path) -> None:
 
 
 def binary_platform(path: Path) -> str:
-    """The platform a program was built for, as its header says."""
+    """The platform of a program, from its header."""
     try:
         with path.open("rb") as file:
             head = file.read(4096)
@@ -270,6 +270,6 @@ def binary_platform(path: Path) -> str:
             android = _ANDROID_LOADER in head and machine == 183
             return ANDROID_ARM64 if android else _ELF_MACHINES[machine]
     raise BuildError(
-        f"{path} is no program for aarch64 Linux, Android, x86_64 Linux or an Apple Silicon Mac. "
-        "Give an executor_runner that was built for the device."
+        f"{path} is not a program for aarch64 Linux, Android, x86_64 Linux or an Apple Silicon "
+        "Mac. Give an executor_runner for the device."
     )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # What of a fingerprint may name the chip.
 _CHIP = ("soc", "cpu", "model")
+_SYSTEMS = {"mac": "macOS", "linux": "Linux"}
 
 
 class HeldDevice:
@@ -168,8 +169,8 @@ def choose_target(
     local = LocalTarget()
     if local.name != device:
         raise TargetError(
-            f"The device {device!r} is a machine of its own kind, and this one is "
-            f"{local.name!r}. Choose {local.name}, emulated or auto."
+            f"--device={device} runs on this machine, but this machine runs "
+            f"{_SYSTEMS.get(local.name, local.name)}. Choose {local.name}, emulated or auto."
         )
     return local
 

@@ -206,7 +206,7 @@ def test_a_runner_is_built_once(build, tmp_path):
     again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache, progress=told.append)
     assert first == again
     assert build.calls == 1
-    assert told == ["Building the runner for linux-x86_64 against ExecuTorch 1.5.1"]
+    assert told == ["Building the runner for linux-x86_64 with ExecuTorch 1.5.1"]
     assert (first.kind, first.platform, first.executorch) == ("wheel", "linux-x86_64", "1.5.1")
     names = {path.name for path in first.files(Arm.ON)}
     assert names == {"sme2_runner", *(f"lib{name}.so" for name in runners._EXECUTORCH_LIBRARIES)}

@@ -57,7 +57,7 @@ def test_a_binary_says_what_it_is_for(tmp_path: Path, content: bytes, platform: 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", elf(40), b"\x7fELF\x02\x01"])
 def test_what_is_no_runner_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "runner").write_bytes(content)
-    with pytest.raises(BuildError, match="is no program for"):
+    with pytest.raises(BuildError, match="is not a program for"):
         binary_platform(tmp_path / "runner")
     with pytest.raises(BuildError, match="No such file"):
         binary_platform(tmp_path / "gone")
@@ -66,7 +66,7 @@ def test_what_is_no_runner_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_pair_of_two_platforms_is_none(tmp_path: Path) -> None:
     (tmp_path / "on").write_bytes(elf())
     (tmp_path / "off").write_bytes(elf(62))
-    with pytest.raises(BuildError, match=r"no pair: .* is for linux-aarch64, .* linux-x86_64"):
+    with pytest.raises(BuildError, match=r"not a pair: .* is for linux-aarch64, .* linux-x86_64"):
         pair_runner(tmp_path / "on", tmp_path / "off", cache=tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_libraries_beside_the_binaries_come_along(tmp_path: Path) -> None:
     assert [path.name for path in pair.files(Arm.OFF)] == ["executor_runner-off", "libxnn.so.1"]
     assert pair_runner(*words, cache=tmp_path / "cache") == pair
     (tmp_path / "off/libxnn.so.1").write_text("another")
-    with pytest.raises(BuildError, match="different libraries of one name"):
+    with pytest.raises(BuildError, match="different libraries with the same name"):
         pair_runner(*words, cache=tmp_path / "cache")
 
 
@@ -212,9 +212,9 @@ def test_a_build_without_logging_has_no_load_time(tmp_path: Path, pair: PairRunn
 @pytest.mark.parametrize(
     ("etdump", "message"),
     [
-        (None, "left no ETDump: it was built without the event tracer"),
-        (dump(9, 5, 4, 4.2), "holds 4 executions, not 5"),
-        (dump(), "holds 0 executions, not 5"),
+        (None, "wrote no ETDump: it was built without the event tracer"),
+        (dump(9, 5, 4, 4.2), "has 4 executions, not 5"),
+        (dump(), "has 0 executions, not 5"),
         (b"not an ETDump", "ETDump cannot be used"),
         (dump(9, 5, 4, 4.2, 4.1)[:-40], "ETDump cannot be used"),
         # Another unit of time would show as a factor.

@@ -111,7 +111,7 @@ def test_cmakes_own_failure_is_told(tmp_path):
 def test_a_library_that_is_missing_says_what_to_install(tmp_path):
     silent = program(tmp_path / "c++", 'echo "${1#-print-file-name=}"')
     compiler = toolchain.Compiler(str(silent), "silent", cross=True)
-    with pytest.raises(BuildError, match=r"libc\.so\.6 .* was not found.*g\+\+-aarch64-linux-gnu"):
+    with pytest.raises(BuildError, match=r"did not find .*libc\.so\.6.*g\+\+-aarch64-linux-gnu"):
         build.library_file(compiler, "libc.so.6")
 
 
