@@ -23,7 +23,7 @@ from pytest_sme2.system.terminal import plain_output
 COMMANDS: dict[str, str] = {
     "doctor": "say what is installed and which devices work",
     "provision": "find or download the tools that this platform needs",
-    "clean": "remove our files from a phone, and restore its settings",
+    "clean": "remove our files from the cache, or from a phone",
     "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
     "kernels": "show which kernels run, with SME2 on and off",
     "models": "list all models, and the problems of broken ones",

@@ -27,6 +27,7 @@ from pytest_sme2.export.store import (
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 
@@ -125,6 +126,7 @@ def _find(root: Path, stem: str, key: str, say: Callable[[str], None]) -> Artifa
             say(f"exporting again: {error}")
             continue
         if meta.key == key and is_current(meta.dependencies):
+            mark_used(folder)
             return artifact_from(folder, meta)
     return None
 

@@ -264,7 +264,13 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     # A fixed order of sets of strings, so that the output is always the same.
-    return {**kept, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+    # Without the last one, oneDNN leaves a perf-PID.map in the temporary folder of Arm machines.
+    return {
+        **kept,
+        "PYTHONHASHSEED": "0",
+        "PYTHONUNBUFFERED": "1",
+        "ONEDNN_JIT_PROFILE": "0",
+    }
 
 
 LOG_FILE = "export.log"

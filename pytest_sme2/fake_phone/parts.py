@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.apt_sources import system_archives, with_suites
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import cache_folder, trusted
 from pytest_sme2.system.debian_packages import unpack_packages
 from pytest_sme2.system.elf import is_elf, read_needs
 from pytest_sme2.system.locks import locked
@@ -71,7 +71,7 @@ def find_parts(
                 progress("fetching adb, adbd and busybox for the fake phone")
             packages = [f"{name}/{_SUITES[1]}" for name in _BACKPORTS] + list(_STABLE)
             unpack_packages(packages, with_suites(system_archives(), _SUITES), folder)
-    return unpacked_parts(folder)
+    return unpacked_parts(trusted(folder, cache or cache_folder()))
 
 
 def installed_parts() -> Parts | None:

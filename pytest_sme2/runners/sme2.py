@@ -19,7 +19,9 @@ from pytest_sme2.results import Arm, Output, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
 from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
-from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.cache import cache_folder, trusted, working_folder
+from pytest_sme2.system.cache_limit import mark_used
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.terminal import Say
@@ -69,7 +71,7 @@ _SYSTEM_LIBRARIES = (
 )
 _RECORD = "runner.json"
 # Part of a runner's key: raise it when the content of its folder changes.
-_LAYOUT = "1"
+_LAYOUT = "2"
 
 
 @dataclass(frozen=True)
@@ -217,13 +219,14 @@ def wheel_runner(
     name = f"{platform}-{version}-{_runner_key(platform, version, compiler)}"
     folder = root / "runners" / name
     runner = Sme2Runner(kind="wheel", platform=platform, executorch=version, folder=folder)
-    if (folder / _RECORD).is_file():
+    if _is_whole(folder, root):
+        mark_used(folder)
         return runner
     sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
     try:
         doing = f"building the runner for {platform}"
         with locked(Path(f"{folder}.lock"), doing, say=progress):
-            if not (folder / _RECORD).is_file():
+            if not _is_whole(folder, root):
                 if progress is not None:
                     progress(f"Building the runner for {platform} with ExecuTorch {version}")
                 _build_into(folder, sdk, platform, version, compiler)
@@ -242,11 +245,26 @@ def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme
             version = str(json.loads(record.read_text(encoding="utf-8"))["executorch"])
             runner = Sme2Runner("wheel", platform, version, record.parent)
             if runner.sha256 == sha256:
+                trusted(record.parent, cache or cache_folder())
                 return runner
         except (OSError, ValueError, KeyError, TypeError):
             # A damaged runner counts as missing.
             continue
     return None
+
+
+def _is_whole(folder: Path, cache: Path) -> bool:
+    """Whether the runner is there as it was built, and nobody else could have put it there."""
+    try:
+        files = json.loads((folder / _RECORD).read_text(encoding="utf-8"))["files"]
+        if {path.name for path in folder.iterdir()} != {_RECORD, *files}:
+            return False
+        for name, digest in files.items():
+            if file_sha256(trusted(folder / name, cache)) != digest:
+                return False
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+    return True
 
 
 def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: Compiler) -> None:
@@ -255,10 +273,15 @@ def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: 
         staged = temporary / "runner"
         build = build_runner(sdk, temporary / "build", log=log, compiler=compiler)
         _assemble(build, sdk, staged, platform, compiler)
-        record = {"platform": platform, "executorch": version, "compiler": compiler.version}
+        record = {
+            "platform": platform,
+            "executorch": version,
+            "compiler": compiler.version,
+            "files": {path.name: file_sha256(path) for path in sorted(staged.iterdir())},
+        }
         (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         if folder.exists():
-            # Without its record it is incomplete, and because of the lock nobody is building it.
+            # It is incomplete, and because of the lock nobody is building it.
             shutil.rmtree(folder)
         staged.rename(folder)
 

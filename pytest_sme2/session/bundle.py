@@ -33,6 +33,7 @@ from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import decode, encode, file_sha256, replacing
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64
@@ -213,6 +214,7 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
             with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
                 if not _is_intact(folder, facts.files):
                     _unpack(members, facts.files, folder)
+                mark_used(folder)
         return Bundle(path, digest, _runner(folder, facts.runner), _artifacts(folder, facts))
     except (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _UNWRITABLE:

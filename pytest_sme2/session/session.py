@@ -41,6 +41,7 @@ from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_turn import CaseTurn
 from pytest_sme2.session.cases import Case, select_cases
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.cache_limit import apply_limit
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.terminal import Say
@@ -235,12 +236,8 @@ class Session:
     def folder(self, case: Case) -> Path:
         """The case's part of the run directory, which is this process's from now on."""
         self.turn_to(case)
-        asked = self.bench.device.soc
-        name = (
-            self.bench.target.name
-            if asked is None
-            else f"{self.bench.target.name}-{safe_name(asked)}"
-        )
+        asked, target = self.bench.device.soc, self.bench.target.name
+        name = target if asked is None else f"{target}-{safe_name(asked)}"
         return self.out / safe_name(case.id) / "runs" / name
 
     # --- the stages ----------------------------------------------------------------------------
@@ -496,3 +493,5 @@ class Session:
         if "run_lock" in self.__dict__:
             self.run_lock.leave()
         self.bench.close()
+        if self._made:
+            apply_limit()

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Arm
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import cache_folder, trusted
 from pytest_sme2.system.processes import ANSWER_SECONDS, run_process
 
 VECTOR_BITS = (128, 256, 512)
@@ -113,7 +113,9 @@ def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:
     found = [Path(path) for path in map(shutil.which, _NAMES) if path]
     kept = (cache or cache_folder()) / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
     problems = []
-    for path in [*found, *([kept] if kept.exists() else [])]:
+    if kept.exists():
+        found.append(trusted(kept, cache or cache_folder()))
+    for path in found:
         try:
             return check_qemu(path)
         except TargetError as error:

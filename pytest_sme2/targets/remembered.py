@@ -19,6 +19,7 @@ from pytest_sme2.errors import Sme2Error, StorageError
 from pytest_sme2.results import CountedInference, KernelCensus, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import decode, encode, file_sha256, inside
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_json
@@ -107,6 +108,7 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
             copy.unlink(missing_ok=True)
             shutil.copyfile(kept / name, copy)
         run = read_files(target.name, job, place, emulated=True)
+        mark_used(kept)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):
         # Never kept, or damaged since: it is made again, and says itself what is wrong here.
         return None

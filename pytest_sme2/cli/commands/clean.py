@@ -1,10 +1,25 @@
-"""``sme2 clean``: removes our folder from a phone and puts back what a broken-off run changed."""
+"""``sme2 clean``: removes what is in the cache, or what was left on a phone.
+
+On a phone it also puts back what a run changed that was broken off.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 
+from pytest_sme2.errors import UsageError
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache_limit import (
+    KINDS,
+    Entry,
+    chosen,
+    entries,
+    parse_age,
+    parse_size,
+    remove,
+)
 from pytest_sme2.system.choices import one_of
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import choose_serials
@@ -14,7 +29,7 @@ from pytest_sme2.targets.phone.power import PhonePower
 from pytest_sme2.targets.phone.storage import PhoneStorage
 from pytest_sme2.targets.settings import parse_serials
 
-EXAMPLE = "sme2 clean --device android --serial R5CT1234"
+EXAMPLE = "sme2 clean --cache --older-than 30d"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +41,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the adb server (default: the one of this machine)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--cache", action="store_true", help="show what this machine's cache holds, or remove it"
+    )
+    parser.add_argument(
+        "--kind", action="append", choices=KINDS, help="only this kind; may be repeated"
+    )
+    parser.add_argument(
+        "--older-than", metavar="AGE", help="remove what was not used for that long: 30d, 12h"
+    )
+    parser.add_argument(
+        "--keep", metavar="SIZE", help="remove the least recently used until this is left: 2GB"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    asked = (arguments.kind, arguments.older_than, arguments.keep)
+    if arguments.cache:
+        return _clean_cache(arguments)
+    if any(word is not None for word in asked):
+        raise UsageError("--kind, --older-than and --keep are about the cache. Add --cache.")
     one_of(arguments.device, ("android",), "a device that can be cleaned")
     server = open_server(arguments.adb_server)
     done = [
@@ -53,3 +85,56 @@ def _clean(server: AdbServer, serial: str) -> dict[str, object]:
     finally:
         lease.release()
     return {"serial": serial, "restored": restored}
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+
+def _clean_cache(arguments: argparse.Namespace) -> int:
+    folder, now = cache_folder(), time.time()
+    found = entries(folder, arguments.kind or KINDS)
+    older = None if arguments.older_than is None else parse_age(arguments.older_than)
+    keep = None if arguments.keep is None else parse_size(arguments.keep)
+    removed = chosen(found, now=now, older_than=older, keep=keep)
+    remove(removed)
+    if arguments.json:
+        gone = set(removed)
+        rows = [
+            {
+                "kind": entry.kind,
+                "path": str(entry.path),
+                "bytes": entry.bytes,
+                "unused_seconds": round(now - entry.used),
+                "left_over": entry.left_over,
+                "removed": entry in gone,
+            }
+            for entry in found
+        ]
+        print(json.dumps({"cache": str(folder), "entries": rows}, indent=2))
+        return 0
+    if older is None and keep is None:
+        print(f"{folder}")
+        for kind in arguments.kind or KINDS:
+            _show(kind, [entry for entry in found if entry.kind == kind], now)
+        print("Remove with --older-than 30d, or --keep 2GB.")
+        return 0
+    for entry in removed:
+        print(f"removed  {_size(entry.bytes):>9}  {entry.path}")
+    total = sum(entry.bytes for entry in removed)
+    left = sum(entry.bytes for entry in found) - total
+    print(f"{len(removed)} removed, {_size(total)}; {_size(left)} left")
+    return 0
+
+
+def _show(kind: str, found: list[Entry], now: float) -> None:
+    if not found:
+        return
+    oldest = (now - found[0].used) / 86400
+    half = sum(entry.left_over for entry in found)
+    left_over = f", {half} left half made by killed processes" if half else ""
+    size = _size(sum(entry.bytes for entry in found))
+    print(f"  {kind:14} {len(found):>5} {size:>9}  oldest unused for {oldest:.0f} d{left_over}")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from pathlib import Path
@@ -287,3 +288,25 @@ def test_workers_at_the_same_time_build_once(build, tmp_path):
 def test_android_has_no_wheel(tmp_path):
     with pytest.raises(BuildError, match="No runner for android-arm64 can be built from a wheel"):
         wheel_runner("android-arm64", cache=tmp_path)
+
+
+# --- what is executed from the cache --------------------------------------------------------------
+
+
+def test_a_runner_that_is_not_as_it_was_built_is_built_again(tmp_path: Path) -> None:
+    folder = tmp_path / "runners" / "x"
+    folder.mkdir(parents=True)
+    (folder / "sme2_runner").write_bytes(b"program")
+    digest = hashlib.sha256(b"program").hexdigest()
+    record = folder / "runner.json"
+    assert not runners._is_whole(folder, tmp_path)
+    record.write_text(json.dumps({"files": {"sme2_runner": digest}}))
+    assert runners._is_whole(folder, tmp_path)
+    (folder / "libplanted.so").touch()
+    assert not runners._is_whole(folder, tmp_path)
+    (folder / "libplanted.so").unlink()
+    (folder / "sme2_runner").write_bytes(b"another")
+    assert not runners._is_whole(folder, tmp_path)
+    for text in ("", "[", "[]", '{"files": 3}', '{"executorch": "1"}'):
+        record.write_text(text)
+        assert not runners._is_whole(folder, tmp_path)
