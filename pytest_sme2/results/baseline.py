@@ -33,6 +33,8 @@ class BaselineSession:
     """The SHA-256 of the ``.pte`` that ran."""
     runtime: str = ""
     """The SHA-256 of the runner that ran it, libraries included."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """What else may change the speed of the machine: kernel, governor, clock, temperature."""
 
 
 @dataclass(frozen=True)

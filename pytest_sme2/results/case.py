@@ -147,6 +147,8 @@ class CaseResult:
     """The usual process's wall time over its CPU time, less 1; None where it is not known."""
     yardstick_ns: float | None = None
     """What a program that never changes took meanwhile; None where it was not taken."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """What else may change the speed of the machine: kernel, governor, clock, temperature."""
     speedup: Estimate | None = None
     """Off over on: how many times faster SME2 makes it."""
     shares: Mapping[Arm, Mapping[Category, Spread]] | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -138,6 +138,13 @@ class Bench:
 
         if isinstance(self.target, Observed):
             self.redo(self.target.cool_down)
+
+    def conditions(self) -> Mapping[str, str]:
+        """What may change the speed of the device from day to day, where it shows that."""
+        from pytest_sme2.targets.base import HasConditions
+
+        target = self.target
+        return self.redo(target.conditions) if isinstance(target, HasConditions) else {}
 
     def show_progress(self, title: str, progress: PairProgress) -> None:
         interval = ""

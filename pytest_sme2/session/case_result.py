@@ -76,6 +76,7 @@ def assemble(
     runtime: str,
     measurement: PairedTiming | None = None,
     yardstick_ns: float | None = None,
+    conditions: Mapping[str, str] | None = None,
     runtime_sha256: str = "",
     costs: Mapping[Arm, InferenceCost | str] | None = None,
 ) -> CaseResult:
@@ -90,6 +91,7 @@ def assemble(
         runtime: the version of ExecuTorch that ran the program (``Runner.executorch``).
         measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
         yardstick_ns: what a program that never changes took meanwhile.
+        conditions: what else may change the speed of the machine.
         runtime_sha256: of the runner (``Runner.sha256``).
         costs: what each arm executed, or why that is not known.
     """
@@ -100,7 +102,7 @@ def assemble(
     artifact = pair.artifact
     timed = {} if emulated else _times(pair, profiles, measurement)
     if not emulated:
-        timed["yardstick_ns"] = yardstick_ns
+        timed |= {"yardstick_ns": yardstick_ns, "conditions": dict(conditions or {})}
     return CaseResult(
         model=artifact.model,
         variant=artifact.variant,

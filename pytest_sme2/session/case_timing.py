@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ class Timing:
     """The pairs; None where only one arm could be measured."""
     yardstick_ns: float | None = None
     """What a program that never changes took meanwhile."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """What else may change the speed of the machine, as it is at the end."""
 
 
 def measure_case(
@@ -61,7 +63,7 @@ def measure_case(
     if len(requests) == 1:
         arm = next(iter(requests))
         alone_runs = measure_alone(run_arm, arm, plan, bench.clock)
-        return Timing({arm: alone_runs}, None, yardstick.median_ns)
+        return Timing({arm: alone_runs}, None, yardstick.median_ns, bench.conditions())
     measurement = measure_pairs(
         run_arm,
         str(Arm.OFF),
@@ -80,7 +82,7 @@ def measure_case(
     }
     overhead = {str(arm): tracing_overhead(medians[arm], [traced[arm]]) for arm in medians}
     measurement = replace(measurement, tracing_overhead=overhead)
-    return Timing(counted, measurement, yardstick.median_ns)
+    return Timing(counted, measurement, yardstick.median_ns, bench.conditions())
 
 
 def measure_alone(

@@ -409,6 +409,7 @@ class Session:
                 profiles={arm: self.profile(case, arm) for arm in self.bench.arms},
                 measurement=self.measurement(case),
                 yardstick_ns=timing.yardstick_ns if isinstance(timing, Timing) else None,
+                conditions=timing.conditions if isinstance(timing, Timing) else None,
                 runtime_sha256=self.bench.runner.sha256,
                 costs={arm: self.cost(case, arm) for arm in self.bench.arms},
             )

@@ -82,6 +82,15 @@ class Target(Protocol):
 
 
 @runtime_checkable
+class HasConditions(Protocol):
+    """A target that shows what may change its speed from day to day."""
+
+    def conditions(self) -> Mapping[str, str]:
+        """Clock, governor, temperature, the build of the system; as far as they are known."""
+        ...
+
+
+@runtime_checkable
 class Observed(Protocol):
     """A target with a state of its own beside the programs: heat, battery, screen."""
 

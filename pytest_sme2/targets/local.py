@@ -14,6 +14,7 @@ from pathlib import Path
 from pytest_sme2.errors import TargetError
 from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
+from pytest_sme2.system.conditions import local_conditions
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
@@ -73,6 +74,9 @@ class LocalTarget:
         if not cpus and request.threads == 1 and hasattr(os, "sched_getaffinity"):
             cpus = (secrets.choice(fastest_cores(os.sched_getaffinity(0))),)
         return run_here_in_turns(self.name, jobs, cpus=cpus)
+
+    def conditions(self) -> dict[str, str]:
+        return local_conditions()
 
     def fingerprint(self) -> Fingerprint:
         facts = _mac_facts() if self._platform == MACOS_ARM64 else _linux_facts()

@@ -393,6 +393,8 @@ def _to_document(baseline: Baseline) -> Document:
     for session in document["sessions"]:
         if session["yardstick_ns"] is None:
             del session["yardstick_ns"]
+        if not session["conditions"]:
+            del session["conditions"]
     for structure in document["structure"].values():
         for operators in structure["operators"].values():
             for facts in operators.values():

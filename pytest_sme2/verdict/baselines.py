@@ -367,6 +367,7 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
         yardstick_ns=None if yardstick is None else significant(yardstick),
         program=measured.pte_sha256,
         runtime=measured.runtime,
+        conditions=dict(measured.conditions),
     )
     # Storing the same session twice must not make it count twice.
     kept = [

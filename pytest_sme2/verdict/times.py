@@ -233,8 +233,14 @@ def unlike(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str | N
 
 def differences(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str:
     """What is known to differ between the machine then and now."""
-    told = _told(measured, sessions)
-    return told or "Nothing is known of the machine then that could explain it."
+    then = sessions[-1].conditions
+    changed = [
+        f"{name} {then[name]!r} then, {value!r} now"
+        for name, value in sorted(measured.conditions.items())
+        if then.get(name, value) != value
+    ]
+    told = [_told(measured, sessions), f"What differs: {'; '.join(changed)}." if changed else ""]
+    return " ".join(filter(None, told)) or "Nothing is known that could explain it."
 
 
 def _told(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str:

@@ -213,6 +213,12 @@ class AndroidTarget:
             **self.power.observe(),
         }
 
+    def conditions(self) -> dict[str, str]:
+        """Of its state, what makes it slower or faster."""
+        state = self.power.observe()
+        names = {"governor": "governor", "heat": "heat", "battery_celsius": "temperature"}
+        return {name: state[key] for key, name in names.items() if state.get(key)}
+
     def cool_down(self) -> None:
         """Wait until the phone says that it is cool."""
         self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)

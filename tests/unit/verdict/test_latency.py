@@ -230,6 +230,14 @@ def test_changed_machine_says_by_how_much_and_what_differs() -> None:
     )
     unknown = dataclasses.replace(now, yardstick_ns=None)
     assert "Nothing is known" in times.check_latency(unknown, old, LIMITS).message
+    seen = tuple(
+        dataclasses.replace(entry, conditions={"clock": "2600 MHz", "kernel": "Linux 6.1"})
+        for entry in old.sessions
+    )
+    hot = dataclasses.replace(now, conditions={"clock": "1600 MHz", "kernel": "Linux 6.1"})
+    assert times.check_latency(
+        hot, dataclasses.replace(old, sessions=seen), LIMITS
+    ).message.endswith("What differs: clock '2600 MHz' then, '1600 MHz' now.")
 
 
 def test_too_few_processes_are_invalid() -> None:
