@@ -1,4 +1,4 @@
-"""An Android phone behind adb: choosing it, leasing it, its storage, its power, a run on it.
+"""An Android phone over adb: choosing and leasing it, its storage, its power, and runs on it.
 
-Everything that is changed on a phone is put back.
+Everything that is changed on a phone is restored.
 """

@@ -1,7 +1,7 @@
 """The adb server's protocol: devices, shell v2, push and pull, every wait with a time limit.
 
-No command-line adb is run except to start a server. Nothing here knows what the commands mean.
-adb's documents: SERVICES.TXT, SYNC.TXT and shell_protocol.h of its sources.
+The adb program is run only to start a server. This module does not know what commands mean.
+The protocol is in SERVICES.TXT, SYNC.TXT and shell_protocol.h of adb's sources.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ INSTALL_ADB = (
 
 
 def quote(words: Sequence[str]) -> str:
-    """An argument vector as one command for the device's shell: the only place that quotes."""
+    """An argument vector as one command for the device's shell. All quoting happens here."""
     for word in words:
         if "\0" in word:
-            raise TargetError(f"{word!r} holds a NUL character, which no command can take.")
+            raise TargetError(
+                f"{word!r} contains a NUL character, which is not allowed in a command."
+            )
     return shlex.join(words)
 
 
 @dataclass(frozen=True)
 class ShellResult:
-    """What a command on the device gave back."""
+    """The result of a command on the device."""
 
     code: int
     stdout: bytes
@@ -58,7 +60,7 @@ class ShellResult:
 
 
 def find_adb(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Adb on PATH, in the Android SDK, or as adbutils brings it."""
+    """Adb on PATH, in the Android SDK, or from adbutils."""
     found = shutil.which("adb", path=environment.get("PATH"))
     if found is not None:
         return Path(found)
@@ -84,12 +86,12 @@ class _Connection:
         try:
             self.socket = socket.create_connection((host, port), timeout=min(timeout, 5.0))
         except TimeoutError as error:
-            # Not being reached is another thing than taking too long.
+            # An unreachable server is another error than a slow one.
             raise ConnectionError("no answer") from error
         self._keep_alive()
 
     def _keep_alive(self) -> None:
-        """Notice within half a minute that the other machine is gone, not after the deadline."""
+        """Notice a lost machine within half a minute, not only after the deadline."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
             option = getattr(socket, name, None)
@@ -126,7 +128,7 @@ class _Connection:
         encoded = service.encode("utf-8", "surrogateescape")
         if len(encoded) > _LONGEST_REQUEST:
             raise TargetError(
-                f"A command of {len(encoded)} bytes is too long for adb (most: "
+                f"A command of {len(encoded)} bytes is too long for adb (limit: "
                 f"{_LONGEST_REQUEST}). Shorten the names in it."
             )
         self.send(b"%04x" % len(encoded) + encoded)
@@ -134,7 +136,7 @@ class _Connection:
         if status == b"FAIL":
             raise _RefusedError(self.block())
         if status != b"OKAY":
-            raise TargetError(f"The adb server answered {status!r}. Is it an adb server at all?")
+            raise TargetError(f"The adb server answered {status!r}. Is it really an adb server?")
 
     def block(self) -> str:
         return self.receive(int(self.receive(4), 16)).decode("utf-8", "replace")
@@ -145,10 +147,10 @@ class _RefusedError(Exception):
 
 
 class AdbServer:
-    """An adb server, local or elsewhere.
+    """An adb server, on this or another machine.
 
-    ``ours_to_start`` says that it may be started from here when it does not run: so it is with
-    this machine's usual one, and not with one that somebody else looks after.
+    ``ours_to_start`` says whether it may be started from here: yes for the default server of this
+    machine, no for any other.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class AdbServer:
 
     @contextlib.contextmanager
     def connection(self, timeout: float, doing: str) -> Iterator[_Connection]:
-        """A connection whose failures come out as errors of ours."""
+        """A connection whose failures become our own errors."""
         try:
             with _Connection(self.host, self.port, timeout) as connection:
                 yield connection
@@ -185,7 +187,7 @@ class AdbServer:
             return connection.block()
 
     def ensure_running(self, *, find: Callable[[], Path | None] = find_adb) -> None:
-        """Start the server where it is ours to start and does not run."""
+        """Start the server if it does not run and is ours to start."""
         try:
             self.ask("host:version")
             return
@@ -217,12 +219,12 @@ class AdbServer:
         self.ask("host:version")
 
     def devices(self) -> dict[str, str]:
-        """Serial to state, as ``adb devices`` has it."""
+        """Serial to state, as ``adb devices`` lists them."""
         lines = (line.split("\t") for line in self.ask("host:devices").splitlines())
         return {words[0]: words[1] for words in lines if len(words) == 2}
 
     def connect(self, address: str, *, timeout: float = 15.0) -> str:
-        """Ask the server to connect to a device at HOST:PORT; its own words come back."""
+        """Ask the server to connect to a device at HOST:PORT, and return its answer."""
         return self.ask(f"host:connect:{address}", timeout=timeout)
 
     def disconnect(self, address: str) -> None:
@@ -231,7 +233,7 @@ class AdbServer:
 
 
 class AdbDevice:
-    """One device, by its serial. Knows commands and files, not what they are for."""
+    """One device, by its serial. Runs commands and copies files."""
 
     def __init__(self, server: AdbServer, serial: str) -> None:
         self.server = server
@@ -243,7 +245,7 @@ class AdbDevice:
         with self.server.connection(timeout, f"{doing} on {self.serial}") as connection:
             try:
                 connection.request(f"host:tport:serial:{self.serial}")
-                connection.receive(8)  # The transport's number, which nobody needs here.
+                connection.receive(8)  # The number of the transport, which is not needed.
                 connection.request(name)
             except _RefusedError as error:
                 raise ConnectionLostError(
@@ -264,7 +266,7 @@ class AdbDevice:
             return tuple(connection.block().split(","))
 
     def shell(self, command: str | Sequence[str], *, timeout: float = 30.0) -> ShellResult:
-        """Run a command: an argument vector is quoted, a string is the shell's own language."""
+        """Run a command: an argument vector is quoted, a string is shell code."""
         text = command if isinstance(command, str) else quote(command)
         stdout, stderr = bytearray(), bytearray()
         doing = f"running {text.split(' ', 1)[0][:60]}"
@@ -281,7 +283,7 @@ class AdbDevice:
                     return ShellResult(data[0], bytes(stdout), bytes(stderr))
 
     def check(self, command: str | Sequence[str], *, timeout: float = 30.0) -> str:
-        """Run a command that must succeed; its output comes back as text."""
+        """Run a command that must succeed, and return its output as text."""
         done = self.shell(command, timeout=timeout)
         if done.code != 0:
             text = command if isinstance(command, str) else quote(command)
@@ -300,7 +302,7 @@ class AdbDevice:
         progress: Callable[[int], None] | None = None,
         timeout: float = 600.0,
     ) -> None:
-        """Write a file on the device; ``progress`` hears of every chunk's size."""
+        """Write a file on the device; ``progress`` gets the size of every chunk."""
         with contextlib.ExitStack() as stack:
             connection = stack.enter_context(
                 self.service("sync:", timeout, f"pushing {Path(remote).name!r}")
@@ -314,7 +316,7 @@ class AdbDevice:
                         progress(len(chunk))
                 connection.send(b"DONE" + struct.pack("<I", int(time.time())))
             except (BrokenPipeError, ConnectionResetError):
-                # adbd may have said why before it hung up; if not, the read below fails too.
+                # adbd may have sent the reason before it closed; if not, the read below fails too.
                 pass
             status, length = struct.unpack("<4sI", connection.receive(8))
             if status == b"FAIL":
@@ -337,7 +339,7 @@ class AdbDevice:
                 yield connection.receive(length)
 
     def pull(self, remote: str, local: Path, *, timeout: float = 600.0) -> None:
-        """Copy a file from the device; ``local`` appears only when it is whole."""
+        """Copy a file from the device; ``local`` appears only when it is complete."""
         partial = local.with_name(f".{local.name}.partial")
         try:
             with new_file(partial) as file:

@@ -1,4 +1,4 @@
-"""Which phone is meant: serials, ANDROID_SERIAL, or the only one there is."""
+"""Chooses the phone: by serial, ANDROID_SERIAL, or the only attached one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetEr
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.settings import is_network_serial
 
-# What to do about a state that is not "device"; the phone's own words where it has any.
+# What to do about a state that is not "device".
 _ADVICE = {
     "unauthorized": (
-        "Unlock the phone and accept 'Allow USB debugging' (tick 'Always allow'); if nothing is "
-        "asked, revoke USB debugging authorizations in the developer options and plug it in again."
+        "Unlock the phone and accept 'Allow USB debugging' (tick 'Always allow'). If it does not "
+        "ask, revoke USB debugging authorizations in the developer options and plug it in again."
     ),
-    "authorizing": "Wait a moment, and unlock the phone in case it asks.",
+    "authorizing": "Wait a moment, and unlock the phone if it asks.",
     "offline": (
         "Unplug the phone and plug it in again, or switch USB debugging off and on; over Wi-Fi, "
         "check that it is on the same network and awake."
     ),
-    "connecting": "Wait a moment; if it stays so, check the phone's address and network.",
+    "connecting": "Wait a moment. If it does not change, check the phone's address and network.",
     "no permissions": (
         "This machine does not let adb use the USB device. On Linux install the package "
         "android-sdk-platform-tools-common (udev rules) and plug the phone in again."
@@ -49,7 +49,7 @@ class Attached:
 
 
 def list_attached(server: AdbServer) -> tuple[Attached, ...]:
-    """Every device the server knows, with model and Android version where it answers."""
+    """Every device of the server, with model and Android version if it answers."""
     found = []
     for serial, state in sorted(server.devices().items()):
         model = android = ""
@@ -71,7 +71,7 @@ def choose_serials(
     environment: Mapping[str, str] = os.environ,
     check: bool = True,
 ) -> tuple[str, ...]:
-    """The devices that are meant, each checked to be usable unless that is left for later."""
+    """The chosen devices; unless that is left for later, each is checked."""
     wanted = tuple(serials) or tuple(filter(None, [environment.get("ANDROID_SERIAL")]))
     if wanted:
         for serial in wanted if check else ():
@@ -87,7 +87,7 @@ def choose_serials(
         raise UsageError(
             "Several devices are attached: "
             + "; ".join(map(str, attached))
-            + ". Choose with --serial (it may be given several times) or ANDROID_SERIAL."
+            + ". Choose with --serial (may be repeated) or ANDROID_SERIAL."
         )
     if check:
         make_ready(server, attached[0].serial)
@@ -95,7 +95,7 @@ def choose_serials(
 
 
 def make_ready(server: AdbServer, serial: str, *, seconds: float = 15.0) -> None:
-    """Connect where the serial is an address, and make sure that the device can be used."""
+    """Connect if the serial is an address, and check that the device works."""
     deadline = time.monotonic() + seconds
     said = ""
     state = server.devices().get(serial)

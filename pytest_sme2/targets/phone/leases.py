@@ -1,4 +1,4 @@
-"""Devices shared by worker processes: one lease a device, and dead devices are retired.
+"""Devices shared by worker processes: one lease per device, and lost devices are retired.
 
 A lease is a lock on a file, so it ends with its process however that ends. There is one for each
 phone and adb server on this machine, whichever user asks and whatever the cache is. Two machines

@@ -1,4 +1,4 @@
-"""From what the user chose to one phone that is this process's own."""
+"""Leases one phone for this process, from those that the user chose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_sme2.targets.settings import adb_server_from, parse_adb_server
 def open_server(
     address: str | None = None, *, environment: Mapping[str, str] = os.environ
 ) -> AdbServer:
-    """The adb server that was named, else the usual one, which is started where need be."""
+    """The named adb server, else the default one, which is started if needed."""
     if address is not None:
         server = AdbServer(*parse_adb_server(address))
     else:
@@ -37,17 +37,17 @@ def open_pool(
     run: str | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> DevicePool:
-    """The phones that are meant, to be leased from.
+    """The chosen phones, to lease from.
 
-    ``run`` is the same for all workers of one test run (xdist's ``testrunuid``); without it,
-    this process is a run of its own.
+    ``run`` is the same for all workers of one test run (xdist's ``testrunuid``). Without it, this
+    process is a separate run.
     """
-    # Whether a phone can be used is found out when it is leased: one that cannot is passed over.
+    # A phone is checked when it is leased; one that does not work is skipped.
     chosen = choose_serials(server, serials, environment=environment, check=False)
     return DevicePool(str(server), chosen, run=run or uuid.uuid4().hex)
 
 
-# What of a fingerprint is the phone's own; the rest is how it was set up.
+# The parts of a fingerprint that describe the phone; the rest is its settings.
 _KIND = ("model", "soc", "build")
 
 
@@ -67,10 +67,10 @@ def lease_phone(
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> AndroidTarget:
-    """A free phone of the pool as a target that holds its lease until ``restore``.
+    """A free phone of the pool as a target that keeps its lease until ``restore``.
 
-    ``soc`` asks for a phone whose SoC's name contains it; ``like`` for one of the same kind as
-    one that died. A phone that cannot be used is retired. ``options`` are AndroidTarget's.
+    ``soc`` asks for a phone with this text in the name of its SoC; ``like`` for one of the same
+    kind as a lost phone. A phone that does not work is retired. ``options`` go to AndroidTarget.
     """
     refusals: list[TargetError] = []
 
@@ -89,7 +89,7 @@ def lease_phone(
     try:
         lease = pool.lease(timeout=timeout, accept=accept, prefer=prefer, progress=progress)
     except NoDeviceLeftError:
-        # What is wrong with the only one there is needs no list around it.
+        # With a single phone, its own error is enough.
         if len(pool.serials) == 1 and refusals:
             raise refusals[0] from None
         raise

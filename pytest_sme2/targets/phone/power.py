@@ -1,7 +1,8 @@
-"""A phone's power settings, temperature and cores: changed with a note, and put back always.
+"""A phone's power settings, temperature and cores. Every change is restored.
 
-Before anything is changed, a note on the phone says how it was. The note goes when the settings
-are back; a note that is found is an earlier run's that broke off, and is carried out first.
+Before the first change, the old values are written to a note on the phone. The note is removed when
+the values are restored. A note that is found belongs to an interrupted run; its values are restored
+first.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 
-# Beside the folder that gets cleaned, so that no cleaning can lose it.
+# Beside the folder that gets cleaned, so that cleaning does not remove it.
 NOTE = "/data/local/tmp/pytest-sme2-restore.json"
 
 _SET = ("settings", "put", "global")
-# Under its full name, as a shell may have something else by the name of svc.
+# With its full path, because a shell may have another command called svc.
 _STAY_ON = ("/system/bin/svc", "power", "stayon", "true")
 POWER_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "boost": (
@@ -41,7 +42,7 @@ POWER_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "keep": (),
 }
-# svc writes stay_on_while_plugged_in, so these are all there is to put back.
+# svc writes stay_on_while_plugged_in, so these are all settings to restore.
 SETTINGS = (
     "low_power",
     "stay_on_while_plugged_in",
@@ -55,12 +56,12 @@ _CPU_ZONE = re.compile(r"cpu|soc|cluster|big|little|mid|skin", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Heat:
-    """How warm the phone says it is."""
+    """The temperature that the phone reports."""
 
     status: int | None
     """Android's thermal status: 0 none, 1 light, 2 moderate, 3 severe and up; None unknown."""
     celsius: float | None
-    """The hottest zone of CPU, SoC or skin; None where none can be read."""
+    """The hottest zone of CPU, SoC or skin; None if none can be read."""
 
     @property
     def throttled(self) -> bool:
@@ -76,7 +77,7 @@ class Heat:
 
 
 def parse_thermal_statuses(text: str) -> tuple[int, ...]:
-    """From what one or several ``dumpsys thermalservice`` said."""
+    """From the output of one or several ``dumpsys thermalservice``."""
     return tuple(int(word) for word in re.findall(r"^Thermal Status: (\d+)", text, re.MULTILINE))
 
 
@@ -87,7 +88,7 @@ def parse_zones(lines: Sequence[str]) -> float | None:
         kind, _, value = line.strip().rpartition(" ")
         if not _CPU_ZONE.search(kind) or not re.fullmatch(r"-?\d+", value):
             continue
-        # Most kernels give thousandths; some give degrees.
+        # Most kernels report thousandths of a degree, some report degrees.
         celsius = int(value) / 1000 if abs(int(value)) >= 1000 else float(value)
         if 0 < celsius < 150:
             found.append(celsius)
@@ -95,7 +96,7 @@ def parse_zones(lines: Sequence[str]) -> float | None:
 
 
 def pick_cores(choice: str | Sequence[int], frequencies: dict[int, int]) -> tuple[int, ...]:
-    """The cores that ``--cpus`` means on a phone with these maximum frequencies."""
+    """The cores for ``--cpus`` on a phone with these maximum frequencies."""
     if not isinstance(choice, str):
         absent = sorted(set(choice) - set(frequencies)) if frequencies else []
         if absent:
@@ -106,8 +107,8 @@ def pick_cores(choice: str | Sequence[int], frequencies: dict[int, int]) -> tupl
         return tuple(choice)
     if not frequencies:
         raise TargetError(
-            "The phone does not say how fast its cores are, so big and little are unknown. "
-            "Name cores instead, as in --cpus 4-7."
+            "The phone does not report the speed of its cores, so big and little are unknown. "
+            "Name cores, as in --cpus 4-7."
         )
     wanted = max(frequencies.values()) if choice == "big" else min(frequencies.values())
     return tuple(sorted(core for core, value in frequencies.items() if value == wanted))
@@ -120,10 +121,10 @@ class PhonePower:
         self.device = device
         self.progress = progress
         self.fixed_performance = False
-        """Whether fixed-performance mode was switched on by us."""
+        """Whether we switched fixed-performance mode on."""
 
     def apply(self, mode: str, *, fixed_performance: bool = False) -> None:
-        """Switch to a mode. The note is written, and is whole, before the first change."""
+        """Switch to a mode. The note is complete before the first change."""
         self.restore()
         if mode == "keep" and not fixed_performance:
             return
@@ -132,12 +133,12 @@ class PhonePower:
         for command in POWER_COMMANDS[mode]:
             self.device.check(list(command))
         if fixed_performance:
-            # A phone without the mode says so and stays as it is; the manifest has which.
+            # A phone without the mode does not change; the manifest says which it was.
             self.fixed_performance = self.device.shell([*_FIXED, "true"]).code == 0
         self._check_applied(mode)
 
     def restore(self) -> bool:
-        """Put back what a note says, and remove the note. False where there was none."""
+        """Restore the values of a note, and remove the note. False if there was none."""
         text = self.device.shell(["cat", NOTE])
         if text.code != 0:
             return False
@@ -148,20 +149,20 @@ class PhonePower:
         except (ValueError, KeyError, TypeError) as error:
             raise TargetError(
                 f"The note {NOTE} on {self.device.serial} cannot be read, so its settings cannot "
-                "be put back. Look at it, set them by hand, and remove it."
+                "be restored. Read it, restore them by hand, and remove it."
             ) from error
         for name, value in before.items():
             self.device.check(_put_back(name, value))
         if fixed:
-            # Android has no way to ask for this one; off is what phones start with.
+            # Android cannot report this one; phones start with it off.
             self.device.shell([*_FIXED, "false"])
             self.fixed_performance = False
         found = {name: value for name, value in self._read_settings().items() if name in before}
         if found != before:
             wrong = sorted(name for name in before if found.get(name) != before[name])
             raise TargetError(
-                f"{self.device.serial} did not take back its settings {', '.join(wrong)}. "
-                f"How they were is in {NOTE} on the phone."
+                f"{self.device.serial} did not restore its settings {', '.join(wrong)}. "
+                f"The old values are in {NOTE} on the phone."
             )
         self.device.check(["rm", "-f", NOTE])
         return True
@@ -171,7 +172,7 @@ class PhonePower:
         values = self.device.check(command).splitlines()
         if len(values) != len(SETTINGS):
             raise TargetError(
-                f"{self.device.serial} does not tell its settings. Is USB debugging allowed to "
+                f"{self.device.serial} does not report its settings. Is USB debugging allowed to "
                 "change them? (Some phones have 'USB debugging (Security settings)'.)"
             )
         return {
@@ -186,14 +187,14 @@ class PhonePower:
     def _check_applied(self, mode: str) -> None:
         wanted = {command[3]: command[4] for command in POWER_COMMANDS[mode] if command[:3] == _SET}
         if _STAY_ON in POWER_COMMANDS[mode]:
-            # svc writes this one last, and which bits it sets differs between Android versions.
+            # svc writes this one last, and sets different bits in different Android versions.
             del wanted["stay_on_while_plugged_in"]
         found = self._read_settings() if wanted else {}
         wrong = [name for name, value in wanted.items() if not _same(found.get(name), value)]
         if wrong:
             raise TargetError(
-                f"{self.device.serial} did not take the settings {', '.join(wrong)} of power mode "
-                f"{mode}. Use --power-mode keep, or allow USB debugging to change settings."
+                f"{self.device.serial} did not accept the settings {', '.join(wrong)} of power "
+                f"mode {mode}. Use --power-mode keep, or allow USB debugging to change settings."
             )
 
     def heat(self) -> Heat:
@@ -208,7 +209,7 @@ class PhonePower:
     def wait_until_cool(
         self, *, celsius: float = 45.0, seconds: float = 300.0, interval: float = 2.0
     ) -> Heat:
-        """Wait for the phone to cool down; an error says so when it does not."""
+        """Wait for the phone to cool down, or raise an error."""
         deadline = time.monotonic() + seconds
         while not (heat := self.heat()).cool(celsius):
             left = deadline - time.monotonic()
@@ -223,7 +224,7 @@ class PhonePower:
         return heat
 
     def frequencies(self) -> dict[int, int]:
-        """Core to its maximum frequency in kHz, as far as the phone tells."""
+        """Core to its maximum frequency in kHz, for the cores that report it."""
         done = self.device.shell(
             "for core in /sys/devices/system/cpu/cpu[0-9]*; do "
             'echo "${core##*/cpu} $(cat $core/cpufreq/cpuinfo_max_freq)"; done 2>/dev/null'

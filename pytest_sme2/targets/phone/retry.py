@@ -1,4 +1,4 @@
-"""Redoing what a lost connection broke, from its start, and what a target must offer for it."""
+"""Repeats a measurement after a lost connection, from its start."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def redo_when_lost(
     patience_seconds: float = 60.0,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
-    """Do ``measure`` (a whole pair), again from the start where the connection was lost.
+    """Do ``measure`` (a whole pair), and repeat it from the start if the connection is lost.
 
-    After the retries, or when the device does not come back, there is one error that says so.
+    After the last retry, or if the device does not come back, raise one error.
     """
     for attempt in range(retries + 1):
         try:
@@ -47,7 +47,7 @@ def redo_when_lost(
         except ConnectionLostError as error:
             if attempt == retries:
                 raise DeviceGoneError(
-                    f"Gave up after {retries + 1} attempts, as the connection was lost each time. "
+                    f"Stopped after {retries + 1} attempts: the connection was lost each time. "
                     f"Last: {error} Check the cable, the hub and the phone's power saving."
                 ) from error
             if progress is not None:
@@ -64,6 +64,6 @@ def _recover(target: Recoverable, seconds: float, lost: ConnectionLostError) -> 
         except ConnectionLostError as error:
             if time.monotonic() > deadline:
                 raise DeviceGoneError(
-                    f"{lost} It did not come back in {seconds:g} s: {error}"
+                    f"{lost} It did not come back within {seconds:g} s: {error}"
                 ) from error
             time.sleep(0.5)

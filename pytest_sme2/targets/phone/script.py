@@ -1,4 +1,4 @@
-"""One process on a phone: the shell script that runs it, and what comes back. Pure."""
+"""One process on a phone: the shell script that runs it, and its result. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pytest_sme2.targets.phone.storage import RUN_MARK
 _RESULT_MARK = "==pytest-sme2-result=="
 _TRACED_MARK = "==pytest-sme2-etdump=="
 _LONGEST_LOG = 1 << 20
-# How often the thermal status is looked at during a run; a look costs the phone some 20 ms.
+# How often to read the thermal status during a run; each time costs the phone about 20 ms.
 _WATCH_SECONDS = 5
 _THERMAL_STATUS = "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
-# The phone's own limit comes after ours: it is there for a cable that was pulled.
+# The phone's own limit comes after ours; it is for a pulled cable.
 _GRACE_SECONDS = 30
 
 
@@ -31,11 +31,11 @@ class PhoneRun:
     """A process that is to be started on a phone."""
 
     name: str
-    """By which its processes are known there."""
+    """The mark of its processes on the phone."""
     place: str
-    """The folder for what it writes."""
+    """The folder for its output."""
     home: str
-    """The runner's folder, which it starts in."""
+    """The runner's folder, where it starts."""
     command: tuple[str, ...]
     files: ProcessFiles
     longest_seconds: float
@@ -43,7 +43,7 @@ class PhoneRun:
 
     @property
     def keeps_files(self) -> bool:
-        """Whether something must be fetched from ``place`` after the run."""
+        """Whether files must be copied from ``place`` after the run."""
         return self.files.etdump is not None or self.files.outputs is not None
 
     @property
@@ -52,15 +52,15 @@ class PhoneRun:
 
     @property
     def heat(self) -> str:
-        """The file for what was seen of the thermal status meanwhile."""
+        """The file for the thermal status during the run."""
         return f"{self.place}/heat"
 
     def header(self) -> bytes:
-        """What a log starts with: the command, in one line whatever is in it."""
+        """The first line of a log: the command, always on one line."""
         return f"$ {' '.join(map(repr, self.command))}\n".encode(errors="surrogateescape")
 
     def script(self, *, xnnpack_log: bool = False) -> str:
-        """All of a run in one command, as every command costs a round trip."""
+        """A whole run as one command, because every command costs a round trip."""
         lines = [f"mkdir -p {self.place} && cd {self.home} || exit 1"]
         if xnnpack_log:
             lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
@@ -68,7 +68,7 @@ class PhoneRun:
             *self._watch(),
             f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null",
             'echo "code $?"',
-            # A short run ends before the watcher made its file: no word of that among the log's.
+            # A short run may end before the watcher makes its file; keep that out of the log.
             f"{{ kill $watcher; wait $watcher; cat {self.heat}; }} 2>/dev/null",
             _THERMAL_STATUS,
         ]
@@ -86,11 +86,11 @@ class PhoneRun:
         return "\n".join([*lines, "exit 0"])
 
     def _watch(self) -> list[str]:
-        """Look at the thermal status now and then while the process runs.
+        """Read the thermal status now and then while the process runs.
 
-        The watcher ends with the run, and by itself should the shell that started it be gone. It
-        is a shell of its own, as only what a program is started with can be seen as its mark; its
-        sleep is in the background, as only a ``wait`` can be interrupted.
+        The watcher ends with the run, or by itself if the shell that started it is gone. It is a
+        separate shell, because a mark is only visible in the environment that a program starts
+        with. Its sleep is in the background, because only a ``wait`` can be interrupted.
         """
         looks = math.ceil(self.longest_seconds / _WATCH_SECONDS)
         watcher = (
@@ -106,22 +106,22 @@ class PhoneRun:
         return f"tail -c {_LONGEST_LOG} {self.log}"
 
     def __post_init__(self) -> None:
-        # All of them are made by us; what would need quotes in the script did not come from here.
+        # We make all of these names; one that needs quotes is not ours.
         for word in (self.name, self.place, self.home, self.files.result):
             if quote([word]) != word:
-                raise ValueError(f"{word!r} is no place that a run on a phone has.")
+                raise ValueError(f"{word!r} is not a file name of a run on a phone.")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run's script gave back."""
+    """The result of a run's script."""
 
     code: int
     throttled: bool
-    """Whether the phone slowed itself down at any time of the run."""
+    """Whether the phone throttled during the run."""
     has_etdump: bool
     document: bytes
-    """The runner's own result; empty where it wrote none."""
+    """The runner's result; empty if it wrote none."""
     log: bytes
 
 
@@ -130,7 +130,7 @@ def phone_command(
 ) -> tuple[str, ...]:
     """A command with its cores and its last time limit on the phone."""
     if cores:
-        # Hexadecimal without a prefix is what every Android's taskset takes.
+        # Every Android's taskset accepts hexadecimal without a prefix.
         command = ["taskset", f"{sum(1 << core for core in cores):x}", *command]
     return ("timeout", "-s", "KILL", str(phone_limit(timeout_seconds)), *command)
 
@@ -159,7 +159,7 @@ def parse_answer(serial: str, done: ShellResult) -> Answer:
 
 
 def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
-    """One sentence about a process that did not end well, the phone's own ways included."""
+    """One sentence about a process that failed, including failures that only phones have."""
     missing = re.search(
         r'loading shared libraries: (\S+?):|library "([^"]+)" (?:not found|needed)', said
     )
@@ -172,7 +172,7 @@ def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
         return f"it is not a program for this phone ({_last_line(said)})."
     if code == 127:
         return f"it or its loader was not found on the phone ({_last_line(said)})."
-    # A shell tells of a signal by adding 128; Python by making it negative.
+    # A shell reports a signal by adding 128, Python by a negative number.
     returncode = 128 - code if code > 128 else code
     finished = Finished((), returncode, stdout="", stderr=said, timed_out=False)
     return describe_failure(finished, runner, request) or "it failed."

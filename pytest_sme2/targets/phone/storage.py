@@ -1,7 +1,7 @@
 """Our folder on a phone: files by content, pushed once, checked, and cleaned up.
 
-What is in ``files/<hash>`` is whole: it is pushed beside, checked by the phone's own sha256sum,
-and moved into place. Nothing outside ``ROOT`` is ever written or removed.
+A file in ``files/<hash>`` is complete: it is pushed to another name, checked by the phone's own
+sha256sum, and renamed. Nothing outside ``ROOT`` is ever written or removed.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ _FILES = f"{ROOT}/files"
 _PARTIAL = f"{ROOT}/partial"
 RUNS = f"{ROOT}/runs"
 RUN_MARK = "PYTEST_SME2_RUN"
-"""The environment variable by which a run's processes are known on the phone."""
-# A phone whose storage is full to the last byte misbehaves.
+"""The environment variable that marks a run's processes on the phone."""
+# A phone with completely full storage misbehaves.
 _SPARE_BYTES = 4 << 20
 _OLD_DAYS = 14
 _BIG_BYTES = 8 << 20
 
 
 class PhoneStorage:
-    """Puts files on one phone and takes them away again."""
+    """Puts files on one phone and removes them."""
 
     def __init__(self, device: AdbDevice, *, progress: Callable[[str], None] | None = None) -> None:
         self.device = device
         self.progress = progress
         self.pushed_bytes = 0
-        """How much went over the cable in this process; a second run pushes nothing."""
+        """How much this process pushed; a second run pushes nothing."""
         self._hashes: dict[tuple[Path, int, int], str] = {}
         self._known: dict[str, str] = {}
 
     def put(self, files: Mapping[str, Path]) -> str:
-        """The folder on the phone that holds ``files`` under their given names."""
+        """The folder on the phone with ``files`` under their given names."""
         hashes = {name: self._sha256(path) for name, path in sorted(files.items())}
         listing = "".join(f"{value} {name}\n" for name, value in hashes.items())
         key = hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         if key in self._known:
             return self._known[key]
         folder = f"{_FILES}/{key}"
-        # Touched, so that what is in use never counts as old.
+        # Touched, so that files in use never count as old.
         there = quote([folder])
         present = self.device.shell(f"[ -d {there} ] && touch {there}").code == 0
         if not present:
@@ -57,7 +57,7 @@ class PhoneStorage:
         return folder
 
     def forget(self) -> None:
-        """After a reconnect nothing is taken for granted: the phone may be a fresh one."""
+        """Forget what is on the phone: after a reconnect it may be another one."""
         self._known.clear()
 
     def _push(self, files: Mapping[str, Path], hashes: Mapping[str, str], folder: str) -> None:
@@ -78,13 +78,13 @@ class PhoneStorage:
             self._verify(partial, hashes)
             self.device.check(["mv", partial, folder])
         except TargetError:
-            # Where the connection is gone this fails too; then the next connect cleans up.
+            # Without a connection this fails too; then the next connection cleans up.
             with contextlib.suppress(TargetError):
                 self.device.shell(["rm", "-rf", partial], timeout=10)
             raise
 
     def _verify(self, folder: str, hashes: Mapping[str, str]) -> None:
-        # Through standard input, so that no name is ever part of the output.
+        # Through standard input, so that names are never part of the output.
         command = "; ".join(f"sha256sum < {quote([f'{folder}/{name}'])}" for name in hashes)
         found = self.device.check(command, timeout=300)
         for (name, wanted), line in zip(
@@ -92,7 +92,7 @@ class PhoneStorage:
         ):
             if line[:64] != wanted:
                 raise TargetError(
-                    f"{name!r} arrived damaged on {self.device.serial}. Try again; if it happens "
+                    f"{name!r} arrived damaged on {self.device.serial}. Try again. If it happens "
                     "twice, change the cable."
                 )
 
@@ -107,7 +107,7 @@ class PhoneStorage:
             raise TargetError(
                 f"Not enough space on {self.device.serial}: {names[:200]} needs "
                 f"{_megabytes(needed)} and /data/local/tmp has {_megabytes(free)} free. Free some, "
-                f"or remove what earlier runs left: sme2 clean --device android "
+                f"or remove the files of earlier runs: sme2 clean --device android "
                 f"--serial {self.device.serial}"
             )
 
@@ -134,7 +134,7 @@ class PhoneStorage:
         return self._hashes[key]
 
     def tidy(self) -> None:
-        """End and remove what an earlier, broken-off run left; drop files nobody used for long."""
+        """End and remove what an interrupted run left, and remove files not used for long."""
         self.device.check(
             f"mkdir -p {ROOT}; [ -d {RUNS} ] && {{ {_kill('')} }}; rm -rf {RUNS} {_PARTIAL}; "
             f"[ -d {_FILES} ] && find {_FILES} -mindepth 1 -maxdepth 1 -mtime +{_OLD_DAYS} "
@@ -144,7 +144,7 @@ class PhoneStorage:
         self._known.clear()
 
     def clean(self) -> None:
-        """Remove everything of ours."""
+        """Remove all our files."""
         self.tidy()
         self.device.check(["rm", "-rf", ROOT], timeout=120)
 
@@ -154,7 +154,7 @@ class PhoneStorage:
 
 
 def _kill(run: str) -> str:
-    # By a mark in their environment: a process id from a note could be somebody else's by now.
+    # By a mark in their environment: a stored process id may belong to another process by now.
     mark = quote([f"{RUN_MARK}={run}"])
     return (
         f"for file in $(grep -l {mark} /proc/[0-9]*/environ 2>/dev/null); do "

@@ -1,8 +1,8 @@
-"""A phone over adb as a target: prepared, measured on, and left as it was found.
+"""A phone over adb as a target: prepared, measured on, and restored.
 
-The wire is in ``adb.py``, the phone's folder in ``phone_storage.py``, its settings and heat in
-``phone_power.py``. A lost connection comes out as ConnectionLostError: whoever measures a pair
-calls ``recover`` and measures the pair again from the start (``retry.py``).
+The protocol is in ``adb.py``, the phone's folder in ``storage.py``, its settings and heat in
+``power.py``. A lost connection raises ConnectionLostError; then the caller uses ``recover`` and
+measures the pair again from the start (``retry.py``).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from pytest_sme2.targets.phone.script import (
 from pytest_sme2.targets.phone.storage import RUNS, PhoneStorage
 
 FAKE_PROPERTY = "ro.pytest_sme2.fake"
-"""By which a fake phone says what it is, whichever way it was reached."""
+"""The property that marks a fake phone, however it is reached."""
 LAUNCHER_PROPERTY = "ro.pytest_sme2.launcher"
-"""A fake phone's emulator: what goes before a runner's command on it."""
+"""A fake phone's emulator: the start of a runner's command."""
 
 _ATTEMPTS = 3
 _PROPERTIES = (
@@ -59,11 +59,11 @@ _PROPERTIES = (
 
 
 class AndroidTarget:
-    """One phone, for as long as it is measured on."""
+    """One phone during its measurements."""
 
     name = "android"
     platform = LINUX_AARCH64
-    """What the default runner is built for: the self-contained bundle, which needs no NDK."""
+    """The platform of the default runner: the self-contained bundle, which needs no NDK."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class AndroidTarget:
         lease: Lease | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        """``emulated`` says that times are never latency; left out, the phone itself tells.
+        """``emulated`` means that times are never latency; by default the phone itself says so.
 
-        ``patience_seconds`` is how long a phone may take to be there again after its connection
-        was lost. ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
+        ``patience_seconds`` is how long to wait for a phone after its connection was lost.
+        ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
         """
         self.device = device
         self.power_mode = power_mode
@@ -110,21 +110,21 @@ class AndroidTarget:
 
     @property
     def soc(self) -> str:
-        """The SoC's name as the phone gives it."""
+        """The SoC's name, as the phone reports it."""
         known = self._known()
         named = f"{known.get('ro.soc.manufacturer', '')} {known.get('ro.soc.model', '')}".strip()
         return named or known.get("ro.board.platform", "") or "an unknown SoC"
 
     @property
     def emulated(self) -> bool:
-        """Whether it is no phone: a fake one, or Android's own emulator."""
+        """Whether it is not a real phone: a fake one, or Android's own emulator."""
         if self._emulated is not None:
             return self._emulated
         known = self._known()
         return bool(known.get(FAKE_PROPERTY)) or known.get("ro.boot.qemu") == "1"
 
     def prepare(self) -> None:
-        """Connect, clear up after a run that broke off, and set the phone up for measuring."""
+        """Connect, clean up after an interrupted run, and prepare the phone for measuring."""
         self._insist(self._prepare)
 
     def _prepare(self) -> None:
@@ -132,9 +132,9 @@ class AndroidTarget:
         make_ready(self.device.server, self.serial, seconds=self.patience_seconds)
         self._read_facts()
         if self.power.restore() and self.progress is not None:
-            self.progress(f"{self.serial}: put back settings that a broken-off run had changed")
+            self.progress(f"{self.serial}: restored settings that an interrupted run had changed")
         self.storage.tidy()
-        # From here on the settings differ: however this process ends, they are put back.
+        # The settings are changed from here on, and restored however this process ends.
         atexit.register(self._restore_quietly)
         try:
             self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
@@ -146,12 +146,12 @@ class AndroidTarget:
             raise
 
     def recover(self) -> None:
-        """After a lost connection: find the phone again and set it up again."""
+        """Find and prepare the phone again after a lost connection."""
         self.storage.forget()
         self._prepare()
 
     def _insist(self, action: Callable[[], None]) -> None:
-        """Do what may be done again from its start, through a few lost connections."""
+        """Do something that can be repeated, despite a few lost connections."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return action()
@@ -162,7 +162,7 @@ class AndroidTarget:
 
     def _read_facts(self) -> None:
         if "shell_v2" not in self.device.features():
-            raise TargetError(f"{self.serial} is too old: Android 7 or later is needed.")
+            raise TargetError(f"{self.serial} is too old: it needs Android 7 or newer.")
         command = "; ".join(quote(["getprop", name]) for name in _PROPERTIES)
         done = self.device.shell(f"{command}; echo ==; grep -m1 '^Features' /proc/cpuinfo")
         values, _, cpu = done.text.partition("==\n")
@@ -173,7 +173,7 @@ class AndroidTarget:
         if "arm64-v8a" not in abis.split(","):
             raise TargetError(
                 f"{self.serial} runs {abis or 'an unknown ABI'}, not arm64-v8a. "
-                "A 64-bit Arm phone is needed."
+                "Use a 64-bit Arm phone."
             )
 
     def _known(self) -> dict[str, str]:
@@ -192,7 +192,7 @@ class AndroidTarget:
         return Capabilities(timing=not self.emulated, sme2=sme2, reason=" ".join(reasons))
 
     def fingerprint(self) -> Fingerprint:
-        """What the phone is and how it is set up; the latter is known once it is prepared."""
+        """The phone and its settings; the settings are known once it is prepared."""
         known = self._known()
         facts = {
             "model": f"{known['ro.product.manufacturer']} {known['ro.product.model']}",
@@ -206,7 +206,7 @@ class AndroidTarget:
         return Fingerprint(self.name, tuple(sorted(facts.items())))
 
     def state(self) -> dict[str, str]:
-        """What is not in the fingerprint: which phone it is, and the state it is in."""
+        """What is not in the fingerprint: the serial and the state of the phone."""
         return {
             "serial": self.serial,
             "cpu_features": " ".join(self.features),
@@ -224,18 +224,18 @@ class AndroidTarget:
         self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
 
     def put(self, files: Sequence[Path]) -> None:
-        """Push files ahead of time; those that are there already are not pushed again."""
+        """Push files before a run; those on the phone are not pushed again."""
         for path in files:
             self.storage.put({path.name: path})
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
-        """One process of the runner on the phone; everything it left ends up in ``folder``."""
+        """One process of the runner on the phone; its files end up in ``folder``."""
         self._check_runner(runner, request)
         if self._hot:
             self.cool_down()
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / LOG_NAME
-        # What an earlier run left must not pass for this one's.
+        # Files of an earlier run must not be taken for this one's.
         for stale in (folder / RESULT_NAME, folder / ETDUMP_NAME, log):
             stale.unlink(missing_ok=True)
         process = self._plan(runner, request)
@@ -247,13 +247,13 @@ class AndroidTarget:
             log.write_bytes(process.header() + said + b"[time limit]\n")
             raise RunError(
                 f"{self._failed(request)}: it did not finish within {request.timeout_seconds:g} s "
-                "and was ended; allow it more time if the model is that slow. "
+                "and was stopped; allow more time if the model is that slow. "
                 f"Its log is {log}"
             ) from error
         except ConnectionLostError:
             raise
         except BaseException:
-            # Ctrl-C among others: nothing of ours goes on heating the phone.
+            # For example Ctrl-C: no process of ours may keep heating the phone.
             self._end(process)
             raise
         return self._collect(runner, request, folder, process, parse_answer(self.serial, done))
@@ -287,8 +287,8 @@ class AndroidTarget:
         )
 
     def _end(self, process: PhoneRun) -> bytes:
-        """End a run on the phone; what it had said comes back."""
-        # Where the connection is gone as well, the next connect ends it.
+        """End a run on the phone, and return its output."""
+        # Without a connection, the next connection ends it.
         said = b""
         with contextlib.suppress(TargetError):
             self.storage.kill_run(process.name)
@@ -344,10 +344,10 @@ class AndroidTarget:
         )
 
     def _check_runner(self, runner: Runner, request: RunRequest) -> None:
-        """Find out on this side what the phone would say less clearly."""
+        """Check here what the phone would report less clearly."""
         if runner.platform not in (LINUX_AARCH64, ANDROID_ARM64):
             raise TargetError(
-                f"The runner is for {runner.platform}, the phone needs {ANDROID_ARM64} or the "
+                f"The runner is for {runner.platform}, but the phone needs {ANDROID_ARM64} or the "
                 f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 bundle --phone OUT"
             )
         check_request(self.name, runner.platform, self.capabilities(), runner, request)
@@ -359,17 +359,17 @@ class AndroidTarget:
             if machine != AARCH64:
                 raise TargetError(
                     f"{path.name} of the runner is for {machine_name(machine)}, "
-                    f"the phone {self.serial} is arm64-v8a. Build it for arm64."
+                    f"but the phone {self.serial} is arm64-v8a. Build it for arm64."
                 )
         for name, absent in unmet_needs(files).items():
             raise TargetError(
-                f"{name} of the runner needs {', '.join(absent)}, which no phone has and the "
-                "bundle does not bring. Make it again with: sme2 bundle --phone OUT"
+                f"{name} of the runner needs {', '.join(absent)}, which neither phones nor the "
+                "bundle have. Make it again with: sme2 bundle --phone OUT"
             )
         self._checked.add(runner.folder)
 
     def restore(self) -> None:
-        """Put the phone back as it was found, and let go of it."""
+        """Restore the phone, and release it."""
         try:
             self._insist(self._restore)
         finally:
@@ -384,6 +384,6 @@ class AndroidTarget:
         atexit.unregister(self._restore_quietly)
 
     def _restore_quietly(self) -> None:
-        # Nobody can be told of an error here, and the note is still on the phone.
+        # An error cannot be reported here, and the note is still on the phone.
         with contextlib.suppress(TargetError):
             self.power.restore()

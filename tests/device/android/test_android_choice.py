@@ -132,7 +132,7 @@ def test_something_that_is_no_adb_server() -> None:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with pytest.raises(TargetError, match="Is it an adb server at all"):
+    with pytest.raises(TargetError, match="Is it really an adb server"):
         AdbServer(*listener.getsockname()).devices()
     thread.join()
     listener.close()

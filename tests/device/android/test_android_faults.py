@@ -75,7 +75,7 @@ def test_a_phone_that_is_gone_for_good_is_one_clear_error(
         )
     assert not isinstance(caught.value, ConnectionLostError)
     assert phone.serial in str(caught.value)
-    assert "It did not come back in 0.2 s" in str(caught.value)
+    assert "It did not come back within 0.2 s" in str(caught.value)
     assert [path for path in tmp_path.rglob("*") if "result" in path.name] == []
 
 

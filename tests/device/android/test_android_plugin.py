@@ -213,7 +213,7 @@ def test_a_phone_that_dies_alone_of_its_kind_is_an_error_and_the_rest_goes_on(
     assert f"SERIAL {lonely.serial}" in text
     assert f"SERIAL {other.serial}" in text
     assert "No other of its kind could take over" in text
-    assert "It did not come back in 2 s" in text
+    assert "It did not come back within 2 s" in text
     assert "INTERNALERROR" not in text
     assert leftovers(other) == []
 

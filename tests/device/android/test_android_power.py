@@ -164,7 +164,7 @@ def test_after_a_kill_the_next_connect_puts_them_back(
     told: list[str] = []
     target = make_target(phone, progress=told.append)
     assert settings_of(phone) == before
-    assert any("put back settings" in line for line in told)
+    assert any("restored settings" in line for line in told)
     target.restore()
     assert leftovers(phone) == []
 
@@ -199,7 +199,7 @@ def test_a_phone_that_does_not_take_settings_is_named(
 ) -> None:
     text = phone.read("system/bin/settings")
     phone.write("system/bin/settings", text.replace("put) echo", "put) exit 0; echo"))
-    with pytest.raises(TargetError, match=r"did not take the settings low_power.*keep"):
+    with pytest.raises(TargetError, match=r"did not accept the settings low_power.*keep"):
         make_target(phone, power_mode="boost")
 
 

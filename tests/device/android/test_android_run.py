@@ -185,7 +185,7 @@ def test_a_missing_library_is_named(
     shutil.copytree(bundle.folder, folder)
     (folder / "libexecutorch_etdump.so").unlink()
     broken = dataclasses.replace(bundle, folder=folder)
-    with pytest.raises(TargetError, match=r"needs libexecutorch_etdump.so, which no phone has"):
+    with pytest.raises(TargetError, match=r"needs libexecutorch_etdump.so, which neither phones"):
         make_target(phone).run(broken, RunRequest(artifact, Arm.ON), tmp_path / "out")
 
 

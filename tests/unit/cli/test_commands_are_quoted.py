@@ -199,7 +199,7 @@ def test_a_run_has_no_place_that_needs_quotes(field: str, word: str) -> None:
         for entry in dataclasses.fields(PhoneRun)
         if entry.name not in (*facts, "command", "files")
     }
-    with pytest.raises(ValueError, match="is no place that a run on a phone has"):
+    with pytest.raises(ValueError, match="is not a file name of a run on a phone"):
         PhoneRun(**facts, command=("true",), files=files, **others)  # type: ignore[arg-type]
 
 

@@ -81,11 +81,13 @@ def test_emulated_without_an_emulator(machine):
 
 
 @pytest.mark.parametrize(
-    ("platform", "device"), [("linux-x86_64", "mac"), ("macos-arm64", "linux")]
+    ("platform", "device", "system"),
+    [("linux-x86_64", "mac", "Linux"), ("macos-arm64", "linux", "macOS")],
 )
-def test_a_machine_is_not_another(machine, platform, device):
+def test_device_of_another_system_is_refused(machine, platform, device, system):
     machine(platform, sme2=False, qemu=None)
-    with pytest.raises(TargetError, match=f"The device '{device}'"):
+    words = f"--device={device} runs on this machine, but this machine runs {system}"
+    with pytest.raises(TargetError, match=words):
         choose_target(Settings(device=device))
 
 

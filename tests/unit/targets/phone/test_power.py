@@ -76,5 +76,5 @@ def test_big_and_little_are_the_fastest_and_the_slowest() -> None:
 def test_cores_that_are_not_there() -> None:
     with pytest.raises(UsageError, match=r"no core 8, 9\. It has 0, 1, 2, 3, 4"):
         pick_cores((2, 8, 9), FREQUENCIES)
-    with pytest.raises(TargetError, match="does not say how fast"):
+    with pytest.raises(TargetError, match="does not report the speed"):
         pick_cores("big", {})

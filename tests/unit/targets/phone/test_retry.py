@@ -41,7 +41,7 @@ def test_it_is_redone_until_it_is_done() -> None:
 def test_after_the_retries_there_is_one_error() -> None:
     phone = Phone(losses=9)
     with pytest.raises(
-        TargetError, match=r"Gave up after 3 attempts.*Last: Lost \(3\)\."
+        TargetError, match=r"Stopped after 3 attempts.*Last: Lost \(3\)\."
     ) as caught:
         redo_when_lost(phone, phone.measure, retries=2)
     assert not isinstance(caught.value, ConnectionLostError)
@@ -56,7 +56,9 @@ def test_a_device_that_takes_a_while_is_waited_for() -> None:
 
 def test_a_device_that_does_not_come_back() -> None:
     phone = Phone(losses=1, absent=99)
-    with pytest.raises(TargetError, match=r"Lost \(1\)\. It did not come back in 0.1 s: Not there"):
+    with pytest.raises(
+        TargetError, match=r"Lost \(1\)\. It did not come back within 0.1 s: Not there"
+    ):
         redo_when_lost(phone, phone.measure, patience_seconds=0.1)
 
 
