@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case, write_run
-from pytest_sme2.results import Check
+from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import decode, write_text
@@ -30,11 +30,14 @@ def conclude_run(
     """The lines to print, and whether something went wrong while concluding."""
     records: dict[Path, CaseRecord] = {}
     problems: list[str] = []
+    updates: list[str] = []
     for case, name in folders.items():
         folder = Path(name)
         made = tuple(decode(check, Check, folder) for check in checks.get(case, ()))
         try:
             record = replace(read_record(folder, rules=settings.rules), checks=made)
+            if settings.update_baselines:
+                record = _stored(record, settings, updates, problems)
             write_record(folder, record)
             write_case(folder, record, rules=settings.rules, command=command)
         except (Sme2Error, OSError) as error:
@@ -49,14 +52,47 @@ def conclude_run(
             lines += _write_reports(records, settings, verbosity)
         except (Sme2Error, OSError) as error:
             problems.append(f"the report was not written: {error}")
-    if settings.update_baselines:
-        root = _baseline_folder(settings)
-        for record in records.values():
-            try:
-                lines += update_lines(root, record, force=settings.force_update)
-            except (BaselineError, OSError) as error:
-                problems.append(f"{record.id}: the baseline was not written: {error}")
-    return [*lines, *problems], bool(problems)
+    if settings.strict and not settings.update_baselines:
+        problems += _devices_without_baselines(records.values(), _baseline_folder(settings))
+    return [*lines, *updates, *problems], bool(problems)
+
+
+def _stored(
+    record: CaseRecord, settings: Settings, lines: list[str], problems: list[str]
+) -> CaseRecord:
+    """Store the case's baseline; its checks then say STORED instead of NO_BASELINE."""
+    try:
+        lines += update_lines(_baseline_folder(settings), record, force=settings.force_update)
+    except (BaselineError, OSError) as error:
+        problems.append(f"{record.id}: the baseline was not written: {error}")
+        return record
+    checks = tuple(
+        replace(check, verdict=Outcome.STORED, message="It is stored in the baseline.")
+        if check.verdict is Outcome.NO_BASELINE
+        else check
+        for check in record.checks
+    )
+    return replace(record, checks=checks)
+
+
+def _devices_without_baselines(records: Iterable[CaseRecord], root: Path) -> list[str]:
+    """A run that compared nothing with a baseline must not look like one that did."""
+    found: dict[str, bool] = {}
+    for record in records:
+        measured = record.measured
+        try:
+            known = baselines.load_structure(
+                root, measured.model, measured.variant, measured.fingerprint
+            )
+        except BaselineError:
+            continue  # the checks have said so
+        key = measured.fingerprint.key
+        found[key] = found.get(key, False) or known is not None
+    return [
+        f"--sme2-strict: {root} holds no baseline for {key}. Make one with --update-baselines."
+        for key, any_found in found.items()
+        if not any_found
+    ]
 
 
 def _place(record: CaseRecord, settings: Settings) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_sme2.errors import ModelError, Sme2Warning, plain
-from pytest_sme2.plugin.state import CHECKS, session_of
+from pytest_sme2.plugin.state import CHECKS, GATE, session_of
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Artifact, Check, Comparison, Limits, Pair, Profile
@@ -107,8 +107,10 @@ def sme2_gate(
         return [check for checks in found for check in checks]
 
     gate = Gate(sme2_session, sme2_model, conclude, override, custom)
+    request.node.stash[GATE] = gate
     yield gate
-    if gate.checks:
+    # A case of which nothing could be measured has nothing to keep.
+    if gate.measured_anything:
         request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), gate.checks)
         for name, value in junit_properties(gate):
             request.node.user_properties.append((name, value))
@@ -145,7 +147,6 @@ def sme2_benchmark() -> None:
 def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check]) -> None:
     """End the test as the verdicts say; the message alone must be enough to start fixing."""
     from pytest_sme2.report.failure import failure_text, reproduce
-    from pytest_sme2.results import Outcome
     from pytest_sme2.session.gate import failing
     from pytest_sme2.verdict.judging import WARNING
 
@@ -165,6 +166,3 @@ def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check
         if check.verdict in WARNING:
             text = f"{case.id}: {check.metric}: {check.verdict}: {check.message}"
             warnings.warn(Sme2Warning(plain(text)), stacklevel=3)
-    missing = [check for check in checks if check.verdict is Outcome.NO_BASELINE]
-    if missing and len(missing) == len(checks) and not updating:
-        pytest.skip(f"NO_BASELINE: {missing[0].metric}: {missing[0].message}")

@@ -17,11 +17,12 @@ import pytest
 
 from pytest_sme2.errors import NotMeasurableError, Sme2Error, UsageError, plain
 from pytest_sme2.plugin import fixtures, hookspecs, options
-from pytest_sme2.plugin.state import CHECKS, PROBLEMS, SESSION, session_of
+from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, session_of
 
 if TYPE_CHECKING:
     from pytest_sme2.session.run_lock import RunLock
     from pytest_sme2.session.session import Session
+    from pytest_sme2.session.settings import Settings
 
 NOT_RESTORED = "sme2_not_restored"
 """Where a worker names a device that it could not put back."""
@@ -35,6 +36,8 @@ MARKUP = {
     "INCONCLUSIVE": {"yellow": True},
     "MACHINE_CHANGED": {"yellow": True},
     "NO_BASELINE": {"yellow": True},
+    "NOT_MEASURED": {"yellow": True},
+    "STORED": {"green": True},
 }
 """How a verdict looks on a terminal that has colours."""
 
@@ -57,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     for name, text in (
         ("structure", "about what a program is made of: exact, on any device."),
-        ("timing", "about time or memory: skipped where the device cannot vouch for it."),
+        ("timing", "about time or memory: skipped if the device cannot measure it."),
         ("numerics", "about the outputs."),
     ):
         config.addinivalue_line("markers", f"{name}: {text}")
@@ -98,7 +101,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """What a worker could not put back, told by the controller."""
+    """What a worker could not put back is reported by the controller."""
     problem = getattr(node, "workeroutput", {}).get(NOT_RESTORED)
     if problem is not None:
         node.config.stash.setdefault(PROBLEMS, []).append(problem)
@@ -194,7 +197,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 # First, as xdist's own answer would else come before it.
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """What ``-n auto`` means here: a worker a phone, and none beside a measurement.
+    """What ``-n auto`` means here: one worker per phone, and none beside a measurement.
 
     On a machine that is measured itself, exports of another worker would disturb the timing.
     """
@@ -245,7 +248,18 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from _speak_plainly())
+    result = yield from _speak_plainly()
+    _skip_if_nothing_was_checked(item)
+    return result
+
+
+def _skip_if_nothing_was_checked(item: pytest.Item) -> None:
+    """A test is green only if one of its checks compared something."""
+    if GATE not in item.stash or options.read_settings(item.config).update_baselines:
+        return
+    reason = item.stash[GATE].unchecked
+    if reason is not None:
+        raise pytest.skip.Exception(reason)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -258,6 +272,13 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if call.when == "teardown" and GATE in item.stash:
+        gate = item.stash[GATE]
+        report.__dict__["sme2_gate"] = {
+            "case": gate.case.id,
+            "unchecked": gate.unchecked,
+            "used_reference": gate.used_reference,
+        }
     if call.when == "teardown" and CHECKS in item.stash:
         from pytest_sme2.system.files import encode
 
@@ -279,10 +300,19 @@ class Collector:
         self.config = config
         self.folders: dict[str, str] = {}
         self.checks: dict[str, list[Any]] = {}
+        self.unchecked: dict[str, str | None] = {}
+        """By case: why nothing could be checked; None where something was."""
+        self.used_reference = False
         self.lines: list[str] = []
         self.run_lock: RunLock | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        gate = getattr(report, "sme2_gate", None)
+        if gate is not None:
+            self.used_reference |= gate["used_reference"]
+            case = gate["case"]
+            if self.unchecked.get(case, "") is not None:
+                self.unchecked[case] = gate["unchecked"]
         found = getattr(report, "sme2", None)
         if found is not None:
             if self.run_lock is None:
@@ -299,12 +329,19 @@ class Collector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        ran = not session.config.option.collectonly and options.anything_chosen(self.config)
+        if not ran and not self.folders:
+            return
+        chosen = options.read_settings(self.config)
+        problems = self._empty_promises(session, chosen)
+        self.config.stash.setdefault(PROBLEMS, []).extend(problems)
+        if problems and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if not self.folders:
             return
         from pytest_sme2.plugin.conclusion import conclude_run
 
-        chosen = options.read_settings(self.config)
-        lines, problems = conclude_run(
+        lines, failed = conclude_run(
             self.folders,
             self.checks,
             chosen,
@@ -314,8 +351,24 @@ class Collector:
         self.lines = lines
         if self.run_lock is not None:
             self.run_lock.leave()
-        if problems and session.exitstatus == pytest.ExitCode.OK:
+        if failed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _empty_promises(self, session: pytest.Session, chosen: Settings) -> list[str]:
+        """What was asked for and not done, although every test may have passed."""
+        problems = []
+        if chosen.against is not None and session.testscollected and not self.used_reference:
+            problems.append(
+                f"--against {chosen.against.name} was not used: no test that ran calls "
+                "sme2_gate.check_against(). Call it in a test, or leave --against out."
+            )
+        if chosen.strict and not chosen.update_baselines:
+            problems += [
+                f"--sme2-strict: {case}: nothing could be checked: {reason}"
+                for case, reason in self.unchecked.items()
+                if reason is not None
+            ]
+        return problems
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for problem in self.config.stash.get(PROBLEMS, []):

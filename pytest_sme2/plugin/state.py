@@ -10,11 +10,14 @@ from pytest_sme2.plugin import options
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Check
+    from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.session import Session
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 CHECKS: pytest.StashKey[tuple[str, str, list[Check]]] = pytest.StashKey()
 """Of an item: the case's id, its folder in the run directory, and the checks that were made."""
+GATE: pytest.StashKey[Gate] = pytest.StashKey()
+"""Of an item: its gate, if it asked for one."""
 PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: devices that could not be put back."""
 

@@ -6,11 +6,21 @@ from pytest_sme2.profile.coverage import could_run_on_sme2
 from pytest_sme2.results import Evidence, Profile
 
 
-def check_pair(on: Profile, off: Profile) -> Evidence:
-    """Judge a pair by the operators that ran; the message says which side is wrong."""
+def check_pair(
+    on: Profile,
+    off: Profile,
+    *,
+    effective_on: bool | None = None,
+    effective_off: bool | None = None,
+) -> Evidence:
+    """Judge a pair by the operators that ran; the message says which side is wrong.
+
+    ``effective_on`` and ``effective_off`` are what the processes themselves report about SME2;
+    None where they cannot tell.
+    """
     matrix = max(on.coverage.matrix_operators, off.coverage.matrix_operators)
     sme2_on, sme2_off = on.coverage.sme2_operators, off.coverage.sme2_operators
-    message = _objection(on, off)
+    message = _contradiction(effective_on, effective_off) or _objection(on, off)
     valid = message is None
     return Evidence(
         valid=valid,
@@ -23,6 +33,21 @@ def check_pair(on: Profile, off: Profile) -> Evidence:
         sme2_on=sme2_on,
         sme2_off=sme2_off,
     )
+
+
+def _contradiction(effective_on: bool | None, effective_off: bool | None) -> str | None:
+    """What the processes themselves say against the pair."""
+    if effective_on is False:
+        return (
+            "The on run is wrong: its process reports that SME2 is not in effect. The CPU has no "
+            "SME2, or the runner was started without it."
+        )
+    if effective_off:
+        return (
+            "The off run is wrong: its process reports that SME2 is in effect although it was to "
+            "be off. Check the switch of the runner."
+        )
+    return None
 
 
 def _objection(on: Profile, off: Profile) -> str | None:

@@ -111,19 +111,29 @@ def _limit(check: Check) -> str:
 
 
 def _growth_lines(growth: Growth) -> list[str]:
+    since = printable(growth.since)
+    lines = []
+    if growth.structure:
+        lines += ["", f"  Operators added (+) or removed (-) since {since}:"]
+        lines += [f"    {clipped(line, WIDTH - 4)}" for line in growth.structure[:MOST_LINES]]
+        if len(growth.structure) > MOST_LINES:
+            lines.append(f"    and {len(growth.structure) - MOST_LINES} more")
     least = NEGLIGIBLE * max(growth.end_to_end.before_ns, growth.end_to_end.after_ns)
     sections = (("Categories", growth.categories), ("Operators", growth.operators))
-    lines = []
+    named = False
     for title, changes in sections:
         grown = sorted(
             (change for change in changes if change.delta_ns > least),
             key=lambda change: -change.delta_ns,
         )
         if grown:
-            lines += ["", f"  {title} that grew since {printable(growth.since)} (traced runs):"]
+            named = True
+            lines += ["", f"  {title} that take longer since {since} (traced runs):"]
             lines += [_growth_line(change) for change in grown[:MOST_LINES]]
             if len(grown) > MOST_LINES:
                 lines.append(f"    and {len(grown) - MOST_LINES} more")
+    if not named:
+        lines += ["", f"  No operator takes significantly longer since {since} (traced runs)."]
     return lines
 
 

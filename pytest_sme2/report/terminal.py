@@ -165,6 +165,7 @@ def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
     left = len(found) - len(shown)
     if left:
         yield bullet(f"{left} more with -v, and in report.md")
+    yield from _unmeasured(records)
     yield from _precisions(records, verbosity)
     if any(record.measured.emulated for record in records):
         yield bullet(
@@ -186,6 +187,17 @@ def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
         times = any(not record.measured.emulated for record in records)
         what = "latency" if times else "structure"
         yield bullet(f"weights are random: {what} does not depend on them, accuracy does")
+
+
+def _unmeasured(records: Sequence[CaseRecord]) -> Iterator[str]:
+    """What the device could not measure: green must not look like checked."""
+    metrics: dict[str, dict[str, None]] = {}
+    for record in records:
+        for check in record.checks:
+            if check.verdict is Outcome.NOT_MEASURED:
+                metrics.setdefault(check.message, {})[check.metric] = None
+    for reason, names in metrics.items():
+        yield bullet(f"not measured: {', '.join(names)}: {reason}")
 
 
 def _precisions(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_sme2.errors import NotMeasurableError
+from pytest_sme2.errors import NotMeasurableError, TargetError
 from pytest_sme2.results import Arm, Artifact, KernelCensus, Run, RunRequest
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
@@ -52,7 +52,13 @@ class Bench:
     @property
     def target(self) -> Target:
         """The target, ready to run."""
-        return self.device.prepared
+        target = self.device.prepared
+        if self.settings.require_sme2 and not target.capabilities().sme2:
+            raise TargetError(
+                f"--require-sme2: {target.name} has no SME2: {target.capabilities().reason} "
+                "Choose another device with --device, or leave --require-sme2 out."
+            )
+        return target
 
     @functools.cached_property
     def runner(self) -> Runner:
@@ -81,7 +87,7 @@ class Bench:
     def require_timing(self) -> None:
         able = self.target.capabilities()
         if not able.timing:
-            raise NotMeasurableError(f"{self.target.name} cannot vouch for timing: {able.reason}")
+            raise NotMeasurableError(f"{self.target.name} cannot measure time: {able.reason}")
 
     def require_sme2(self) -> None:
         able = self.target.capabilities()

@@ -1,13 +1,15 @@
-"""Holds one case against its baseline and limits, and says how each verdict ends a test.
+"""Compares one case with its baseline and limits, and says how each verdict ends a test.
 
 It knows nothing of pytest: it raises what a test runner turns into failed, skipped or warned.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from pytest_sme2.errors import BaselineError, NotMeasurableError
 from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome, Verdict
@@ -16,9 +18,27 @@ from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
 from pytest_sme2.verdict import cost, judging, outputs, shares, sizes, speedup, structure, times
-from pytest_sme2.verdict.growth import Growth, growth_of, growth_since
+from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since
+
+_Method = TypeVar("_Method", bound=Callable[..., None])
 
 OverrideLimits = Callable[[Case, Limits], Limits]
+
+
+def _reported(metric: str) -> Callable[[_Method], _Method]:
+    """Of a check: what the device cannot measure is reported, and the next check goes on."""
+
+    def decorate(method: _Method) -> _Method:
+        @functools.wraps(method)
+        def check(self: Gate, *arguments: Any, **choices: Any) -> None:
+            try:
+                method(self, *arguments, **choices)
+            except NotMeasurableError as error:
+                self.checks.append(Check(metric, Outcome.NOT_MEASURED, str(error)))
+
+        return cast(_Method, check)
+
+    return decorate
 
 
 class Gate:
@@ -40,6 +60,8 @@ class Gate:
         self._custom = custom
         self._growth: Growth | None = None
         self.checks: list[Check] = []
+        self.used_reference = False
+        """Whether a check used what ``--against`` names."""
 
     # --- what is held against what -------------------------------------------------------------
 
@@ -50,7 +72,7 @@ class Gate:
 
     @property
     def timed(self) -> CaseResult:
-        """What was measured, timing included; skipped where the target cannot vouch for it."""
+        """What was measured, timing included; an error where the target cannot measure it."""
         return self.session.measured(self.case, timed=True)
 
     @property
@@ -64,16 +86,19 @@ class Gate:
 
     # --- structure: exact, on any machine ------------------------------------------------------
 
+    @_reported("evidence")
     def check_evidence(self) -> None:
         """The on run shows SME2 kernels and the off run shows none."""
         self.session.bench.require_sme2()
         self._check(lambda: [structure.check_evidence(self.measured)])
 
+    @_reported("SME2 coverage")
     def check_coverage(self) -> None:
         """The share of matrix operators on SME2 kernels."""
         self.session.bench.require_sme2()
         self._check(lambda: [structure.check_coverage(self.measured, self.baseline, self.limits)])
 
+    @_reported("operators")
     def check_operators(self) -> None:
         """The operators of the program, name by name, on each arm."""
         self._check(
@@ -83,6 +108,7 @@ class Gate:
             ]
         )
 
+    @_reported("portable operators")
     def check_delegation(self) -> None:
         """How many operators XNNPACK took, and how many fell back to portable kernels."""
         self._check(
@@ -92,6 +118,7 @@ class Gate:
             ]
         )
 
+    @_reported("kernels")
     def check_kernels(self) -> None:
         """The kernels that ran, where the target can name them."""
         known = self.measured.kernels
@@ -103,10 +130,12 @@ class Gate:
             lambda: [structure.check_kernels(self.measured, self.baseline, arm) for arm in known]
         )
 
+    @_reported("program size")
     def check_size(self) -> None:
         """The size of the program's file."""
         self._check(lambda: [sizes.check_size(self.measured, self.baseline, self.limits)])
 
+    @_reported("cost")
     def check_cost(self) -> None:
         """The instructions that one inference executes, where the target can count them."""
         reason = self.session.uncounted(self.case)
@@ -121,14 +150,16 @@ class Gate:
 
     # --- numerics ------------------------------------------------------------------------------
 
+    @_reported("outputs")
     def check_outputs(self, against: str = "reference") -> None:
         """The outputs against the eager model (``reference``) or SME2 on against ``off``."""
         if against == "off":
             self.session.bench.require_sme2()
         self._check(lambda: [outputs.check_outputs(self.measured, self.limits, against)])
 
-    # --- time and memory: only where the target can vouch for them -----------------------------
+    # --- time and memory: only where the target can measure them --------------------------------
 
+    @_reported("latency")
     def check_latency(self) -> None:
         """The process medians of each arm against the stored sessions.
 
@@ -158,12 +189,14 @@ class Gate:
 
         self._check(checks)
 
+    @_reported("speedup")
     def check_speedup(self) -> None:
         """How many times faster SME2 makes it."""
         self.session.bench.require_sme2()
         measured = self.timed
         self._check(lambda: [speedup.check_speedup(measured, self.baseline, self.limits)])
 
+    @_reported("shares")
     def check_shares(self) -> None:
         """Each category's part of end-to-end time."""
         self.session.bench.require_timing()
@@ -175,6 +208,7 @@ class Gate:
             ]
         )
 
+    @_reported("peak memory")
     def check_memory(self) -> None:
         """The peak resident set of each arm's processes."""
         measured = self.timed
@@ -185,6 +219,7 @@ class Gate:
             ]
         )
 
+    @_reported("load time")
     def check_load(self) -> None:
         """The time until the program is ready to run."""
         measured = self.timed
@@ -197,8 +232,10 @@ class Gate:
 
     # --- against another version, in the same run ----------------------------------------------
 
+    @_reported("latency against")
     def check_against(self) -> None:
         """What ``--against`` names: its operators exactly, its latency in interleaved pairs."""
+        self.used_reference = True
         versus = self._versus(self.session.reference, self.session.bench.arms[0])
         self._check(lambda: self._compared(versus))
 
@@ -222,7 +259,7 @@ class Gate:
         return self.session.steadily(lambda: self._compare(versus, arm))
 
     def _compare(self, versus: Versus, arm: Arm | None) -> list[Check]:
-        operators, comparison = self.session.bench.redo(versus.check_operators)
+        operators = self.session.bench.redo(versus.check_operators)
         if arm is not None:
             operators = replace(operators, metric=f"{operators.metric} ({arm})")
         checks = [operators]
@@ -230,9 +267,9 @@ class Gate:
             self.session.bench.cool_down()
             measurement = versus.measure(self.limits.max_regression)
             checks.append(times.check_against(measurement, self.limits, arm))
-            # Of several arms, one that got slower is the one to explain.
-            if self._growth is None or checks[-1].verdict in judging.FAILING:
-                self._growth = growth_of(comparison)
+            if checks[-1].verdict in judging.FAILING:
+                pairs = self.session.bench.redo(lambda: versus.traced_pairs(TRACED_PAIRS))
+                self._growth = growth_of(pairs, versus.name)
         return checks
 
     def check_custom(self) -> None:
@@ -264,6 +301,18 @@ class Gate:
             return self._growth
         baseline = self.baseline
         return None if baseline is None else growth_since(baseline, self.measured)
+
+    @property
+    def unchecked(self) -> str | None:
+        """Why nothing could be checked, where nothing was; else None."""
+        if not self.checks or any(c.verdict not in judging.UNCHECKED for c in self.checks):
+            return None
+        reasons = dict.fromkeys(f"{c.verdict}: {c.metric}: {c.message}" for c in self.checks)
+        return "; ".join(reasons)
+
+    @property
+    def measured_anything(self) -> bool:
+        return any(check.verdict is not Outcome.NOT_MEASURED for check in self.checks)
 
     def keep(self) -> Path:
         """Write what was measured to the run directory."""

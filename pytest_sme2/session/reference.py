@@ -6,11 +6,12 @@ Parsing is pure; opening downloads, builds or unpacks. The measuring itself is i
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pytest_sme2.errors import UsageError
+from pytest_sme2.errors import Sme2Warning, UsageError
 from pytest_sme2.export.store import artifact_stem, find_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Artifact, Baseline, Fingerprint
@@ -64,6 +65,47 @@ def bundle_beside(root: Path, fingerprint: Fingerprint) -> Path | None:
     """
     path = root / safe_name(fingerprint.key) / BASELINE_BUNDLE
     return path if path.is_file() else None
+
+
+def open_beside(
+    root: Path, fingerprint: Fingerprint, platform: str, *, progress: Say | None = None
+) -> OpenReference | None:
+    """The same, ready to be measured against."""
+    path = bundle_beside(root, fingerprint)
+    if path is None:
+        return None
+    return open_reference(parse_against(str(path)), platform, progress=progress)
+
+
+def baseline_reference(
+    baseline: Baseline, threads: int, runner: Runner, bundle: OpenReference | None
+) -> OpenReference | None:
+    """What the baseline measured: from the bundle beside it, else from the cache, else None.
+
+    A bundle that holds another program is not used, and a warning says how to renew it.
+    """
+    if bundle is not None:
+        problem = why_stale(bundle, baseline, threads)
+        if problem is None:
+            return bundle
+        warnings.warn(Sme2Warning(problem), stacklevel=2)
+    return kept_reference(baseline, threads, runner)
+
+
+def why_stale(bundle: OpenReference, baseline: Baseline, threads: int) -> str | None:
+    """Why a bundle must not decide; None where it holds the program that the baseline measured."""
+    sessions = baseline.current(threads)
+    program = sessions[-1].program if sessions else baseline.pte_sha256
+    found = (bundle.artifacts or {}).get((baseline.model, baseline.variant))
+    if found is not None and program and found.sha256 == program:
+        return None
+    path = bundle.reference.path
+    problem = "no program" if found is None else "another program than the baseline measured"
+    return (
+        f"{path} is not used: it holds {problem} for {baseline.model}-{baseline.variant}. Renew it "
+        f"together with the baseline: sme2 bundle {path} --models {baseline.model} --variants "
+        f"{baseline.variant}"
+    )
 
 
 def kept_reference(

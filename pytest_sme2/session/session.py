@@ -190,27 +190,24 @@ class Session:
     @functools.cached_property
     def baseline_bundle(self) -> OpenReference | None:
         """The bundle that was stored beside the baselines of this target, where there is one."""
-        from pytest_sme2.session.reference import bundle_beside, open_reference, parse_against
+        from pytest_sme2.session.reference import open_beside
 
-        path = bundle_beside(self.baseline_folder, self.bench.target.fingerprint())
-        if path is None:
-            return None
-        return open_reference(
-            parse_against(str(path)), self.bench.target.platform, progress=self.say
+        target = self.bench.target
+        return open_beside(
+            self.baseline_folder, target.fingerprint(), target.platform, progress=self.say
         )
 
     def baseline_reference(self, case: Case) -> OpenReference | None:
         """What was measured for the case's baseline, where it is at hand: in the bundle that was
         stored beside it, else in the cache.
         """
-        if self.baseline_bundle is not None:
-            return self.baseline_bundle
-        from pytest_sme2.session.reference import kept_reference
+        from pytest_sme2.session.reference import baseline_reference
 
         baseline = self.baseline(case)
-        return (
-            None if baseline is None else kept_reference(baseline, case.threads, self.bench.runner)
-        )
+        if baseline is None:
+            return None
+        bundle = self.baseline_bundle
+        return baseline_reference(baseline, case.threads, self.bench.runner, bundle)
 
     @functools.cached_property
     def out(self) -> Path:
@@ -318,7 +315,12 @@ class Session:
             return None
         from pytest_sme2.profile.evidence import check_pair
 
-        return check_pair(on=self.profile(case, Arm.ON), off=self.profile(case, Arm.OFF))
+        return check_pair(
+            on=self.profile(case, Arm.ON),
+            off=self.profile(case, Arm.OFF),
+            effective_on=self.traced(case, Arm.ON).sme2_effective,
+            effective_off=self.traced(case, Arm.OFF).sme2_effective,
+        )
 
     @_on_one_device
     def comparison(self, case: Case) -> Comparison:

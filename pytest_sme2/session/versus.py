@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.structure import structure_of
 from pytest_sme2.results import (
     Artifact,
     Check,
-    Comparison,
     Outcome,
     PairedTiming,
     Profile,
@@ -72,17 +70,27 @@ class Versus:
     def _file_name(self, side: str) -> str:
         return "candidate" if side == CANDIDATE else "reference"
 
-    def profile(self, side: str) -> Profile:
+    def traced_pairs(self, count: int) -> list[tuple[Profile, Profile]]:
+        """The two sides, traced in turn: what explains a difference must show in every pair."""
+        pairs = []
+        for index in range(count):
+            sides = [self.name, CANDIDATE]
+            order = sides if index % 2 else sides[::-1]
+            found = {side: self.profile(side, f"_{index}") for side in order}
+            pairs.append((found[self.name], found[CANDIDATE]))
+        return pairs
+
+    def profile(self, side: str, suffix: str = "") -> Profile:
         """Where the time of one side goes, from a traced process."""
         runs = 10 if self.bench.timed else 1
-        folder = self.folder / f"{self._file_name(side)}_traced"
+        folder = self.folder / f"{self._file_name(side)}_traced{suffix}"
         job = self._job(side, folder, traced=True, warmup=0, runs=runs)
         run = self.bench.target.run(job.runner, job.request, job.folder)
         if run.etdump is None:
             raise ValueError("a traced run leaves an ETDump")
         return build_profile(read_etdump(run.etdump), rules=self.bench.settings.rules)
 
-    def check_operators(self) -> tuple[Check, Comparison]:
+    def check_operators(self) -> Check:
         """Exact, on any target: operators that came, went, or left the delegate."""
         sides = self.profile(self.name), self.profile(CANDIDATE)
         old, new = (structure_of(profile) for profile in sides)
@@ -94,8 +102,7 @@ class Versus:
             if not differences
             else f"{len(differences)} operators differ from {self.name}."
         )
-        comparison = compare(*sides, (self.name, CANDIDATE))
-        check = Check(
+        return Check(
             f"operators against {self.name}",
             verdict,
             message,
@@ -104,7 +111,6 @@ class Versus:
             unit="count",
             details=details,
         )
-        return check, comparison
 
     def measure(self, threshold: float) -> PairedTiming:
         """Interleaved pairs until the answer is clear or the time is used up."""

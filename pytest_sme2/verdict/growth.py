@@ -1,59 +1,121 @@
-"""Where the time since the baseline went: the categories and operators that grew."""
+"""What explains a slowdown: first what the program has more of, then what takes longer.
+
+Structure is exact. A time is named only if it is significant: an innocent operator in a failure
+message costs more than a missing one.
+"""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_sme2.results import Arm, Baseline, CaseResult, Change, Comparison
+from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.results import Arm, Baseline, CaseResult, Change, Profile, Structure
 from pytest_sme2.verdict.baselines import operator_times
+from pytest_sme2.verdict.structure import difference_lines
+
+TRACED_PAIRS = 6
+"""Traced processes of each side. What takes longer in every pair does so by chance in 1 of 64."""
+STORED_MARGIN = 0.10
+"""Against stored times, which another session measured: sessions differ by less than this."""
+OVERHEAD = "overhead"
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What took longer, and since when."""
+    """What a program has more of, and what took longer, since when."""
 
     since: str
     """``the baseline``, or the name of the other side."""
     end_to_end: Change
-    categories: tuple[Change, ...]
-    operators: tuple[Change, ...]
+    structure: tuple[str, ...] = ()
+    """The operators that were added or removed, one line each."""
+    categories: tuple[Change, ...] = ()
+    """Those that took significantly longer; so are the operators."""
+    operators: tuple[Change, ...] = ()
 
 
-def growth_of(comparison: Comparison) -> Growth:
-    """Where the time between two measured sides went."""
-    operators: dict[str, tuple[float, float]] = {}
-    for change in comparison.operators:
-        for position, side in enumerate((change.before, change.after)):
-            if side is not None:
-                sums = list(operators.get(side.operator.name, (0.0, 0.0)))
-                sums[position] += side.time_ns
-                operators[side.operator.name] = (sums[0], sums[1])
+def growth_of(pairs: Sequence[tuple[Profile, Profile]], since: str) -> Growth:
+    """What grew between two sides that were traced in interleaved pairs."""
+    befores, afters = ([pair[side] for pair in pairs] for side in (0, 1))
     return Growth(
-        comparison.before_name,
-        comparison.end_to_end,
-        (*comparison.categories, comparison.overhead),
-        tuple(Change(name, *sums) for name, sums in operators.items()),
+        since,
+        Change(
+            "end to end",
+            statistics.median(profile.end_to_end.median for profile in befores),
+            statistics.median(profile.end_to_end.median for profile in afters),
+        ),
+        difference_lines(structure_of(befores[0]), structure_of(afters[0])),
+        _grown(pairs, _category_times),
+        _grown(pairs, operator_times),
+    )
+
+
+def _category_times(profile: Profile) -> dict[str, float]:
+    times = {str(category): time for category, time in profile.category_ns.items()}
+    return {**times, OVERHEAD: profile.overhead_ns}
+
+
+def _grown(
+    pairs: Sequence[tuple[Profile, Profile]], times_of: Callable[[Profile], Mapping[str, float]]
+) -> tuple[Change, ...]:
+    """What took longer in every pair, where there are enough of them to tell."""
+    if len(pairs) < TRACED_PAIRS:
+        return ()
+    times = [(times_of(before), times_of(after)) for before, after in pairs]
+    names = dict.fromkeys(name for pair in times for side in pair for name in side)
+    return tuple(
+        Change(
+            name,
+            statistics.median(before.get(name, 0.0) for before, _ in times),
+            statistics.median(after.get(name, 0.0) for _, after in times),
+        )
+        for name in names
+        if all(after.get(name, 0.0) > before.get(name, 0.0) for before, after in times)
     )
 
 
 def growth_since(baseline: Baseline, measured: CaseResult, arm: Arm | None = None) -> Growth | None:
-    """Where the time since the baseline went; None where one of the two was not timed."""
+    """What grew since the baseline; None where one of the two was not timed."""
     arm = measured.arm if arm is None else arm
     profile = measured.profiles.get(arm)
     stored = baseline.at(measured.threads)
     categories, operators = stored.category_ns.get(arm), stored.operator_ns.get(arm)
     if measured.emulated or profile is None or not categories or not operators:
         return None
-    now = operator_times(profile)
+    before = baseline.structures.get(arm, Structure(()))
     return Growth(
         "the baseline",
         Change("operators", sum(categories.values()), sum(profile.category_ns.values())),
-        tuple(
-            Change(str(category), categories.get(category, 0.0), time)
-            for category, time in profile.category_ns.items()
+        difference_lines(before, structure_of(profile)),
+        _grown_since(
+            {str(category): time for category, time in categories.items()},
+            _samples(profile, lambda operator: str(operator.category)),
         ),
-        tuple(
-            Change(name, operators.get(name, 0.0), now.get(name, 0.0))
-            for name in sorted({*operators, *now})
-        ),
+        _grown_since(operators, _samples(profile, lambda operator: operator.name)),
     )
+
+
+def _samples(profile: Profile, key: Callable[..., str]) -> dict[str, list[float]]:
+    """The time of each name in each traced run, its occurrences added up."""
+    series: dict[str, list[tuple[int, ...]]] = {}
+    for entry in profile.operators:
+        series.setdefault(key(entry.operator), []).append(entry.samples_ns)
+    return {
+        name: [float(sum(run)) for run in zip(*samples, strict=True)]
+        for name, samples in series.items()
+    }
+
+
+def _grown_since(
+    stored: Mapping[str, float], samples: Mapping[str, Sequence[float]]
+) -> tuple[Change, ...]:
+    """What took longer than stored in nearly every run, by more than sessions differ."""
+    found = []
+    for name, runs in samples.items():
+        before = stored.get(name, 0.0)
+        lowest = sorted(runs)[len(runs) // 10]
+        if lowest > before * (1 + STORED_MARGIN):
+            found.append(Change(name, before, statistics.median(runs)))
+    return tuple(found)

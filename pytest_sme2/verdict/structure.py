@@ -188,6 +188,12 @@ def _structural_verdict(differences: Sequence[tuple[OperatorCount, int]]) -> Out
     return Outcome.REGRESSED
 
 
+def difference_lines(old: Structure, new: Structure) -> tuple[str, ...]:
+    """The operators that were added or removed, one line each; additions first."""
+    differences = sorted(operator_differences(old, new), key=lambda found: found[1] < 0)
+    return tuple(_difference_line(entry, growth) for entry, growth in differences)
+
+
 def _difference_line(entry: OperatorCount, growth: int) -> str:
     return f"{growth:+d} {entry.name} ({entry.category}, {entry.kind}, {entry.executor})"
 

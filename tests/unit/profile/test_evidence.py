@@ -69,3 +69,15 @@ def test_real_pairs_of_other_operators(program: str, valid: bool, words: str) ->
     evidence = check_pair(on, off)
     assert evidence.valid is valid
     assert words in evidence.message
+
+
+def test_process_that_contradicts_its_arm_makes_the_pair_invalid() -> None:
+    on, off = profile_of(PACKED, PLAIN), profile_of(PLAIN, PLAIN)
+    assert check_pair(on, off, effective_on=True, effective_off=False).valid
+    assert check_pair(on, off).valid
+    wrong = check_pair(on, off, effective_on=False)
+    assert not wrong.valid
+    assert wrong.message.startswith("The on run is wrong: its process reports that SME2 is not")
+    wrong = check_pair(on, off, effective_on=True, effective_off=True)
+    assert not wrong.valid
+    assert wrong.message.startswith("The off run is wrong: its process reports that SME2 is in")

@@ -5,13 +5,12 @@ import shlex
 
 import pytest
 
-from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.structure import structure_of
 from pytest_sme2.report.failure import MOST_LINES, WIDTH, failure_text, reproduce
 from pytest_sme2.results import Arm, CaseResult, Check, Outcome, Profile, Verdict
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.verdict import baselines, judging
-from pytest_sme2.verdict.growth import growth_of, growth_since
+from pytest_sme2.verdict.growth import TRACED_PAIRS, growth_of, growth_since
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (
@@ -61,11 +60,12 @@ def slowed() -> str:
 
 def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
     assert slowed.startswith("toy_cnn-fp16 on linux: REGRESSED\n")
-    assert "latency (on): REGRESSED  2.200 ms -> 2.400 ms, [+8." in slowed
+    assert "latency (on): REGRESSED  2.200 ms -> 2.400 ms, [+" in slowed
     assert "limit +2.0 %" in slowed
     assert "operators (on): REGRESSED  3 -> 5" in slowed
     assert f"+2 {TRANSPOSE} (DATA_MOVEMENT, transpose, delegated)" in slowed
-    assert "Categories that grew since the baseline (traced runs):" in slowed
+    assert "Operators added (+) or removed (-) since the baseline:" in slowed
+    assert "Categories that take longer since the baseline (traced runs):" in slowed
     assert "DATA_MOVEMENT  200.0 us -> 400.0 us, +200.0 us (+100.0 %)" in slowed
     assert f"{TRANSPOSE}  200.0 us -> 400.0 us, +200.0 us (+100.0 %)" in slowed
     assert slowed.endswith(f"Reproduce: {COMMAND}")
@@ -87,38 +87,63 @@ def test_structure_alone_names_the_operators() -> None:
     verdict = judging.verdict(now, check_all(now, baseline(), LIMITS))
     text = failure_text(verdict, command="pytest", growth=growth_since(baseline(), now))
     assert f"+2 {TRANSPOSE}" in text
-    assert "grew" not in text
+    assert "longer" not in text
 
 
 def test_growth_between_two_measured_sides() -> None:
     before, after = program(transposes=2), program(transposes=2, transpose_ns=300_000)
-    growth = growth_of(compare(before, after, ("executorch 1.5.0", "this")))
+    growth = growth_of([(before, after)] * TRACED_PAIRS, "executorch 1.5.0")
     verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
     text = failure_text(verdict, command="pytest", growth=growth)
-    assert "Operators that grew since executorch 1.5.0 (traced runs):" in text
+    assert "Operators that take longer since executorch 1.5.0 (traced runs):" in text
     assert f"{TRANSPOSE}  200.0 us -> 600.0 us, +400.0 us (+200.0 %)" in text
 
 
 def test_what_is_new_is_called_new() -> None:
-    growth = growth_of(compare(program(transposes=0), program(transposes=1)))
+    pairs = [(program(transposes=0), program(transposes=1))] * TRACED_PAIRS
     verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
-    assert "+100.0 us (new)" in failure_text(verdict, command="pytest", growth=growth)
+    text = failure_text(verdict, command="pytest", growth=growth_of(pairs, "the baseline"))
+    assert "+100.0 us (new)" in text
+    assert f"    +1 {TRANSPOSE} (DATA_MOVEMENT, transpose, delegated)" in text
+    # The exact answer comes first.
+    assert text.index("Operators added (+)") < text.index("Operators that take longer")
 
 
 def test_only_the_largest_growths_are_listed() -> None:
     names = [f"Kernel {number} (NC, F32)" for number in range(MOST_LINES + 3)]
-    sides = [profile_of([(name, time) for name in names]) for time in (10_000, 20_000)]
+    before, after = (profile_of([(name, time) for name in names]) for time in (10_000, 20_000))
+    sides = before, after
     verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
-    text = failure_text(verdict, command="pytest", growth=growth_of(compare(*sides)))
-    operators = text.partition("Operators that grew")[2]
+    text = failure_text(verdict, command="pytest", growth=growth_of([sides] * TRACED_PAIRS, "x"))
+    operators = text.partition("Operators that take longer")[2]
     assert operators.count("+10.0 us (+100.0 %)") == MOST_LINES
     assert "    and 3 more\n" in operators
 
 
-def test_nothing_is_said_to_have_grown_where_nothing_did() -> None:
-    growth = growth_of(compare(program(transposes=2), program(transposes=1)))
-    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
-    assert "grew" not in failure_text(verdict, command="pytest", growth=growth)
+def test_what_is_not_significant_is_not_named() -> None:
+    """Neither what got faster, nor what took longer in all pairs but one, nor a single pair."""
+    slower = program(transposes=2), program(transposes=2, transpose_ns=300_000)
+    for pairs in (
+        [slower[::-1]] * TRACED_PAIRS,
+        [*[slower] * (TRACED_PAIRS - 1), slower[::-1]],
+        [slower],
+    ):
+        growth = growth_of(pairs, "the baseline")
+        assert (growth.structure, growth.categories, growth.operators) == ((), (), ())
+        verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
+        text = failure_text(verdict, command="pytest", growth=growth)
+        assert TRANSPOSE not in text
+        assert "No operator takes significantly longer since the baseline (traced runs)." in text
+
+
+def test_operator_within_what_sessions_differ_by_is_not_named() -> None:
+    known, _ = baselines.update(None, timed(program(transposes=2), 2))
+    within = growth_since(known, timed(program(transposes=2, transpose_ns=109_000), 2))
+    beyond = growth_since(known, timed(program(transposes=2, transpose_ns=115_000), 2))
+    assert within is not None
+    assert beyond is not None
+    assert within.operators == ()
+    assert [change.name for change in beyond.operators] == [TRANSPOSE]
 
 
 def test_growth_needs_two_timed_sides() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_sme2.errors import NotMeasurableError, Sme2Error
+from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.results import Arm, CaseResult, Check, Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate, failing
@@ -31,7 +31,7 @@ class EmulatedSession:
 
     def measured(self, case: object, *, timed: bool) -> CaseResult:
         if timed:
-            raise NotMeasurableError("emulated cannot vouch for timing")
+            raise NotMeasurableError("emulated cannot measure time")
         return emulated()
 
     def limits(self, case: object) -> Any:
@@ -47,14 +47,20 @@ class EmulatedSession:
         return Path("kept")
 
 
-def test_what_was_checked_is_kept_after_a_check_that_the_device_cannot_vouch_for() -> None:
+def test_check_that_the_device_cannot_measure_is_reported_and_others_go_on() -> None:
     session = EmulatedSession()
     gate = Gate(cast(Session, session), cast(Case, object()), lambda checks: None)
+    gate.check_latency()
+    assert gate.unchecked == "NOT_MEASURED: latency: emulated cannot measure time"
+    assert not gate.measured_anything
     gate.check_evidence()
-    with pytest.raises(Sme2Error, match="cannot vouch for timing"):
-        gate.check_latency()
+    assert gate.unchecked is None
+    assert gate.measured_anything
     assert gate.keep() == Path("kept")
-    assert [check.metric for check in session.kept] == ["evidence"]
+    assert [(check.metric, check.verdict) for check in session.kept] == [
+        ("latency", Outcome.NOT_MEASURED),
+        ("evidence", Outcome.PASS),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +71,8 @@ def test_what_was_checked_is_kept_after_a_check_that_the_device_cannot_vouch_for
         (Outcome.INCONCLUSIVE, False, True),
         (Outcome.MACHINE_CHANGED, False, True),
         (Outcome.NO_BASELINE, False, True),
+        (Outcome.NOT_MEASURED, False, False),
+        (Outcome.STORED, False, False),
         (Outcome.SUSPECTED, True, True),
         (Outcome.REGRESSED, True, True),
         (Outcome.INVALID, True, True),

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import UsageError
+from pytest_sme2.errors import Sme2Warning, UsageError
 from pytest_sme2.results import Artifact, Baseline
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import reference as against
 from pytest_sme2.session.bundle import write_bundle
 from pytest_sme2.session.reference import (
     Reference,
+    baseline_reference,
     bundle_beside,
     kept_reference,
     open_reference,
@@ -160,6 +161,23 @@ def test_the_bundle_of_a_baseline(tmp_path: Path) -> None:
     path.write_bytes(b"")
     assert bundle_beside(tmp_path, LINUX) == path
     assert bundle_beside(tmp_path, EMULATED) is None
+
+
+def test_bundle_is_used_only_for_the_program_that_the_baseline_measured(
+    tmp_path: Path, here: Sme2Runner, artifact: Artifact
+) -> None:
+    path = write_bundle(tmp_path / "bundle.tar.gz", here, [artifact])
+    bundle = open_reference(parse_against(str(path)), "linux-aarch64", cache=tmp_path / "cache")
+    old = baseline()
+    last = replace(old.sessions[-1], program=artifact.sha256, runtime="r")
+    same = replace(old, sessions=(*old.sessions[:-1], last))
+    assert baseline_reference(same, 1, here, bundle) is bundle
+    for stale, problem in (
+        (old, "another program than the baseline measured for toy_cnn-fp16"),
+        (replace(same, variant="fp32"), "no program for toy_cnn-fp32"),
+    ):
+        with pytest.warns(Sme2Warning, match=rf"is not used: it holds {problem}\. Renew it .*sme2"):
+            assert baseline_reference(stale, 1, here, bundle) is None
 
 
 # --- what a baseline measured, in the cache -------------------------------------------------------

@@ -1,0 +1,100 @@
+"""Green means checked: what could not be measured, compared or found is visible, and strict fails.
+
+Real exports and real processes on this machine; where it has SME2, there is nothing to miss.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.platforms import LINUX_X86_64, host_platform
+from tests.support.needs import needs_export
+
+pytestmark = [
+    needs_export,
+    pytest.mark.skipif(host_platform() != LINUX_X86_64, reason="needs a machine without SME2"),
+]
+
+CACHE = cache_folder()
+TOY = Path(__file__).parents[2] / "models" / "toy_cnn"
+
+SUITE = """
+def test_some(sme2_gate):
+    sme2_gate.check_evidence()
+    sme2_gate.check_size()
+    sme2_gate.check_outputs()
+
+def test_none(sme2_gate):
+    sme2_gate.check_speedup()
+"""
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    shutil.copytree(TOY, pytester.path / "models" / "toy_cnn")
+    pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
+    pytester.makepyfile(SUITE)
+
+    def run(*arguments: str) -> pytest.RunResult:
+        return pytester.runpytest_subprocess("--sme2-variants=fp32", *arguments)
+
+    return run
+
+
+def test_only_a_test_that_checked_nothing_is_skipped(run: Run) -> None:
+    result = run("-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["*not measured: evidence: *", "SKIPPED*NOT_MEASURED: speedup: linux has no SME2*"]
+    )
+
+
+def test_strict_fails_a_case_that_checked_nothing(run: Run) -> None:
+    result = run("--sme2-strict", "-k", "none")
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["sme2: --sme2-strict: toy_cnn-fp32: nothing could be checked: NOT_MEASURED: speedup: *"]
+    )
+
+
+def test_unused_reference_is_an_error(run: Run, pytester: pytest.Pytester) -> None:
+    (pytester.mkdir("old") / "toy.pte").touch()
+    result = run("--against=old", "-k", "none")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["sme2: --against old was not used: no test that ran calls sme2_gate.check_against()*"]
+    )
+
+
+def test_required_sme2_that_is_missing_is_an_error(run: Run) -> None:
+    result = run("--require-sme2", "-k", "none")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*--require-sme2: linux has no SME2*"])
+
+
+def test_table_says_what_was_stored(run: Run, pytester: pytest.Pytester) -> None:
+    result = run("--update-baselines", "-k", "some")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["  fp32 *STORED", "toy_cnn-fp32: baseline written to *"])
+    # Without these baselines, strict fails although every check of the test passed.
+    shutil.rmtree(pytester.path / "baselines")
+    pytester.makepyfile(
+        """
+        def test_outputs(sme2_gate):
+            sme2_gate.check_outputs()
+        """
+    )
+    result = run("--sme2-strict")
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["--sme2-strict: * holds no baseline for linux-*"])
