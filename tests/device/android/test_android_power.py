@@ -188,7 +188,7 @@ def test_a_note_that_cannot_be_read_is_not_thrown_away(
     phone: FakePhone, make_target: MakeTarget
 ) -> None:
     phone.write(NOTE_FILE, "{half a no")
-    with pytest.raises(TargetError, match=r"cannot be read.*set them by hand, and remove it"):
+    with pytest.raises(TargetError, match=r"cannot be read.*restore them by hand, and remove it"):
         make_target(phone, power_mode="boost")
     assert phone.read(NOTE_FILE) == "{half a no"
     assert phone.state("journal") == ""
