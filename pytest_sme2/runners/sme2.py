@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -130,7 +131,8 @@ class Sme2Runner(Runner):
         prefix = f"{PROGRAM}: "
         for line in reversed(stderr.splitlines()):
             if line.startswith(prefix):
-                return line[len(prefix) :]
+                # A counted run has its files under names with many slashes.
+                return re.sub("//+", "/", line[len(prefix) :])
         return EXIT_MEANINGS[returncode]
 
     def read_result(

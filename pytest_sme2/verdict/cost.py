@@ -11,7 +11,7 @@ from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcom
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
 # A growth of less than this part of the total is not worth a verdict of its own.
-_NOTABLE = 1e-5
+_NOTABLE = 1e-4
 _MOST_DETAILS = 10
 
 

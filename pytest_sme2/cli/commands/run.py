@@ -6,6 +6,7 @@ import argparse
 import json
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,14 @@ from pytest_sme2.results import CaseResult
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
+from pytest_sme2.system.qemu import checked_cpu
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 if TYPE_CHECKING:
     from pytest_sme2.report.noise import Noise
 
+ALL = "all"
 EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 
 
@@ -54,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", default="30s", metavar="TIME", help="time to measure (default: 30s)"
     )
     parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
+    parser.add_argument(
+        "--sme2-cpu",
+        metavar="NAME[:BITS]",
+        help="the CPU to emulate: strict (default), apple-m4, arm-c1, with a vector length as in "
+        "strict:256; all compares them",
+    )
+    parser.add_argument("--no-cost", action="store_true", help="do not count executed instructions")
     parser.add_argument("--fresh", action="store_true", help="ignore cached emulator runs")
     parser.add_argument(
         "--weights", type=Path, metavar="FILE", help="a state dict (default: random weights)"
@@ -110,22 +120,12 @@ def run_model(arguments: argparse.Namespace) -> int:
     from pytest_sme2.session.run_directory import METRICS, read_record
 
     say = terminal_line(sys.stderr)
-    session = Session(
-        Settings(
-            device=parse_device(arguments.device),
-            model_folders=model_folders(arguments),
-            threads=parse_threads(arguments.threads)[:1],
-            out=arguments.out,
-            qemu=arguments.qemu,
-            fresh=arguments.fresh,
-            weights=arguments.weights,
-            budget_seconds=parse_budget(arguments.budget),
-        ),
-        say,
-    )
-    entry = session.registry.get(arguments.model)
-    variant = session.variant(entry, parse_variant(arguments.variant))
-    case = Case(entry.name, variant, session.settings.threads[0], entry)
+    if arguments.sme2_cpu == ALL:
+        return _compare_cpus(arguments)
+    chosen = arguments.sme2_cpu
+    cpu = None if chosen is None else checked_cpu(chosen)
+    session = Session(replace(_settings(arguments), emulated_cpu=cpu), say)
+    case = _case(session, arguments)
     try:
         measured = session.measured(case, timed=session.bench.timed)
         folder = session.keep(case, measured, ())
@@ -141,6 +141,42 @@ def run_model(arguments: argparse.Namespace) -> int:
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
     return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    return Settings(
+        device=parse_device(arguments.device),
+        model_folders=model_folders(arguments),
+        threads=parse_threads(arguments.threads)[:1],
+        out=arguments.out,
+        qemu=arguments.qemu,
+        fresh=arguments.fresh,
+        weights=arguments.weights,
+        budget_seconds=parse_budget(arguments.budget),
+        no_cost=arguments.no_cost,
+    )
+
+
+def _case(session: Session, arguments: argparse.Namespace) -> Case:
+    entry = session.registry.get(arguments.model)
+    variant = session.variant(entry, parse_variant(arguments.variant))
+    return Case(entry.name, variant, session.settings.threads[0], entry)
+
+
+def _compare_cpus(arguments: argparse.Namespace) -> int:
+    """The model on every emulated CPU; exit code 1 where it does not run on one of them."""
+    from pytest_sme2.cli.cpus import cpu_lines, run_on_every_cpu
+
+    settings = _settings(arguments)
+    if settings.device != "emulated":
+        raise UsageError("--sme2-cpu all compares emulated CPUs: give --device emulated as well.")
+    say = terminal_line(sys.stderr)
+    try:
+        found = list(run_on_every_cpu(settings, say, lambda each: _case(each, arguments)))
+    finally:
+        clear_line(sys.stderr)
+    print("\n".join(cpu_lines(found)))
+    return 1 if any(entry.problem for entry in found) else 0
 
 
 def _lines(
@@ -164,6 +200,13 @@ def _lines(
             counts = {family: families.count(family) for family in dict.fromkeys(families)}
             told = ", ".join(f"{count} {family}" for family, count in counts.items())
             lines.append(f"           {len(names)} kernels ran: {told}")
+        cost = measured.costs.get(arm)
+        if cost is not None:
+            total = cost.total
+            lines.append(
+                f"           {total.instructions:,} instructions per inference, "
+                f"{total.outer_products:,} outer products"
+            )
         medians = (measured.medians_ns or {}).get(arm)
         if medians:
             lines.append(
