@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
-from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
+from pytest_sme2.profile.shapes import beside, keep_shapes, kept_shapes
 from pytest_sme2.report.text import count
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, Run, RunRequest
@@ -96,7 +96,11 @@ def _record(
     """One case: a pair, or an experiment on its own."""
     first = next(iter(arms.values()))
     traced = {arm: found.traced for arm, found in arms.items()}
-    dumps = {arm: run.etdump for arm, run in traced.items() if run is not None and run.etdump}
+    dumps = {
+        arm: _inside(folder, run.etdump)
+        for arm, run in traced.items()
+        if run is not None and run.etdump
+    }
     censuses = {arm: _census(done, arm, first.experiment.threads) for arm in arms}
     profiles = {
         arm: build_profile(read_etdump(dump), census=censuses[arm], shapes=kept_shapes(dump))
@@ -128,10 +132,22 @@ def _record(
         ),
         measurement=None,
         checks=(),
-        etdumps={
-            arm: Path(os.path.relpath(dump, folder)).as_posix() for arm, dump in dumps.items()
-        },
+        etdumps={arm: dump.relative_to(folder).as_posix() for arm, dump in dumps.items()},
     )
+
+
+def _inside(folder: Path, etdump: Path) -> Path:
+    """The ETDump inside a case's folder, with what is beside it.
+
+    A record names no file outside of its folder.
+    """
+    if etdump.is_relative_to(folder):
+        return etdump
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (etdump, beside(etdump), etdump.with_suffix(".log")):
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+    return folder / etdump.name
 
 
 def _runner(experiment: Experiment, bench: Bench) -> Runner:

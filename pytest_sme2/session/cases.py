@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
@@ -26,7 +26,7 @@ class Case:
     entry: ModelEntry | None = None
     problem: str | None = None
     """Why the model cannot be used; the other fields then only name it."""
-    program: Artifact | None = None
+    program: Artifact | None = field(default=None, hash=False)
     """A program that is run as it is, in place of one that is exported from a model."""
     sweep: bool = False
     """Whether several thread counts are run, so that the id must tell them apart."""

@@ -1,0 +1,100 @@
+"""Experiment files on a pretended device: which processes run, and which cases come of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_sme2.cli.experiment_file import parse_plan
+from pytest_sme2.cli.experiments import run_plan
+from pytest_sme2.errors import RunError, UsageError
+from pytest_sme2.report.validation import validate_run
+from pytest_sme2.results import Arm
+from pytest_sme2.session.run_directory import CaseRecord
+from tests.support.pretended_target import PretendedTarget, use
+
+PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
+PAIR: tuple[dict[str, Any], ...] = ({"name": "x_sme2_on"}, {"name": "x_sme2_off"})
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> PretendedTarget:
+    target = PretendedTarget()
+    use(target, monkeypatch)
+    return target
+
+
+def run(
+    root: Path, *experiments: dict[str, Any], compare: list[list[str]] | None = None
+) -> list[tuple[Path, CaseRecord]]:
+    document: dict[str, Any] = {
+        "model": str(PROGRAM),
+        "output_root": str(root),
+        "device": "linux",
+        "experiments": list(experiments),
+    }
+    if compare is not None:
+        document["compare"] = compare
+    return run_plan(parse_plan(document), lambda line: None)
+
+
+def test_a_pair_becomes_one_case(target: PretendedTarget, tmp_path: Path) -> None:
+    ((folder, record),) = run(tmp_path, *PAIR)
+    assert folder == tmp_path
+    assert record.id == "toy_fp16-as exported"
+    assert record.measured.evidence is not None
+    assert record.measured.evidence.valid
+    medians = record.measured.medians_ns or {}
+    assert medians[Arm.OFF][0] == pytest.approx(2 * medians[Arm.ON][0], rel=0.05)
+    assert [found.problem for found in validate_run(tmp_path) if found.problem] == []
+    assert sorted(path.name for path in tmp_path.rglob("*.etdump")) == [
+        "toy_fp16_x_sme2_off_t1.etdump",
+        "toy_fp16_x_sme2_on_t1.etdump",
+    ]
+
+
+def test_each_experiment_runs_as_it_is_written(target: PretendedTarget, tmp_path: Path) -> None:
+    chosen = {"runs": 4, "warmup": 2, "threads": 3, "cpu_affinity": "0-1", "timeout_seconds": 7}
+    run(tmp_path, {"name": "x_sme2_off", "extra_args": ["--flag"], **chosen})
+    (traced, _), (untraced, _) = target.requests
+    for request in (traced, untraced):
+        assert (request.runs, request.warmup, request.threads) == (4, 2, 3)
+        assert (request.cpus, request.timeout_seconds) == ((0, 1), 7)
+        assert request.extra_arguments == ("--flag",)
+    assert (traced.traced, untraced.traced) == (True, False)
+
+
+def test_where_times_mean_nothing_no_untraced_process_runs(
+    target: PretendedTarget, tmp_path: Path
+) -> None:
+    target.timing = False
+    ((_, record),) = run(tmp_path, *PAIR)
+    assert record.measured.medians_ns is None
+    assert [request.traced for request, _ in target.requests] == [True, True]
+
+
+def test_what_belongs_to_no_pair_is_a_case_of_its_own(
+    target: PretendedTarget, tmp_path: Path
+) -> None:
+    found = run(tmp_path, *PAIR, {"name": "alone", "sme2": "off"})
+    assert [folder for folder, _ in found] == [tmp_path, tmp_path / "pairs" / "alone"]
+    assert found[1][1].id == "toy_fp16-as exported-alone"
+    assert found[1][1].measured.evidence is None
+
+
+def test_times_with_different_thread_counts_are_not_compared(
+    target: PretendedTarget, tmp_path: Path
+) -> None:
+    one, two = {**PAIR[0], "threads": 2}, PAIR[1]
+    with pytest.raises(UsageError, match=r"differ in threads \(1, 2\)"):
+        run(tmp_path, one, two)
+
+
+def test_the_device_is_given_back_after_a_failure(target: PretendedTarget, tmp_path: Path) -> None:
+    target.failures = [RunError("it crashed")]
+    with pytest.raises(RunError, match="it crashed"):
+        run(tmp_path, *PAIR)
+    assert target.events == ["prepare", "restore"]
+    assert len(run(tmp_path, *PAIR)) == 1

@@ -1,0 +1,100 @@
+"""The end of a run: what is written, what is printed, and what a damaged case does to the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.plugin.conclusion import conclude_run
+from pytest_sme2.results import Check, Outcome
+from pytest_sme2.session.run_directory import METRICS, read_record
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import encode
+from tests.support.records import stored_dumps, toy_run, write_case
+
+
+def folders(paths: Sequence[Path]) -> dict[str, str]:
+    return {path.parents[1].name: str(path) for path in paths}
+
+
+def settings(root: Path, **choices: object) -> Settings:
+    return Settings(out=root, baseline_dir=root / "baselines", **choices)  # type: ignore[arg-type]
+
+
+def test_cases_are_listed_as_asked_for_whatever_worker_was_first(tmp_path: Path) -> None:
+    dumps = stored_dumps("toy_fp16")
+    paths = [write_case(tmp_path, model, "fp16", dumps) for model in ("a", "b", "c")]
+    lines, failed = conclude_run(folders(paths), {}, settings(tmp_path, models=("c", "a", "b")))
+    assert not failed
+    places = [lines.index(f"{model} on linux") for model in ("c", "a", "b")]
+    assert places == sorted(places)
+
+
+def test_variants_stand_in_the_order_of_their_precision(tmp_path: Path) -> None:
+    lines, _ = conclude_run(folders(toy_run(tmp_path)), {}, settings(tmp_path))
+    rows = [line.split()[0] for line in lines if line.startswith(("  f", "  int"))]
+    assert rows[:3] == ["fp32", "fp16", "int8"]
+
+
+def test_checks_go_into_the_record_and_the_table(tmp_path: Path) -> None:
+    (path, *_) = toy_run(tmp_path)
+    check = Check("latency (on)", Outcome.REGRESSED, "3 % slower")
+    lines, _ = conclude_run(folders([path]), {"toy-fp16": [encode(check)]}, settings(tmp_path))
+    assert read_record(path).checks == (check,)
+    assert any("REGRESSED" in line for line in lines)
+
+
+def test_reports_are_written_and_named(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, report=tmp_path / "r.html", bencher_json=tmp_path / "bencher.json")
+    lines, failed = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
+    assert not failed
+    for name in ("report.md", "r.html", "bencher.json"):
+        assert f"report: {tmp_path / name}" in lines
+        assert (tmp_path / name).stat().st_size > 0
+    quiet, _ = conclude_run(folders(toy_run(tmp_path)), {}, chosen, verbosity=-1)
+    assert not any(line.startswith("report: ") for line in quiet)
+
+
+def test_a_damaged_case_is_named_and_the_others_are_reported(tmp_path: Path) -> None:
+    first, *others = toy_run(tmp_path)
+    (first / METRICS).write_text("{}")
+    lines, failed = conclude_run(folders([first, *others]), {}, settings(tmp_path))
+    assert failed
+    assert lines[-1].startswith("toy-fp16: ")
+    assert any(line.split()[:1] == ["int8"] for line in lines)
+    assert (tmp_path / "report.md").is_file()
+
+
+def test_a_report_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    chosen = settings(tmp_path, report=tmp_path / "file" / "r.html")
+    lines, failed = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
+    assert failed
+    assert lines[-1].startswith("the report was not written: ")
+
+
+def test_baselines_are_stored_only_when_asked(tmp_path: Path) -> None:
+    paths = folders(toy_run(tmp_path)[:1])
+    conclude_run(paths, {}, settings(tmp_path))
+    assert not (tmp_path / "baselines").exists()
+    lines, failed = conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
+    assert not failed
+    (stored,) = (tmp_path / "baselines").glob("*/toy-fp16.json")
+    assert f"toy-fp16: baseline written to {stored}" in lines
+    again, _ = conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
+    assert any("the baseline stays as it is" in line for line in again)
+
+
+@pytest.mark.parametrize("verbosity", [0, -2])
+def test_without_cases_nothing_is_written(tmp_path: Path, verbosity: int) -> None:
+    assert conclude_run({}, {}, settings(tmp_path), verbosity=verbosity) == ([], False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metrics_stay_valid_json(tmp_path: Path) -> None:
+    (path, *_) = toy_run(tmp_path)
+    conclude_run(folders([path]), {}, settings(tmp_path))
+    assert json.loads((path / METRICS).read_text())["id"] == "toy-fp16"

@@ -1,0 +1,93 @@
+"""How many processes of which arm are timed, and which of them count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.results import Arm, Run, RunRequest
+from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.case_timing import Timing, measure_case
+from pytest_sme2.session.cases import program_case
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.timing.selfcheck import selfcheck_artifact
+from tests.support.pretended_target import BASE_NS, PretendedTarget, use
+from tests.unit.session.test_session import PROGRAM
+
+
+def measure(
+    target: PretendedTarget,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arms: tuple[Arm, ...] = (Arm.ON, Arm.OFF),
+    **choices: float,
+) -> Timing:
+    use(target, monkeypatch)
+    bench = Bench(Settings(device="linux", **choices), lambda: "run", lambda line: None)  # type: ignore[arg-type]
+    artifact = program_case(PROGRAM).program
+    assert artifact is not None
+    requests = {arm: bench.request(artifact, arm, 1) for arm in arms}
+    traced = {arm: bench.run(RunRequest(artifact, arm, traced=True), root / arm) for arm in arms}
+    return measure_case(bench, "toy", root, requests, traced)
+
+
+def folders(target: PretendedTarget, arm: Arm) -> list[Path]:
+    return [
+        folder
+        for request, folder in target.requests
+        if request.arm is arm and not request.traced and folder.name != "yardstick"
+    ]
+
+
+def test_both_arms_are_measured_in_pairs_off_against_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = PretendedTarget()
+    timing = measure(target, tmp_path, monkeypatch)
+    found = timing.measurement
+    assert found is not None
+    assert (found.reference, found.candidate) == ("off", "on")
+    assert found.ratio == pytest.approx(0.5, rel=0.02)
+    assert set(found.tracing_overhead) == {"on", "off"}
+    for arm in Arm:
+        # The first process only warms up.
+        assert len(timing.processes[arm]) == len(folders(target, arm)) - 1 == len(found.pairs)
+
+
+def test_every_process_has_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = PretendedTarget()
+    measure(target, tmp_path, monkeypatch)
+    for arm in Arm:
+        used = folders(target, arm)
+        assert len(used) == len(set(used))
+        assert {folder.parent for folder in used} == {tmp_path / f"timing_sme2_{arm}"}
+
+
+def test_the_yardstick_is_taken_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = PretendedTarget(slower={selfcheck_artifact().sha256: 3.0})
+    timing = measure(target, tmp_path, monkeypatch)
+    assert timing.yardstick_ns == pytest.approx(3 * BASE_NS, rel=0.02)
+
+
+def test_one_arm_alone_gives_single_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing = measure(PretendedTarget(), tmp_path, monkeypatch, (Arm.OFF,))
+    assert timing.measurement is None
+    assert [*timing.processes] == [Arm.OFF]
+    runs: list[Run] = [*timing.processes[Arm.OFF]]
+    assert len(runs) == 10
+
+
+def test_at_the_hard_limit_one_arm_alone_gets_fewer_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = PretendedTarget()
+    slow.slower = {program_case(PROGRAM).program.sha256: 10_000.0}  # type: ignore[union-attr]
+    timing = measure(
+        slow, tmp_path, monkeypatch, (Arm.OFF,), budget_seconds=1.0, limit_seconds=60.0
+    )
+    assert 1 <= len(timing.processes[Arm.OFF]) < 10

@@ -1,0 +1,127 @@
+"""The stages of a case: made once, on one device, and kept where a reader finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import ModelError, NotMeasurableError, RunError
+from pytest_sme2.results import Arm
+from pytest_sme2.session.cases import Case, program_case
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.session import DEVICE_TRACE, Session
+from pytest_sme2.session.settings import Settings
+from tests.support.pretended_target import PretendedTarget, use
+
+PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> PretendedTarget:
+    target = PretendedTarget()
+    use(target, monkeypatch)
+    return target
+
+
+@pytest.fixture
+def session(target: PretendedTarget, tmp_path: Path) -> Iterator[Session]:
+    session = Session(Settings(device="linux", out=tmp_path / "out", budget_seconds=5.0))
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def case() -> Case:
+    return program_case(PROGRAM)
+
+
+def test_a_program_is_a_case_without_an_export(session: Session, case: Case) -> None:
+    assert case.id == "toy_fp16-as exported"
+    assert session.artifact(case).pte == PROGRAM
+
+
+def test_a_broken_model_is_its_own_error(session: Session) -> None:
+    with pytest.raises(ModelError, match="a typo in the model"):
+        session.artifact(Case("toy", None, problem="a typo in the model"))
+
+
+def test_nothing_is_done_to_a_device_before_it_is_needed(
+    session: Session, case: Case, target: PretendedTarget
+) -> None:
+    session.artifact(case)
+    assert target.events == []
+    session.traced(case, Arm.OFF)
+    session.close()
+    assert target.events == ["prepare", "restore"]
+
+
+def test_each_arm_is_traced_once_whoever_asks(
+    session: Session, case: Case, target: PretendedTarget
+) -> None:
+    evidence = session.evidence(case)
+    comparison = session.comparison(case)
+    session.measured(case, timed=False)
+    assert evidence is not None
+    assert evidence.valid
+    assert comparison.after_name == "on"
+    assert [(request.arm, request.traced) for request, _ in target.requests] == [
+        (Arm.ON, True),
+        (Arm.OFF, True),
+    ]
+    assert {request.runs for request, _ in target.requests} == {DEVICE_TRACE["runs"]}
+
+
+def test_a_failed_run_is_not_tried_again_by_the_next_stage(
+    session: Session, case: Case, target: PretendedTarget
+) -> None:
+    target.failures = [RunError("it crashed")]
+    for _ in range(2):
+        with pytest.raises(RunError, match="it crashed"):
+            session.profile(case, Arm.OFF)
+    assert len(target.requests) == 1
+
+
+def test_without_sme2_the_off_arm_alone_is_measured(
+    session: Session, case: Case, target: PretendedTarget
+) -> None:
+    target.sme2 = False
+    measured = session.measured(case, timed=True)
+    assert measured.evidence is None
+    assert [*measured.profiles] == [Arm.OFF]
+    assert [*(measured.medians_ns or {})] == [Arm.OFF]
+    with pytest.raises(NotMeasurableError, match="no SME2"):
+        session.comparison(case)
+
+
+def test_where_times_mean_nothing_none_are_taken(
+    session: Session, case: Case, target: PretendedTarget
+) -> None:
+    target.timing = False
+    with pytest.raises(NotMeasurableError):
+        session.timing(case)
+    measured = session.measured(case, timed=False)
+    assert measured.emulated
+    assert measured.medians_ns is None
+    assert measured.speedup is None
+    assert {request.runs for request, _ in target.requests} == {1}
+
+
+def test_timing_shows_the_speedup_and_stays_with_the_case(session: Session, case: Case) -> None:
+    assert session.measured(case, timed=False).speedup is None
+    speedup = session.measured(case, timed=True).speedup
+    assert speedup is not None
+    assert speedup.value == pytest.approx(2.0, rel=0.02)
+    assert session.measured(case, timed=False).speedup == speedup
+
+
+def test_what_is_kept_can_be_read_again(session: Session, case: Case, tmp_path: Path) -> None:
+    measured = session.measured(case, timed=False)
+    folder = session.keep(case, measured, ())
+    assert folder.is_relative_to(tmp_path / "out")
+    record = read_record(folder)
+    assert record.id == case.id
+    assert record.measured.profiles[Arm.ON] == measured.profiles[Arm.ON]
+    for dump in record.etdumps.values():
+        assert (folder / dump).is_file()
