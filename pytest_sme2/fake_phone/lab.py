@@ -1,11 +1,11 @@
-"""A lab of fake phones, seen from the test: started, stopped, and broken on purpose.
+"""A lab of fake phones, as a test uses it: started, stopped, and broken on purpose.
 
-The sandbox has a network of its own with nothing but a loopback interface, and both the adb
-server and every adbd live in it. adbd listens on all interfaces it can see, and that is the one.
-The only way in is the adb server's own listening socket: it is made out here, bound to this
-machine's loopback on a port of its own, and handed to the server (``-L acceptfd:``). So the
-server answers this machine only, and the devices answer nobody but the server. USB, mDNS and
-emulator scanning are off: the server never takes a real phone from the user's own.
+The adb server and every adbd run in a sandbox whose own network has only a loopback interface. So
+adbd, which listens on all interfaces, listens only there. The only way in is the listening socket
+of the adb server: it is made outside, bound to a separate port of this machine's loopback, and
+passed to the server (``-L acceptfd:``). So only this machine can reach the server, and only the
+server can reach the devices. USB, mDNS and emulator scanning are off, so the server never takes a
+real phone from the user's own server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EMULATOR_ON_PHONE = "/vendor/bin/qemu-aarch64"
 
 
 class FakePhone:
-    """One device of a lab, and what a test can do to it behind adb's back."""
+    """One device of a lab, and what a test can do to it without adb."""
 
     def __init__(self, lab: FakeLab, phone: Phone) -> None:
         self.lab = lab
@@ -48,7 +48,7 @@ class FakePhone:
         self.serial = f"127.0.0.1:{phone.port}"
 
     def read(self, path: str) -> str:
-        """A file of the phone, past adb; ``path`` is relative to its root."""
+        """A file of the phone, read without adb; ``path`` is relative to its root."""
         return str(self.lab.ask("read", name=self.phone.name, path=path)["text"])
 
     def write(self, path: str, text: str) -> None:
@@ -60,14 +60,14 @@ class FakePhone:
     def fill(self, path: str) -> None:
         """Fill the phone's storage with one file. Only for phones whose storage has a limit."""
         if self.phone.storage_bytes is None:
-            raise TargetError("This fake phone's storage has no limit. Give it storage_bytes.")
+            raise TargetError("The storage of this fake phone has no limit. Set storage_bytes.")
         self.lab.ask("fill", name=self.phone.name, path=path)
 
     def remove(self, path: str) -> None:
         self.lab.ask("remove", name=self.phone.name, path=path)
 
     def setting(self, name: str) -> str | None:
-        """A global setting as the phone has it now; None where it has none."""
+        """The current value of a global setting, or None."""
         if f"{name}" not in self.files(f"{STATE}/settings/global"):
             return None
         return self.read(f"{STATE}/settings/global/{name}").strip()
@@ -76,7 +76,7 @@ class FakePhone:
         return self.read(f"{STATE}/{name}").strip()
 
     def processes(self) -> dict[int, list[str]]:
-        """What runs on the phone besides adbd: process id to command line."""
+        """The processes on the phone without adbd: process id to command line."""
         found = self.lab.ask("processes", name=self.phone.name)["processes"]
         return {int(pid): list(words) for pid, words in found.items()}
 
@@ -84,7 +84,7 @@ class FakePhone:
         self.lab.ask("signal", pid=pid, number=int(number))
 
     def kill_adbd(self) -> None:
-        """What adbd had started lives on, as it does when a cable is pulled."""
+        """Kill adbd; the processes that it started go on, as when a cable is pulled."""
         self.lab.ask("kill adbd", name=self.phone.name)
 
     def start_adbd(self) -> None:
@@ -98,10 +98,10 @@ def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
 
 
 def open_fake_phone(qemu: Path | None = None, **options: Any) -> AndroidTarget:
-    """A fake phone in a lab of its own, which ends with this process.
+    """A fake phone in its own lab, which ends with this process.
 
-    It has SME2 where there is an emulator. Without one it runs on this machine's own CPU, which
-    must then be a 64-bit Arm, and says that it has no SME2.
+    It has SME2 if there is an emulator. Otherwise it runs on this machine's CPU, which must be a
+    64-bit Arm, and reports that it has no SME2.
     """
     emulator: Path | None = None
     try:
@@ -132,7 +132,7 @@ class FakeLab:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._control.settimeout(180)
-        # One empty folder serves all labs as mount point: each sees only its own mount on it.
+        # All labs use one empty folder as mount point; each sees only its own mount.
         folder = (cache or cache_folder()) / "fake-phone" / "mount"
         folder.mkdir(parents=True, exist_ok=True)
         with theirs:
@@ -168,13 +168,13 @@ class FakeLab:
 
     @property
     def address(self) -> str:
-        """The adb server's, as ``--adb-server`` takes it."""
+        """The address of the adb server, for ``--adb-server``."""
         return f"{self.host}:{self.port}"
 
     def add(self, **likeness: Any) -> FakePhone:
-        """One more phone; ``likeness`` fills the fields of ``root.Phone``."""
+        """Add a phone; ``likeness`` are fields of ``root.Phone``."""
         index = len(self.phones)
-        # Even ports from 5555 on are scanned by adb servers as emulators; these are far off.
+        # adb servers look for emulators on even ports from 5555 on; these are far away.
         phone = Phone(**{"name": f"phone{index}", "port": 15601 + 2 * index, **likeness})
         properties = {**self._own_properties(phone), **phone.properties}
         phone = dataclasses.replace(phone, properties=properties)
@@ -184,10 +184,10 @@ class FakeLab:
         return device
 
     def _own_properties(self, phone: Phone) -> dict[str, str]:
-        """What tells a fake phone from a real one, and how programs are run on it.
+        """The properties that mark a fake phone and say how to run programs on it.
 
-        Where the lab has an emulator, all runs are behind it, and the same emulated CPU serves
-        both arms: what switches SME2 off is the runner, as on a phone.
+        If the lab has an emulator, all runs use it, with the same emulated CPU for both arms: the
+        runner switches SME2 off, as on a phone.
         """
         properties = {FAKE_PROPERTY: "1"}
         if self.emulator is not None:
@@ -201,7 +201,7 @@ class FakeLab:
         return f"127.0.0.1:{port}"
 
     def start_server(self) -> None:
-        """Start the adb server; a second start takes the same port as the first."""
+        """Start the adb server; a second start uses the same port."""
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((self.host, self.port))
@@ -223,7 +223,7 @@ class FakeLab:
 
     def ask(self, verb: str, *, descriptors: list[int] | None = None, **rest: Any) -> Any:
         message = json.dumps({"do": verb, **rest}).encode()
-        # A test may well strike from another thread than it measures in.
+        # A test may call this from another thread than the measuring one.
         with self._lock:
             try:
                 socket.send_fds(self._control, [message], descriptors or [])
@@ -250,12 +250,12 @@ class FakeLab:
                 text = self._process.communicate(timeout=10)[1].decode("utf-8", "replace").strip()
         return (
             f"{text.splitlines()[-1] if text else 'no message'}. It needs root, or a system that "
-            "lets users make namespaces (kernel.unprivileged_userns_clone, or a container run "
+            "lets users create namespaces (kernel.unprivileged_userns_clone, or a container run "
             "with --privileged)."
         )
 
     def close(self) -> None:
-        """End the sandbox: every process, mount and port of it goes at once."""
+        """End the sandbox with all its processes, mounts and ports."""
         self._control.close()
         process, self._process = self._process, None
         if process is None:
@@ -270,7 +270,7 @@ class FakeLab:
 
 
 def sandbox_command() -> list[str]:
-    """Namespaces of our own; ``--kill-child`` so that they cannot outlive their starter."""
+    """The command for separate namespaces; ``--kill-child`` ends them with their starter."""
     if shutil.which("unshare") is None or shutil.which("mount") is None:
         raise TargetError("A fake phone needs unshare and mount. Install the package util-linux.")
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]

@@ -1,8 +1,8 @@
-"""Takes AF_VSOCK away from this process and all it starts.
+"""Removes AF_VSOCK from this process and everything that it starts.
 
-adbd listens on vsock besides TCP, and a network namespace does not reliably cover vsock: in a
-virtual machine the hypervisor could reach it. A seccomp filter answers such sockets with
-"address family not supported", which adbd takes calmly.
+adbd listens on vsock and TCP. A network namespace does not reliably cover vsock: in a virtual
+machine the hypervisor could reach it. A seccomp filter answers such sockets with "address family
+not supported", which adbd tolerates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Program(ctypes.Structure):
 
 
 def forbid_vsock() -> None:
-    """Where the machine is not one of the two the filter knows, this refuses."""
+    """Install the filter; raise OSError on a machine that it does not support."""
     machine = platform.machine()
     if machine not in _SYSTEM_CALLS:
         raise OSError(errno.ENOSYS, f"a fake phone does not run on {machine}")

@@ -1,6 +1,6 @@
-"""The programs a fake phone is made of: found on the system, in the cache, or fetched.
+"""The programs of a fake phone: found on the system, in the cache, or downloaded.
 
-adb, adbd and busybox are the real ones. What they do together is told in ``lab.py``.
+adb, adbd and busybox are the real ones. ``lab.py`` says how they work together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_sme2.system.debian_packages import unpack_packages
 from pytest_sme2.system.elf import is_elf, read_needs
 from pytest_sme2.system.locks import locked
 
-# adbd is packaged from bookworm-backports on; later releases have it in the main archive.
+# adbd is in bookworm-backports, and in the main archive of later releases.
 _SUITES = ("bookworm", "bookworm-backports")
 _BACKPORTS = (
     "adb",
@@ -36,13 +36,13 @@ _STABLE = ("busybox-static", "libprotobuf32", "libusb-1.0-0", "libbrotli1", "lib
 
 @dataclass(frozen=True)
 class Parts:
-    """Where the real programs are, and the folders their libraries are in."""
+    """The real programs, and the folders of their libraries."""
 
     adb: Path
     adbd: Path
     busybox: Path
     libraries: tuple[Path, ...]
-    """Folders for ``LD_LIBRARY_PATH``; empty where the system's loader finds everything."""
+    """Folders for ``LD_LIBRARY_PATH``; empty if the system's loader finds everything."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -54,7 +54,7 @@ class Parts:
 def find_parts(
     *, cache: Path | None = None, progress: Callable[[str], None] | None = None
 ) -> Parts:
-    """The parts, fetched into the cache once where the system lacks them."""
+    """The parts; if the system does not have them, downloaded once into the cache."""
     if platform.system() != "Linux":
         raise TargetError(
             "A fake phone needs Linux: its adbd is a Linux program. "
@@ -64,18 +64,18 @@ def find_parts(
     if found is not None:
         return found
     folder = (cache or cache_folder()) / "fake-phone" / f"parts-{platform.machine()}"
-    doing = "fetching the parts of the fake phone"
+    doing = "downloading the parts of the fake phone"
     with locked(folder.with_suffix(".lock"), doing, say=progress):
         if not folder.is_dir():
             if progress is not None:
-                progress("fetching adb, adbd and busybox for the fake phone")
+                progress("downloading adb, adbd and busybox for the fake phone")
             packages = [f"{name}/{_SUITES[1]}" for name in _BACKPORTS] + list(_STABLE)
             unpack_packages(packages, with_suites(system_archives(), _SUITES), folder)
     return unpacked_parts(trusted(folder, cache or cache_folder()))
 
 
 def installed_parts() -> Parts | None:
-    """The parts as the system's own packages have them; None where one is missing."""
+    """The parts from the system's own packages; None if one is missing."""
     tools = Path("/usr/lib/android-sdk/platform-tools")
     adb = shutil.which("adb")
     adbd = shutil.which("adbd") or (str(tools / "adbd") if (tools / "adbd").is_file() else None)
@@ -101,12 +101,12 @@ def unpacked_parts(folder: Path) -> Parts:
 
 
 def is_static(program: Path) -> bool:
-    """Whether an ELF file names no interpreter, so that it runs in a root without libraries."""
+    """Whether an ELF file needs no interpreter, so that it runs without libraries."""
     return is_elf(program) and read_needs(program).interpreter is None
 
 
 def shared_libraries(program: Path, environment: dict[str, str]) -> tuple[Path, list[Path]]:
-    """The loader a program names and every library it would load, as that loader resolves them."""
+    """The loader of a program and every library that this loader would load."""
     done = subprocess.run(
         ["ldd", str(program)],
         env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", **environment},

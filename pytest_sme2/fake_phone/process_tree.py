@@ -1,7 +1,7 @@
-"""A process tree for each fake phone: a phone sees, and can kill, its own processes only.
+"""A process tree per fake phone: a phone sees, and can kill, only its own processes.
 
-Runs inside the sandbox, on the standard library. Without it phones that work at the same time
-would share one /proc, and one that clears up after itself would end the runs of the others.
+Runs inside the sandbox, with the standard library only. Without it, phones would share one /proc,
+and a phone that cleans up would end the runs of the others.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _CLONE_NEWPID = 0x20000000
 
 
 class ProcessTree:
-    """As a context manager: what is started inside the block belongs to the tree.
+    """As a context manager: processes started inside the block belong to the tree.
 
-    Its first process only waits. It is not the phone's adbd, so killing that leaves the rest of
-    the phone alive; and it takes in orphans, which the kernel clears away as SIGCHLD is ignored.
+    Its first process only waits. It is not the phone's adbd, so killing adbd does not end the rest
+    of the phone. It also adopts orphans, which the kernel removes because SIGCHLD is ignored.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class ProcessTree:
         self._enter(self._home)
 
     def _enter(self, namespace: int) -> None:
-        """Of this process, only the children it will have are concerned."""
+        """Affects only the future children of this process."""
         self._check(self._libc.setns(namespace, _CLONE_NEWPID))
 
     def _check(self, status: int) -> None:
@@ -50,7 +50,7 @@ class ProcessTree:
 
 
 def _wait_for_ever() -> None:
-    # Never back into the copy of the supervisor that this is.
+    # This is a copy of the supervisor; never return into its code.
     try:
         os.closerange(0, os.sysconf("SC_OPEN_MAX"))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""Lays out the root folder of one fake phone. Runs inside the sandbox, on the standard library.
+"""Makes the root folder of a fake phone. Runs inside the sandbox, with the standard library only.
 
-The root holds a static busybox, stand-ins for Android's own programs that keep their state in
-files, and nothing of this machine's userland: no C library, no loader.
+The root has a static busybox and replacements for Android's own programs, which keep their state in
+files. It has nothing of this machine's programs: no C library, no loader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 STATE = "data/system/fake"
 _PROGRAMS = Path(__file__).parent / "programs"
 
-# What a phone says of itself where the test does not care.
+# The default properties of a phone.
 _PROPERTIES = {
     "ro.product.model": "Fake Phone",
     "ro.product.manufacturer": "pytest-sme2",
@@ -48,19 +48,19 @@ _FEATURES = (
 
 @dataclass(frozen=True)
 class Phone:
-    """What one fake phone is like."""
+    """The properties of one fake phone."""
 
     name: str
     port: int
     sme2: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str | None] = field(default_factory=dict)
-    """Over the phone's own; None removes a setting, so that it reads as ``null``."""
+    """Override the defaults; None removes a setting, so that it reads as ``null``."""
     storage_bytes: int | None = None
-    """How much ``/data/local/tmp`` holds; None means as much as memory allows."""
+    """The size of ``/data/local/tmp``; None means as much as memory allows."""
     fixed_performance: bool = True
     max_frequencies_khz: Sequence[int] = ()
-    """One a core; empty means the first half is little and the rest is big."""
+    """One per core; empty means that the first half is little and the rest is big."""
     temperature_millidegrees: int = 30_000
 
     @classmethod
@@ -69,7 +69,7 @@ class Phone:
 
 
 def build_root(root: Path, phone: Phone, tools: Mapping[str, str]) -> None:
-    """Make the whole root; ``tools`` maps a place in it to a program of this machine."""
+    """Make the root; ``tools`` maps a path in it to a program of this machine."""
     for folder in ("system/bin", "vendor/bin", "data/local", STATE, "proc", "dev", "sys", "adbd"):
         (root / folder).mkdir(parents=True)
     (root / "bin").symlink_to("system/bin")
@@ -161,9 +161,9 @@ def _write_sysfs(root: Path, phone: Phone) -> None:
 
 
 def _mount(root: Path, phone: Phone) -> None:
-    """Mounts are private to the sandbox and go with its last process.
+    """Mount what the phone needs; mounts are private to the sandbox and end with it.
 
-    /proc shows the processes of whoever mounts it: this runs in the phone's own process tree.
+    /proc shows the processes of the mounting process, so this runs in the phone's process tree.
     """
     mount("-t", "proc", "proc", root / "proc")
     mount("--bind", root / STATE / "cpuinfo", root / "proc/cpuinfo")

@@ -1,4 +1,4 @@
-"""A runner whose only work is a sleep: for trying out orchestration, never for results."""
+"""A runner that only sleeps, to test orchestration; never for results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ END
 
 
 def make_sleep_runner(folder: Path, seconds: float) -> Sme2Runner:
-    """Write the runner into ``folder``; it needs nothing but a shell."""
+    """Write the runner into ``folder``; it needs only a shell."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / PROGRAM
     program.write_text(_SCRIPT.replace("SECONDS", f"{seconds:g}"), encoding="utf-8")

@@ -1,9 +1,8 @@
 """The first process of a fake phone lab's sandbox: starts and stops its adb server and devices.
 
-Started by ``lab.py`` in namespaces of its own (processes, mounts, network), on the standard
-library alone. It ends when the other end of its control socket does, however that end came
-about; as the sandbox's first process it takes every other process, every mount and every open
-port with it, so nothing can be left behind.
+``lab.py`` starts it in separate namespaces (processes, mounts, network), with the standard library
+only. It ends when the other end of its control socket closes, for whatever reason. As the first
+process of the sandbox it ends all its processes, mounts and ports, so nothing is left.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _IFF_UP = 0x1
 
 
 def bring_up_loopback() -> None:
-    """A new network namespace has a loopback interface that is down, and no other."""
+    """Start the loopback interface, the only one of a new network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = fcntl.ioctl(control, _SIOCGIFFLAGS, struct.pack("16sh14x", b"lo", 0))
         flags = struct.unpack("16sh14x", request)[1]
@@ -43,7 +42,7 @@ def bring_up_loopback() -> None:
 
 
 class Supervisor:
-    """Answers one request at a time with a JSON object that holds ``error`` where it failed."""
+    """Answers one request at a time with a JSON object, which has ``error`` if it failed."""
 
     def __init__(self, control: socket.socket, folder: Path, plan: dict[str, Any]) -> None:
         self.control = control
@@ -81,7 +80,7 @@ class Supervisor:
             self.control.send(json.dumps(answer).encode())
 
     def start_server(self, descriptors: list[int]) -> dict[str, Any]:
-        """The listening socket is the host's, bound to its loopback; adb itself lives in here."""
+        """Start adb in the sandbox, with a listening socket of the host's loopback."""
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(self.folder / "home"),
@@ -112,7 +111,7 @@ class Supervisor:
         return self.start_adbd(descriptors, made.name)
 
     def add_stubborn(self, descriptors: list[int], port: int) -> dict[str, Any]:
-        """Not an adbd: it asks every host to prove itself and never believes it."""
+        """Start a fake adbd that asks every host for its key and never accepts it."""
         listener = socket.create_server(("127.0.0.1", port))
         threading.Thread(target=_never_authorize, args=(listener,), daemon=True).start()
         return {}
@@ -143,14 +142,14 @@ class Supervisor:
         return {"serial": f"127.0.0.1:{phone.port}"}
 
     def kill_adbd(self, descriptors: list[int], name: str) -> dict[str, Any]:
-        """Only adbd: what it started lives on, as it does when a cable is pulled."""
+        """Kill only adbd; its processes go on, as when a cable is pulled."""
         return _kill(self.devices[name])
 
     def kill_server(self, descriptors: list[int]) -> dict[str, Any]:
         return _kill(self.server) if self.server is not None else {}
 
     def read(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
-        """A file of the phone, past adb."""
+        """A file of the phone, read without adb."""
         return {"text": (self.folder / name / path).read_text(encoding="utf-8")}
 
     def write(self, descriptors: list[int], name: str, path: str, text: str) -> dict[str, Any]:
@@ -158,7 +157,7 @@ class Supervisor:
         return {}
 
     def files(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
-        """Everything below a folder of the phone, past adb."""
+        """All files below a folder of the phone, listed without adb."""
         folder = self.folder / name / path
         found = sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))
         return {"files": found}
@@ -177,7 +176,7 @@ class Supervisor:
         return {}
 
     def processes(self, descriptors: list[int], name: str) -> dict[str, Any]:
-        """Command lines of what runs in the phone's root, adbd itself left out."""
+        """Command lines of the processes in the phone's root, without adbd."""
         root = self.folder / name
         own = self.devices[name].pid
         found = {}
@@ -227,7 +226,7 @@ def _never_authorize(listener: socket.socket) -> None:
         host, _ = listener.accept()
         with contextlib.suppress(OSError, struct.error), host:
             kind = signature
-            # Every signature is wrong; the key that follows them waits for a tap that never comes.
+            # Every signature is wrong, and nobody accepts the key that follows.
             while True:
                 if kind != public_key:
                     host.sendall(header + token)
@@ -243,7 +242,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
-    # Looked up, not connected to: adbd would take that for a host.
+    # Looked up instead of connected to, because adbd would see a connection as a host.
     deadline = time.monotonic() + 60
     while True:
         rows = "".join(
@@ -263,7 +262,7 @@ def _kill(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     descriptor, folder, plan = arguments
-    # Ctrl-C in the terminal is the test's business; this process ends with the control socket.
+    # The test handles Ctrl-C; this process ends with the control socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(descriptor))
     supervisor = Supervisor(control, Path(folder), json.loads(plan))

@@ -94,7 +94,7 @@ class PairRunner(Runner):
             )
         if returncode in _ABORTED:
             fatal = [line.strip() for line in stderr.splitlines() if line.startswith("F ")]
-            return f"it gave up (SIGABRT): {fatal[-1]}" if fatal else "it gave up (SIGABRT)"
+            return f"it aborted (SIGABRT): {fatal[-1]}" if fatal else "it aborted (SIGABRT)"
         return None
 
     def read_result(

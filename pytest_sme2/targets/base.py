@@ -1,6 +1,6 @@
 """What a target is, and how a runner's process is run on this machine.
 
-Which flags a runner takes is the runner's business; how a device is reached, each target's own.
+A runner knows its flags; a target knows how to reach its device.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _FULL = os.strerror(errno.ENOSPC)
 _SIGNALS: Mapping[int, str] = {
     signal.SIGSEGV: "it crashed on an invalid memory access (SIGSEGV)",
     signal.SIGBUS: "it crashed on an invalid memory access (SIGBUS)",
-    signal.SIGABRT: "it gave up (SIGABRT)",
+    signal.SIGABRT: "it aborted (SIGABRT)",
     signal.SIGKILL: "it was killed (SIGKILL), probably because memory ran out",
-    signal.SIGILL: "it met an instruction this CPU does not have (SIGILL)",
-    signal.SIGFPE: "it crashed in arithmetic (SIGFPE)",
-    signal.SIGTERM: "it was told to end (SIGTERM)",
+    signal.SIGILL: "it used an instruction that this CPU does not have (SIGILL)",
+    signal.SIGFPE: "it crashed with an arithmetic error (SIGFPE)",
+    signal.SIGTERM: "it was terminated (SIGTERM)",
 }
 
 
 class Target(Protocol):
-    """Something that programs can be run on."""
+    """Something that can run programs."""
 
     @property
     def name(self) -> str: ...
@@ -55,30 +55,30 @@ class Target(Protocol):
         ...
 
     def capabilities(self) -> Capabilities:
-        """What its runs can be trusted for."""
+        """What it can measure."""
         ...
 
     def prepare(self) -> None:
-        """Make it ready to measure; ``restore`` undoes it."""
+        """Prepare it for measuring; ``restore`` undoes that."""
         ...
 
     def put(self, files: Sequence[Path]) -> None:
-        """Bring files to it ahead of time, so that no run pays for it."""
+        """Copy files to it before a run."""
         ...
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         """One process of the runner. Its files go into ``folder``, which belongs to this run.
 
-        Raises RunError, with the log kept in ``folder``, where the process does not end well.
+        Raises RunError if the process fails; the log stays in ``folder``.
         """
         ...
 
     def restore(self) -> None:
-        """Leave it as it was found; may be called at any time, more than once."""
+        """Restore its settings; may be called at any time, more than once."""
         ...
 
     def fingerprint(self) -> Fingerprint:
-        """What it is, as far as timings depend on it."""
+        """Everything about it that changes times."""
         ...
 
 
@@ -93,25 +93,25 @@ class HasConditions(Protocol):
 
 @runtime_checkable
 class Observed(Protocol):
-    """A target with a state of its own beside the programs: heat, battery, screen."""
+    """A target with its own state: heat, battery, screen."""
 
     def cool_down(self) -> None:
         """Wait until heat does not slow it down."""
         ...
 
     def state(self) -> Mapping[str, str]:
-        """What a reader of a run wants to know about it, for the run's manifest."""
+        """Its state, for the run's manifest."""
         ...
 
 
 def check_request(
     target: str, platform: str, capabilities: Capabilities, runner: Runner, request: RunRequest
 ) -> None:
-    """Refuse what cannot mean anything: another platform's runner, or SME2 on without SME2."""
+    """Refuse a runner of another platform, and SME2 on without SME2."""
     if runner.platform != platform:
         raise TargetError(
             f"The runner is for {runner.platform}, but the target {target!r} is {platform}. "
-            f"Provision one for {platform}."
+            f"Use a runner for {platform}."
         )
     if request.arm is Arm.ON and not capabilities.sme2:
         raise TargetError(
@@ -122,7 +122,7 @@ def check_request(
 
 @dataclass(frozen=True)
 class Job:
-    """One process to be run: by which runner, what, and the folder for its files."""
+    """One process to run: its runner, its request, and the folder for its files."""
 
     runner: Runner
     request: RunRequest
@@ -131,7 +131,7 @@ class Job:
 
 @runtime_checkable
 class TakesTurns(Protocol):
-    """A target on which processes can take turns, run by run."""
+    """A target where processes can take turns, run by run."""
 
     def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]: ...
 
@@ -172,7 +172,7 @@ def _as_long_as_any(path: Path) -> str:
 
 
 def make_place(job: Job) -> Place:
-    """The job's folder, cleared of what an earlier run left: it must not pass for this one's."""
+    """The job's folder, without files of an earlier run, which could be taken for new ones."""
     folder = job.folder.absolute()
     outputs = folder / OUTPUTS_NAME
     try:
@@ -222,7 +222,7 @@ def run_here(
 
 
 def read_run(target: str, job: Job, place: Place, finished: Finished, *, emulated: bool) -> Run:
-    """What a process that ended has left; RunError where it did not end well."""
+    """The results of a finished process; RunError if it failed."""
     request = job.request
     problem = describe_failure(finished, job.runner, request)
     if problem is not None:
@@ -234,7 +234,7 @@ def read_run(target: str, job: Job, place: Place, finished: Finished, *, emulate
 
 
 def read_files(target: str, job: Job, place: Place, *, emulated: bool) -> Run:
-    """The run whose files lie there, made by a process that ended well."""
+    """The run of a successful process, from its files."""
     return job.runner.read_result(
         job.request,
         target=target,
@@ -247,11 +247,11 @@ def read_files(target: str, job: Job, place: Place, *, emulated: bool) -> Run:
 
 
 def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:
-    """Run one process of each job on this machine; they take turns as their requests say."""
+    """Run one process per job on this machine; they take turns as requested."""
     places = [make_place(job) for job in jobs]
     request = jobs[0].request
     if any(job.request.turn is None or job.request.turn != request.turn for job in jobs):
-        raise ValueError("those who take turns take equal ones")
+        raise ValueError("processes that take turns must take equal ones")
     turns = -(-request.runs // (request.turn.runs if request.turn else 1))
     try:
         with contextlib.ExitStack() as stack:
@@ -286,9 +286,9 @@ def run_logged(
     environment: Mapping[str, str] | None = None,
     cpus: Sequence[int] = (),
 ) -> Finished:
-    """Run a program; its command, output and end stand in ``log``, whatever happens.
+    """Run a program; ``log`` gets its command, output and end in any case.
 
-    Of its standard output the answer has the end only: the whole is in the log.
+    The answer has only the end of its standard output; the log has all of it.
     """
     try:
         with new_file(log) as file:
@@ -303,7 +303,7 @@ def run_logged(
                 stdout=file,
                 cpus=cpus,
             )
-            # The child wrote behind our back.
+            # The child wrote to the same file.
             end = file.seek(0, os.SEEK_END)
             file.seek(max(start, end - _TAIL_BYTES))
             finished = replace(finished, stdout=file.read().decode(errors="replace"))
@@ -314,7 +314,7 @@ def run_logged(
 
 
 def _not_started(error: OSError, *logs: Path) -> Sme2Error:
-    """What cannot be started has a name of its own; else it is a log that cannot be written."""
+    """The error for a program that cannot be started, or a log that cannot be written."""
     named = None if error.filename is None else Path(os.fsdecode(error.filename))
     if named is not None and named not in logs:
         return RunError(f"The runner could not be started: {error}. Its log is {logs[0]}")
@@ -331,24 +331,24 @@ def _one_line(arguments: Sequence[str]) -> bytes:
 
 
 def describe_failure(finished: Finished, runner: Runner, request: RunRequest) -> str | None:
-    """One sentence about a process that did not end well; None about one that did."""
+    """One sentence about a failed process; None for a successful one."""
     if finished.timed_out:
         return (
-            f"it did not finish within {request.timeout_seconds:g} s and was ended; "
-            "allow it more time if the model is that slow."
+            f"it did not finish within {request.timeout_seconds:g} s and was stopped; "
+            "allow more time if the model is that slow."
         )
     if finished.returncode == 0:
         return None
     told = runner.explain(finished.returncode, finished.stderr)
     if told is not None:
-        remedy = " Make room there, or choose another place." if _FULL in told else ""
+        remedy = " Free space there, or choose another folder." if _FULL in told else ""
         return f"{told}.{remedy}"
-    # Most say it on stderr; QEMU says on stdout that it cannot load a program.
+    # Most programs use stderr; QEMU prints to stdout if it cannot load a program.
     lines = [*finished.stdout.splitlines(), *finished.stderr.splitlines()]
     last = next((line for line in reversed(lines) if line.strip()), "")
     if finished.returncode < 0:
         number = -finished.returncode
-        text = _SIGNALS.get(number, f"it was ended by signal {number}")
-        return f"{text}." if not last else f"{text}; its last words: {last}"
-    said = f"; its last words: {last}" if last else "."
+        text = _SIGNALS.get(number, f"signal {number} ended it")
+        return f"{text}." if not last else f"{text}; its last message: {last}"
+    said = f"; its last message: {last}" if last else "."
     return f"it ended with exit code {finished.returncode}{said}"

@@ -25,10 +25,10 @@ CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
 class LocalTarget:
-    """The machine this runs on; its SME2 is what the CPU itself says."""
+    """The machine that this runs on; its CPU says whether it has SME2."""
 
     def __init__(self, *, note: str = "") -> None:
-        """``note`` is added to the reason where there is no SME2, such as why not to emulate it."""
+        """``note`` is added to the reason why SME2 is missing."""
         self._platform = host_platform()
         self._sme2 = cpu_has_sme2(self._platform)
         self._note = note
@@ -48,7 +48,7 @@ class LocalTarget:
         return Capabilities(timing=True, sme2=False, reason=f"{reason} {self._note}".strip())
 
     def prepare(self) -> None:
-        """Nothing on this machine is changed for a measurement."""
+        """A measurement changes nothing on this machine."""
 
     def put(self, files: Sequence[Path]) -> None:
         """The files are already here."""
@@ -62,9 +62,9 @@ class LocalTarget:
         return run_here(self.name, runner, request, folder, emulated=False, cpus=request.cpus)
 
     def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
-        """One process of each job, on one core where the system lets them be pinned.
+        """One process per job, on one core if the system can pin processes.
 
-        On two cores each would meet the noise of its own. Several threads need several cores.
+        On two cores each process would have different noise. Several threads need several cores.
         """
         for job in jobs:
             check_request(self.name, self.platform, self.capabilities(), job.runner, job.request)
@@ -86,7 +86,7 @@ class LocalTarget:
 
 
 def cpu_has_sme2(platform_name: str) -> bool:
-    """Whether the CPU of this machine has SME2, as the system tells."""
+    """Whether the system reports SME2 for the CPU of this machine."""
     if platform_name == LINUX_AARCH64:
         return _hwcap2(Path("/proc/self/auxv").read_bytes()) & _HWCAP2_SME2 != 0
     if platform_name == MACOS_ARM64:
@@ -102,11 +102,11 @@ def _hwcap2(auxiliary_vector: bytes) -> int:
 
 
 def check_cpus(cpus: Sequence[int]) -> None:
-    """Refuse to pin to cores that are not there, or on a system that cannot pin."""
+    """Refuse to pin to missing cores, or on a system that cannot pin."""
     if not cpus:
         return
     if not hasattr(os, "sched_getaffinity"):
-        raise TargetError("This system cannot pin a process to cores. Leave the choice to it.")
+        raise TargetError("This system cannot pin a process to cores. Do not choose cores.")
     available = os.sched_getaffinity(0)
     missing = sorted(set(cpus) - available)
     if missing:
@@ -117,7 +117,7 @@ def check_cpus(cpus: Sequence[int]) -> None:
 
 
 def fastest_cores(available: Iterable[int], system: Path = CPU_FOLDER) -> list[int]:
-    """Those of the cores with the highest clock: all of them where the system does not tell."""
+    """The cores with the highest clock; all cores if the system does not report clocks."""
     clocks = {core: _highest_clock(system / f"cpu{core}") for core in available}
     return sorted(core for core, clock in clocks.items() if clock == max(clocks.values()))
 

@@ -1,4 +1,4 @@
-"""What can be chosen about a device. Pure: text in, values or errors with the choices out."""
+"""The choices about a device. Pure: text in, values or errors that list the choices out."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def parse_power_mode(value: str) -> str:
 
 
 def parse_serials(values: Iterable[str]) -> tuple[str, ...]:
-    """Serials as given, one or several times, each maybe a comma-separated list."""
+    """The given serials; each may be a comma-separated list."""
     return tuple(dict.fromkeys(word for value in values for word in split_list(value)))
 
 
 def parse_adb_server(value: str) -> tuple[str, int]:
-    """``HOST:PORT``; an IPv6 host stands in brackets, and ``tcp:`` may come first."""
+    """``HOST:PORT``; an IPv6 host is in brackets, and ``tcp:`` may come first."""
     match = _ADDRESS.fullmatch(value.strip().removeprefix("tcp:"))
     if match is None or not 1 <= int(match["port"]) <= 65535:
         raise UsageError(
@@ -46,13 +46,13 @@ def parse_adb_server(value: str) -> tuple[str, int]:
 
 
 def checked_adb_server(value: str) -> str:
-    """The address as it was given, once it is known to be one."""
+    """The given address, after a check."""
     parse_adb_server(value)
     return value
 
 
 def adb_server_from(environment: Mapping[str, str]) -> tuple[str, int]:
-    """The adb server that adb's own environment variables name, else this machine's usual one."""
+    """The adb server of adb's own environment variables, else the default of this machine."""
     whole = environment.get("ADB_SERVER_SOCKET")
     if whole:
         return parse_adb_server(whole)
@@ -61,7 +61,7 @@ def adb_server_from(environment: Mapping[str, str]) -> tuple[str, int]:
 
 
 def is_network_serial(serial: str) -> bool:
-    """Whether a serial is ``host:port``, so that the adb server can be told to connect to it."""
+    """Whether a serial is ``host:port``, so that the adb server can connect to it."""
     match = _ADDRESS.fullmatch(serial)
     return match is not None and 1 <= int(match["port"]) <= 65535
 

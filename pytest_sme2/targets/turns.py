@@ -1,8 +1,8 @@
-"""Processes of this machine that take turns: one runs while the others rest.
+"""Processes of this machine that take turns: one runs while the others wait.
 
-The noise of a shared machine comes in spells that are longer than a turn, so two programs that
-alternate meet the same spells, and their ratio is steady where their times are not. What a turn
-holds is the program's business; here a turn is one byte to it, and one back.
+Noisy phases of a shared machine are longer than a turn. So two programs that alternate have the
+same noise, and their ratio is stable even if their times are not. The program decides what it does
+in a turn; here a turn is one byte to it, and one back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_sme2.system.processes import Finished, end_group, pinned, whiteliste
 
 
 class State(enum.Enum):
-    """What a process was found at."""
+    """What a process does."""
 
     RESTING = enum.auto()
     ENDED = enum.auto()
@@ -31,7 +31,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class Player:
-    """One program to be started. Its arguments are told the number of its descriptor."""
+    """One program to start. Its arguments contain the number of its descriptor."""
 
     arguments: Callable[[int], Sequence[str]]
     folder: os.PathLike[str]
@@ -40,7 +40,7 @@ class Player:
 
 
 class _Started:
-    """A player's process, which says on a pipe when it rests."""
+    """A player's process, which writes to a pipe when it waits."""
 
     def __init__(self, player: Player, environment: Mapping[str, str], cpus: Sequence[int]) -> None:
         self.resting, descriptor = os.pipe()
@@ -67,7 +67,7 @@ class _Started:
             os.close(waiting)
 
     def wait(self, deadline: float) -> State:
-        """What it does next: rest, end, or neither before time is up."""
+        """What it does next: wait, end, or neither before the time is up."""
         seconds = max(0.0, deadline - time.monotonic())
         readable, _, _ = select.select([self.resting], [], [], seconds)
         if not readable:
@@ -75,12 +75,12 @@ class _Started:
         return State.RESTING if os.read(self.resting, 1) else State.ENDED
 
     def go(self) -> None:
-        """Let it go on; one that is gone is found out when it is waited for."""
+        """Let it continue; a lost process is noticed when we wait for it."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self.giving, b".")
 
     def finish(self, deadline: float) -> Finished:
-        """How it ended; when time is up it is ended."""
+        """How it ended; it is stopped when the time is up."""
         timed_out = False
         try:
             self.process.wait(max(0.0, deadline - time.monotonic()))
@@ -112,12 +112,12 @@ def run_in_turns(
     environment: Mapping[str, str] | None = None,
     cpus: Sequence[int] = (),
 ) -> list[Finished | None]:
-    """Run programs that take so many turns each, and say how each ended, in the order given.
+    """Run programs that take turns, and say how each ended, in the given order.
 
-    The next is started when the one before has warmed up, so that warm-ups do not overlap. Who goes
-    first in a round alternates, so that a steady drift of the machine favours nobody. Where one
-    ends too early or too late all are ended, and only that one has an answer. Raises OSError where
-    one cannot be started.
+    A program starts when the one before has warmed up, so that warm-ups do not overlap. The first
+    program of a round alternates, so that a steady drift of the machine favours none. If one ends
+    too early or too late, all are stopped, and only that one has an answer. Raises OSError if one
+    cannot be started.
     """
     deadline = time.monotonic() + timeout_seconds
     environment = whitelisted_environment() if environment is None else environment
@@ -139,7 +139,7 @@ def _play(
     environment: Mapping[str, str],
     cpus: Sequence[int],
 ) -> _Started | None:
-    """Start all and give the turns; the one that did not do as it should, if any."""
+    """Start all and give the turns; return the one that failed, if any."""
     for player in players:
         started.append(_Started(player, environment, cpus))
         if started[-1].wait(deadline) is not State.RESTING:

@@ -531,9 +531,9 @@ def exit_code(folder: Path) -> int:
     ("fault", "message"),
     [
         ("segv", "crashed on an invalid memory access (SIGSEGV)"),
-        ("abort", "gave up (SIGABRT)"),
+        ("abort", "aborted (SIGABRT)"),
         ("kill", "was killed (SIGKILL), probably because memory ran out"),
-        ("exit99", "exit code 99; its last words: something unheard of"),
+        ("exit99", "exit code 99; its last message: something unheard of"),
         ("empty", "its result"),
         ("half", "its result"),
     ],

@@ -206,7 +206,7 @@ def test_a_missing_library_is_named(
         ("sh: ./r: not found", 127, "it or its loader was not found on the phone"),
         ("", 139, "it crashed on an invalid memory access (SIGSEGV)"),
         ("sme2_runner: out of memory", 13, "out of memory."),
-        ("strange", 77, "it ended with exit code 77; its last words: strange"),
+        ("strange", 77, "it ended with exit code 77; its last message: strange"),
     ],
 )
 def test_what_a_phone_says_is_put_in_one_line(

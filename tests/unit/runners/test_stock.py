@@ -136,7 +136,7 @@ def test_a_comma_in_an_inputs_name_is_refused(pair: PairRunner) -> None:
         (1, "ERROR: unknown command line flag 'cpu_threads'", "does not know the flag --cpu_thre"),
         (134, "I x\nF 00 executorch:m.cpp:1] assert failed: no\n", "(SIGABRT): F 00 executorch"),
         (-6, "F 00 executorch:m.cpp:1] no\nqemu: uncaught target signal 6\n", "m.cpp:1] no"),
-        (134, "", "it gave up"),
+        (134, "", "it aborted"),
     ],
 )
 def test_failures_are_explained(pair: PairRunner, code: int, stderr: str, expected: str) -> None:
