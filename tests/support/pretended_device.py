@@ -36,7 +36,7 @@ class Burst:
     """A neighbour that comes and goes; no clock of the process shows it."""
 
     quiet_seconds: float = 0.4
-    busy_seconds: float = 0.15
+    busy_seconds: float = 0.1
     factors: tuple[float, ...] = (1.3, 1.7, 2.5)
 
 
@@ -66,9 +66,8 @@ class PretendedDevice:
     def new_session(self) -> None:
         """Another time of day: heat, memory layout and neighbours are not what they were."""
         self.common = math.exp(self.random.gauss(0, 0.9 * self.session_spread))
-        self.own = {
-            sha: math.exp(self.random.gauss(0, 0.4 * self.session_spread)) for sha in self.programs
-        }
+        # Programs feel the machine's state differently from the yardstick, but like each other.
+        self.apart = math.exp(self.random.gauss(0, 0.4 * self.session_spread))
 
     def clock(self) -> float:
         return self.now
@@ -125,23 +124,29 @@ class PretendedDevice:
         if sha == selfcheck_artifact().sha256:
             known = YARDSTICK_NS * self.common
         else:
-            known = self.programs[sha][request.arm] * self.common * self.own.get(sha, 1.0)
+            known = self.programs[sha][request.arm] * self.common * self.apart
         return known * self.speed * math.exp(self.random.gauss(0, PROCESS_SPREAD))
 
     def _infer(self, level: float) -> float:
-        value = level * (1 + abs(self.random.gauss(0, RUN_SPREAD))) * self._neighbour()
-        self.now += value * (1 + self.interference) / 1e9
-        return value
+        work = level * (1 + abs(self.random.gauss(0, RUN_SPREAD))) * (1 + self.interference) / 1e9
+        begun = self.now
+        # A long run lasts through several spells of the neighbour.
+        while self.burst is not None:
+            self._meet_neighbour(self.burst)
+            left = self.until - self.now
+            if work * self.factor <= left:
+                break
+            work -= left / self.factor
+            self.now = self.until
+        self.now += work * self.factor
+        return (self.now - begun) * 1e9 / (1 + self.interference)
 
-    def _neighbour(self) -> float:
-        if self.burst is None:
-            return 1.0
+    def _meet_neighbour(self, burst: Burst) -> None:
         while self.now >= self.until:
-            busy = self.factor == 1.0
-            self.factor = self.random.choice(self.burst.factors) if busy else 1.0
-            usual = self.burst.busy_seconds if busy else self.burst.quiet_seconds
+            comes = self.factor == 1.0
+            self.factor = self.random.choice(burst.factors) if comes else 1.0
+            usual = burst.busy_seconds if comes else burst.quiet_seconds
             self.until = max(self.until, self.now) + self.random.expovariate(1 / usual)
-        return self.factor
 
     def _ended(self, request: RunRequest, times: Sequence[float], folder: Path) -> Run:
         etdump = None
