@@ -17,7 +17,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.verdict.baselines import differing_facts
 from pytest_sme2.verdict.judging import CREATE_HINT
-from pytest_sme2.verdict.times import SAME_CODE, same_code, unlike, untimed
+from pytest_sme2.verdict.times import SAME_CODE, differences, same_code, unlike, untimed
 
 
 def check_share(
@@ -67,11 +67,14 @@ def check_share(
     found = _share_growth(metric, new, old, limits.max_share_growth)
     current = baseline.current(measured.threads)
     if found.verdict is not Outcome.PASS and same_code(measured, current):
-        return replace(found, verdict=Outcome.PASS, message=f"{found.message} {SAME_CODE}")
+        message = f"{found.message} {SAME_CODE} {differences(measured, current)}"
+        return replace(found, verdict=Outcome.MACHINE_CHANGED, message=message)
     remark = unlike(measured, current)
-    if remark is not None and found.verdict is Outcome.REGRESSED:
-        return replace(found, verdict=Outcome.INCONCLUSIVE, message=f"{found.message} {remark}")
-    return found
+    if remark is None or found.verdict is Outcome.PASS:
+        return found
+    sure = found.verdict is Outcome.REGRESSED
+    weaker = Outcome.SUSPECTED if sure else Outcome.INCONCLUSIVE
+    return replace(found, verdict=weaker, message=f"{found.message} {remark}")
 
 
 def _against_bounds(metric: str, new: Spread, old: Spread | None, bounds: Bounds) -> Check:
@@ -80,7 +83,7 @@ def _against_bounds(metric: str, new: Spread, old: Spread | None, bounds: Bounds
     certain = new.low > bounds.greatest or new.high < bounds.least
     verdict = Outcome.PASS
     if above or below:
-        verdict = Outcome.REGRESSED if certain else Outcome.INCONCLUSIVE
+        verdict = Outcome.REGRESSED if certain else Outcome.SUSPECTED
     where = "above its bound" if above else "below its bound" if below else "within its bounds"
     return Check(
         metric,
@@ -100,7 +103,7 @@ def _share_growth(metric: str, new: Spread, old: Spread, limit: float) -> Check:
     apart = new.low > old.high + limit
     verdict = Outcome.PASS
     if growth > limit:
-        verdict = Outcome.REGRESSED if apart else Outcome.INCONCLUSIVE
+        verdict = Outcome.REGRESSED if apart else Outcome.SUSPECTED
     return Check(
         metric,
         verdict,

@@ -10,8 +10,8 @@ import math
 
 from pytest_sme2.results import Baseline, CaseResult, Check, Estimate, Limits, Outcome
 from pytest_sme2.verdict.baselines import differing_facts
-from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
-from pytest_sme2.verdict.times import untimed
+from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, combine, number, suspect
+from pytest_sme2.verdict.times import MORE_TIME, untimed
 
 METRIC = "speedup"
 
@@ -29,6 +29,12 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
     if new is None:
         value = None if old is None else old.value
         return Check(METRIC, Outcome.INVALID, "It was not measured.", old=value, limit=least)
+    if not math.isfinite(new.high):
+        message = (
+            f"SME2 makes it {new.value:.2f}x as fast. {number(new.pairs, 'pair')} before the time "
+            f"limit are too few for a verdict. {MORE_TIME}"
+        )
+        return _check(Outcome.INVALID, message, new, old, least)
     floor = _against_minimum(new, old, least)
     if floor.verdict is Outcome.REGRESSED:
         return floor
@@ -45,9 +51,7 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
         message = f"The baseline is of another target ({'; '.join(differing)})."
         return _check(Outcome.INVALID, message, new, None, least)
     stored = _against_stored(new, old, limits.max_speedup_loss)
-    if stored.verdict is Outcome.REGRESSED or floor.verdict is Outcome.PASS:
-        return stored
-    return floor
+    return stored if combine((stored, floor)) is stored.verdict else floor
 
 
 def _against_minimum(new: Estimate, old: Estimate | None, least: float) -> Check:
@@ -56,8 +60,10 @@ def _against_minimum(new: Estimate, old: Estimate | None, least: float) -> Check
     elif new.low >= least:
         verdict, tail = Outcome.PASS, f"at least the {least:.2f}x required"
     else:
-        verdict = Outcome.INCONCLUSIVE
+        verdict = suspect(Outcome.INCONCLUSIVE, new.value < least)
         tail = f"too close to the {least:.2f}x required; measure longer (--budget)"
+        if verdict is Outcome.SUSPECTED:
+            tail = f"perhaps less than the {least:.2f}x required: a suspected regression"
     return _check(verdict, f"SME2 makes it {_text(new)} as fast, {tail}.", new, old, least)
 
 
@@ -76,8 +82,10 @@ def _against_stored(new: Estimate, old: Estimate, most: float) -> Check:
         verdict = Outcome.REGRESSED
         message += f" {UPDATE_HINT}"
     elif low < 1 - most:
-        verdict = Outcome.INCONCLUSIVE
+        verdict = suspect(Outcome.INCONCLUSIVE, kept < 1 - most)
         message += " It is too close to tell. Measure longer (--budget)."
+        if verdict is Outcome.SUSPECTED:
+            message = f"Suspected regression: {message}"
     elif low > 1 / (1 - most):
         verdict = Outcome.IMPROVED
         message += " Keep it with --update-baselines."

@@ -36,7 +36,7 @@ from tests.support.gate_examples import (
     [
         (0.30, Outcome.PASS),
         (0.34, Outcome.PASS),
-        (0.36, Outcome.INCONCLUSIVE),
+        (0.36, Outcome.SUSPECTED),
         (0.40, Outcome.REGRESSED),
         (0.10, Outcome.PASS),
     ],
@@ -54,9 +54,9 @@ def test_share_against_the_baseline(share: float, outcome: Outcome) -> None:
     [
         (0.30, Outcome.PASS),
         (0.205, Outcome.PASS),
-        (0.195, Outcome.INCONCLUSIVE),
+        (0.195, Outcome.SUSPECTED),
         (0.18, Outcome.REGRESSED),
-        (0.355, Outcome.INCONCLUSIVE),
+        (0.355, Outcome.SUSPECTED),
         (0.37, Outcome.REGRESSED),
     ],
 )
@@ -73,8 +73,8 @@ def test_share_against_bounds(share: float, outcome: Outcome) -> None:
     [
         (Spread(0.5, 0.5, 0.5), Outcome.PASS),
         (Spread(0.25, 0.25, 0.25), Outcome.PASS),
-        (Spread(0.75, 0.5, 1.0), Outcome.INCONCLUSIVE),
-        (Spread(0.125, 0.0, 0.25), Outcome.INCONCLUSIVE),
+        (Spread(0.75, 0.5, 1.0), Outcome.SUSPECTED),
+        (Spread(0.125, 0.0, 0.25), Outcome.SUSPECTED),
     ],
 )
 def test_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> None:
@@ -87,7 +87,7 @@ def test_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> Non
     ("share", "outcome"),
     [
         (Spread(0.5, 0.5, 0.5), Outcome.PASS),
-        (Spread(0.75, 0.5, 1.0), Outcome.INCONCLUSIVE),
+        (Spread(0.75, 0.5, 1.0), Outcome.SUSPECTED),
         (Spread(0.75, 0.625, 1.0), Outcome.REGRESSED),
     ],
 )
@@ -114,11 +114,11 @@ def test_larger_share_of_the_same_code() -> None:
     now = measured(shares=grown, runtime="r")
     assert shares.check_share(now, baseline(), LIMITS, category, arm).verdict is Outcome.REGRESSED
     check = shares.check_share(now, of_this_code(baseline(), now), LIMITS, category, arm)
-    assert check.verdict is Outcome.PASS
+    assert check.verdict is Outcome.MACHINE_CHANGED
     assert times.SAME_CODE in check.message
 
 
-def test_larger_share_on_a_changed_machine_is_inconclusive() -> None:
+def test_larger_share_on_a_changed_machine_is_suspected() -> None:
     old = baseline()
     old = dataclasses.replace(
         old,
@@ -132,7 +132,7 @@ def test_larger_share_on_a_changed_machine_is_inconclusive() -> None:
     assert check.verdict is Outcome.REGRESSED
     slowed = dataclasses.replace(now, yardstick_ns=2e6)
     check = shares.check_share(slowed, old, LIMITS, category, arm)
-    assert check.verdict is Outcome.INCONCLUSIVE
+    assert check.verdict is Outcome.SUSPECTED
     assert "100% slower" in check.message
 
 
@@ -206,7 +206,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
         Check(
             "share of DATA_MOVEMENT (on)",
-            Outcome.INCONCLUSIVE,
+            Outcome.SUSPECTED,
             "6.0 points more of the time than in the baseline; at most 5.0 more are allowed.",
             old=0.3,
             new=0.36,
@@ -293,7 +293,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
         Check(
             "share of DATA_MOVEMENT (on)",
-            Outcome.INCONCLUSIVE,
+            Outcome.SUSPECTED,
             "35.5% of the time is above its bound (20.0% to 35.0%).",
             new=0.355,
             unit="share",

@@ -30,9 +30,9 @@ from tests.support.gate_examples import (
         (1.9, 2.1, 1.8, Outcome.PASS),
         (1.9, 2.1, 1.9, Outcome.PASS),
         (1.9, 2.1, 2.0, Outcome.INCONCLUSIVE),
-        (1.9, 2.1, 2.1, Outcome.INCONCLUSIVE),
+        (1.9, 2.1, 2.1, Outcome.SUSPECTED),
         (1.9, 2.1, 2.2, Outcome.REGRESSED),
-        (0.0, math.inf, 1.0, Outcome.INCONCLUSIVE),
+        (0.0, math.inf, 1.0, Outcome.INVALID),
     ],
 )
 def test_speedup_against_the_minimum(
@@ -50,7 +50,7 @@ def test_speedup_against_the_minimum(
     [
         (0.99, 1.01, Outcome.NO_BASELINE),
         (0.9, 0.95, Outcome.REGRESSED),
-        (0.9, 1.01, Outcome.INCONCLUSIVE),
+        (0.9, 1.01, Outcome.SUSPECTED),
     ],
 )
 def test_without_a_minimum_sme2_may_not_make_it_slower(
@@ -67,7 +67,7 @@ def test_without_a_minimum_sme2_may_not_make_it_slower(
         (Estimate(2.4, 2.38, 2.42, 0.99, 10), Outcome.REGRESSED),
         (Estimate(2.7, 2.65, 2.75, 0.99, 10), Outcome.INCONCLUSIVE),
         (Estimate(2.9, 2.85, 2.95, 0.99, 10), Outcome.PASS),
-        (Estimate(3.0, 0.0, math.inf, 0.99, 2), Outcome.INCONCLUSIVE),
+        (Estimate(3.0, 0.0, math.inf, 0.99, 2), Outcome.INVALID),
         (Estimate(4.0, 3.9, 4.1, 0.99, 10), Outcome.IMPROVED),
         # Too close to the floor, and far below what is stored: the worse answer counts.
         (Estimate(0.98, 0.95, 1.01, 0.99, 10), Outcome.REGRESSED),
