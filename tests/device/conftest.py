@@ -62,7 +62,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Sme2Ru
     @functools.lru_cache
     def compiled(platform: str) -> Sme2Runner:
         folder = tmp_path_factory.mktemp(f"stand-in-{platform}")
-        source = Path(__file__).parents[1] / "stand_in.cpp"
+        source = Path(__file__).parents[1] / "support" / "stand_in.cpp"
         # Static where that is possible: an emulator then needs no libraries for it.
         static = ["-static"] if platform.startswith("linux-") else []
         command = [find_compiler(platform).cxx, "-std=c++17", *static, source]
