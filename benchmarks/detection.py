@@ -177,7 +177,7 @@ def prepared_target(device: str) -> Iterator[tuple[Target, Callable[[int, str], 
     target = choose_target(Settings(device=parse_device(device)))
     capabilities = target.capabilities()
     if not capabilities.timing:
-        raise SystemExit(f"{target.name} cannot vouch for times: {capabilities.reason}")
+        raise SystemExit(f"{target.name} cannot measure time: {capabilities.reason}")
     runner = wheel_runner(target.platform)
     artifacts = {extra: layers_artifact(BASE_LAYERS + extra) for extra in EXTRA_LAYERS}
     arm = Arm.ON if capabilities.sme2 else Arm.OFF

@@ -95,7 +95,7 @@ def parse_plan(document: object) -> ExperimentPlan:
     _only(top, _TOP_FIELDS, "")
     model = _path(top, "model", "", required=True)
     if model.suffix != ".pte":
-        raise UsageError(f"model: {str(model)!r} is no program. Give the path of a .pte file.")
+        raise UsageError(f"model: {str(model)!r} is not a program. Give the path of a .pte file.")
     entries = top.get("experiments")
     if not isinstance(entries, list) or not entries:
         raise UsageError("experiments: must be a list with at least one experiment.")
@@ -182,7 +182,7 @@ def _compare(value: object, names: Sequence[str]) -> tuple[tuple[str, str], ...]
         for name in entry:
             if name not in names:
                 raise UsageError(
-                    f"{where}: {name!r} is no experiment. Choose from: {', '.join(names)}."
+                    f"{where}: {name!r} is not an experiment. Choose from: {', '.join(names)}."
                 )
         pairs.append((str(entry[0]), str(entry[1])))
     return tuple(pairs)
@@ -211,7 +211,7 @@ def _text(found: Mapping[str, Any], name: str, prefix: str, *, required: bool = 
         return ""
     if not isinstance(value, str) or (required and not value):
         raise UsageError(
-            f"{prefix}{name}: must be a text" + (", and is missing." if required else ".")
+            f"{prefix}{name}: must be text" + (", and is missing." if required else ".")
         )
     return value
 
@@ -243,7 +243,7 @@ def _number(
         value = found[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise UsageError(
-                f"{where}.{name}: {value!r} is no whole number from {least} to {most}."
+                f"{where}.{name}: {value!r} is not a whole number from {least} to {most}."
             )
     if len({found[name] for name in given}) > 1:
         raise UsageError(f"{where}.{given[1]}: says another number than {given[0]}. Give one.")

@@ -1,6 +1,6 @@
 """Where the time goes: the operators of all runs to shares, counts and statistics.
 
-The shares. One set of runs is taken for everything: those whose end-to-end time is no outlier. An
+The shares. All use the same runs: those whose end-to-end time is not an outlier. An
 operator's share is its time summed over these runs, divided by their end-to-end time; what no
 operator took is the framework's overhead. Since all are fractions of one sum they add up to 1,
 which medians taken one by one do not. Times in the breakdown are the share of the median
@@ -83,7 +83,7 @@ def robust_stats(values: Iterable[float]) -> RobustStats:
     known = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.float64)
     series = known.astype(np.float64)
     if not series.size:
-        raise ValueError("there are no statistics of an empty series")
+        raise ValueError("an empty series has no statistics")
     ordered = np.sort(series)
     cut = int(series.size * TRIM)
     median = float(np.median(ordered))
@@ -410,7 +410,7 @@ def _group_notes(group: _Group, operators: Sequence[OperatorProfile]) -> list[st
     if opaque:
         notes.append(
             f"{opaque} delegate call(s) hold no operators: the delegate was built without "
-            "profiling, so neither categories nor SME2 coverage can be told for them"
+            "profiling, so their categories and SME2 coverage are not known"
         )
     if unnamed:
         notes.append(
@@ -420,5 +420,5 @@ def _group_notes(group: _Group, operators: Sequence[OperatorProfile]) -> list[st
     if not operators:
         notes.append("the runs hold no operators at all: all time is overhead")
     if not group.end_to_end.any():
-        notes.append("Method::execute took no time by the device's clock: there are no shares")
+        notes.append("Method::execute took no time on the device's clock, so there are no shares")
     return notes

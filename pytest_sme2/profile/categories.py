@@ -77,7 +77,7 @@ XNNPACK_ALGORITHMS = (
 """What may follow the parenthesis: the kind of microkernel, where an operation has several."""
 
 # A convolution that is a plain matrix product is a pointwise one; DWConv and VMulCAddC work on
-# each channel alone. Grouped convolutions run as IGEMM and cannot be told apart by name.
+# each channel alone. Grouped convolutions run as IGEMM, and their names do not show it.
 _CONVOLUTION_KINDS: Mapping[str, str] = {
     "GEMM": "pointwise",
     "SPMM": "pointwise",
@@ -283,7 +283,7 @@ def parse_rule(line: str) -> Rule:
 
 
 def parse_rules(lines: Iterable[str]) -> tuple[Rule, ...]:
-    """One rule a line; empty lines and lines that start with ``#`` are skipped."""
+    """One rule per line; empty lines and lines that start with ``#`` are skipped."""
     stripped = (line.strip() for line in lines)
     return tuple(parse_rule(line) for line in stripped if line and not line.startswith("#"))
 

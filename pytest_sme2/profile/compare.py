@@ -1,4 +1,4 @@
-"""Two profiles side by side: what became faster, what came and went, what is the bottleneck now.
+"""Two profiles side by side: what got faster, what was added or removed, what the bottleneck is.
 
 Pure. Whether a pair of runs proves anything is asked in ``evidence.py``; whether a difference is
 more than noise, in ``timing/stats.py`` and ``verdict/``.

@@ -100,13 +100,13 @@ def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | N
 
 
 def _missing_kernel(operator: Operator) -> str | None:
-    """What is true with SME2 on and off: that there is no kernel at all."""
+    """The reason that holds with SME2 on and off: there is no kernel at all."""
     if operator.operation not in XNNPACK_NAMES:
         return "no SME2 kernel of that name is known"
     if "QB4W" in operator.data_types:
         return (
-            "its 4-bit weights have a scale a group, and XNNPACK has SME2 kernels for 4-bit "
-            "weights with a scale a channel alone"
+            "its 4-bit weights have one scale per group, and XNNPACK has SME2 kernels only for "
+            "4-bit weights with one scale per channel"
         )
     if operator.unproven:
         return None

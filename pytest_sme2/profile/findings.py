@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.coverage import could_run_on_sme2, precision
-from pytest_sme2.profile.shapes import is_pointwise, told_shapes
+from pytest_sme2.profile.shapes import is_pointwise, shapes_text
 from pytest_sme2.profile.transposes import is_layout_change, transposes
 from pytest_sme2.results import (
     Arm,
@@ -66,7 +66,7 @@ _CostOf = Callable[[Sequence[OperatorProfile]], Cost]
 
 
 def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
-    """What is to be said about a case; nothing where it has no profile."""
+    """The findings of a case; none where it has no profile."""
     profile = measured.profiles.get(measured.arm)
     if profile is None:
         return ()
@@ -77,7 +77,7 @@ def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
 def find(
     profile: Profile, *, timed: bool = True, before: Profile | None = None
 ) -> tuple[Finding, ...]:
-    """What is to be said about a profile: coverage, then what costs most, notes last.
+    """The findings of a profile: coverage, then what costs most, notes last.
 
     Without ``timed`` nothing is said of time: that of an emulated CPU would mislead. Operators,
     their counts and who ran them are exact. ``before`` is the same program with SME2 off.
@@ -233,7 +233,7 @@ def _grouped(
     for what, remedy, member in members:
         groups.setdefault((what, remedy), []).append(member)
     for (what, remedy), found in groups.items():
-        shapes = told_shapes(
+        shapes = shapes_text(
             (member.shapes, cost_of([member]).share) for member in found if member.operator.matrix
         )
         yield Finding(topic, what, cost_of(found), remedy, shapes)
@@ -279,7 +279,7 @@ def _overhead(profile: Profile) -> Iterator[Finding]:
 
 
 def _pointwise(profile: Profile, timed: bool) -> Iterator[Finding]:
-    """XNNPACK runs 1x1 convolutions as Fully Connected; people look for them in vain."""
+    """XNNPACK runs 1x1 convolutions as Fully Connected; people miss them among the convolutions."""
     certain = possible = 0
     calls: dict[int, list[OperatorProfile]] = {}
     for member in profile.operators:

@@ -34,7 +34,7 @@ FRAMEWORK_NAMES = frozenset(
     }
 )
 
-# A year, in nanoseconds. A delegate may write any number; what is longer is no duration.
+# A year, in nanoseconds. A delegate may write any number; anything longer is not a duration.
 LONGEST = np.uint64(31_557_600 * 10**9)
 
 OUTSIDE, FRAMEWORK, DETAIL, OPERATOR = range(4)
@@ -158,7 +158,7 @@ def _is_named(columns: Columns, names: frozenset[str]) -> NDArray[np.bool_]:
 
 
 def _execute_rows(columns: Columns) -> Rows:
-    """One Method::execute a run: the outermost, if a method calls another."""
+    """One Method::execute per run: the outermost, if a method calls another."""
     rows = np.flatnonzero(_is_named(columns, frozenset({EXECUTE})) & (columns.run >= 0))
     rows = rows[np.lexsort((rows, columns.depth[rows]))]
     _, first = np.unique(columns.run[rows], return_index=True)

@@ -22,7 +22,7 @@ from pytest_sme2.trace.program import read_program
 SUFFIX = ".shapes.json"
 # 1: the first.
 SCHEMA = 1
-MOST_TOLD = 3
+MOST_NAMED = 3
 
 # What XNNPACK may run a node of a program as.
 _RUNS_AS: Mapping[str, frozenset[str]] = {
@@ -80,7 +80,7 @@ def _same(operator: Operator, shapes: OperatorShapes) -> bool:
     return name == shapes.operation.rpartition("::")[2]
 
 
-def told_shapes(members: Iterable[tuple[OperatorShapes | None, float]]) -> str:
+def shapes_text(members: Iterable[tuple[OperatorShapes | None, float]]) -> str:
     """The shapes of several operators with what each costs, the costliest first; ``""`` for none.
 
     ``1x56x56x16 by 72x1x1x16, 1x28x28x24 by 88x1x1x24 and 3 other shapes``.
@@ -91,8 +91,8 @@ def told_shapes(members: Iterable[tuple[OperatorShapes | None, float]]) -> str:
             text = " by ".join(map(shape_text, shapes.inputs))
             costs[text] = costs.get(text, 0.0) + cost
     ranked = sorted(costs, key=lambda text: -costs[text])
-    left = len(ranked) - MOST_TOLD
-    named = ", ".join(ranked[:MOST_TOLD])
+    left = len(ranked) - MOST_NAMED
+    named = ", ".join(ranked[:MOST_NAMED])
     return f"{named} and {left} other shape{'s' if left > 1 else ''}" if left > 0 else named
 
 

@@ -1,4 +1,4 @@
-"""What stands in the cells of a table about a case, as words."""
+"""The cells of a table about a case, as text."""
 
 from __future__ import annotations
 

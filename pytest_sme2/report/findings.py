@@ -96,7 +96,7 @@ class RunFinding:
 
 
 def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
-    """All there is to say about a run, the costliest first."""
+    """All findings of a run, the costliest first."""
     several = len({record.measured.fingerprint.target for record in records}) > 1
     groups: dict[tuple[str, Topic], list[tuple[str, Finding]]] = {}
     for record in records:

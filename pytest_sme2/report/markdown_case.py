@@ -130,7 +130,7 @@ def category_lines(measured: CaseResult, timed: bool) -> Iterator[str]:
     yield from table(headings, rows)
     if timed and rows:
         yield ""
-        yield "Times are of traced runs, and tracing costs time: latency is told above."
+        yield "These times are of traced runs, and tracing costs time. The latency is above."
 
 
 def _time_and_share(profile: Profile, ns: float) -> list[str]:

@@ -1,6 +1,6 @@
 """The end of a run on a terminal: one table, and the findings worth a sentence. Pure: no colours.
 
-The verdict is the last word of a row, so that whoever prints it can colour it.
+The verdict is the last word of a row, so that the caller can colour it.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Finding:
 def validate_run(root: Path) -> list[Finding]:
     """Every file that was looked at, in order."""
     if not root.is_dir():
-        raise UsageError(f"{str(root)!r} is no folder. Give a run directory.")
+        raise UsageError(f"{str(root)!r} is not a folder. Give a run directory.")
     findings: list[Finding] = []
     cases = list(find_records(root))
     if not cases:
@@ -153,7 +153,7 @@ def _dump_problem(path: Path) -> str:
 
 
 def _changed(folder: Path, name: str) -> str:
-    """Whether a dump is no longer the one the manifest speaks of."""
+    """Whether a dump has changed since the manifest was written."""
     try:
         document = read_json(folder / MANIFEST, remedy="")
         told = {entry["etdump"]: entry["sha256"] for entry in document["experiments"].values()}

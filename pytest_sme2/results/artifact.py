@@ -1,4 +1,4 @@
-"""What the export hands on: one program and everything that was written beside it."""
+"""The result of an export: one program and everything that was written beside it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Artifact:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     input_files: tuple[Path, ...] = ()
-    """The example inputs as raw little-endian values, one file an input."""
+    """The example inputs as raw little-endian values, one file per input."""
     reference_files: tuple[Path, ...] = ()
-    """What the eager model answered to those inputs, one raw file an output."""
+    """What the eager model answered to those inputs, one raw file per output."""
     etrecord: Path | None = None
     weights: str = "random"
     """Where the weights came from: ``random (seed 0)`` or the file's name and hash."""

@@ -98,7 +98,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Agreement:
-    """One output held against another of the same shape."""
+    """One output compared with another of the same shape."""
 
     against: str
     """``off`` (the same program without SME2) or ``reference`` (the eager model)."""

@@ -78,7 +78,7 @@ class OperatorProfile:
     time_ns: float
     """The share of the median end-to-end time, so that these do add up."""
     samples_ns: tuple[int, ...]
-    """One a run, in the order of the runs."""
+    """One per run, in the order of the runs."""
     call: int = 0
     """Which call of a delegate or kernel it ran in, counted from 0; its neighbours share it."""
     aten: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class Coverage:
     """How much of the matrix work ran on SME2 kernels.
 
     Depthwise convolutions are left out of the count: there is no SME2 kernel for them in any data
-    type, so with them no model could ever be covered. What they cost is told beside it.
+    type, so with them no model could ever be covered. Their cost is given separately.
     """
 
     matrix_operators: int

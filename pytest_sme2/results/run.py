@@ -66,7 +66,7 @@ class Run:
     emulated: bool
     """Emulated times are never latency."""
     sme2_effective: bool | None
-    """Whether the process saw SME2, as told by the process itself; None where it cannot tell."""
+    """Whether the process saw SME2, as the process itself reports; None where it cannot know."""
     wall_ns: tuple[int, ...]
     cpu_ns: tuple[int, ...]
     load_ns: int | None
@@ -103,7 +103,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a target can vouch for."""
+    """What a target can measure."""
 
     timing: bool
     sme2: bool

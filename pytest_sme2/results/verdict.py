@@ -1,4 +1,4 @@
-"""What was measured held against limits and baselines, and what came of it."""
+"""Measurements compared with limits and baselines, and the results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Check:
-    """One metric held against its baseline or its limit."""
+    """One metric compared with its baseline or its limit."""
 
     metric: str
     verdict: Outcome

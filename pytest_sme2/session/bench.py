@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
-# An emulator is some hundred times slower than a device, and a busy machine slows it once more:
-# what takes minutes alone must not fail for that.
+# An emulator is some hundred times slower than a device, and slower still on a busy machine.
 EMULATED_SECONDS = 3600.0
 
 
@@ -129,7 +128,7 @@ class Bench:
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Measurements on one machine never overlap, whoever started them; a phone is leased."""
+        """One measurement at a time on one machine, across all processes; a phone is leased."""
         if self.settings.device == "android":
             yield
             return

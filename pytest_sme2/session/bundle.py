@@ -301,7 +301,7 @@ def _is_intact(folder: Path, files: Mapping[str, _File]) -> bool:
 def _unpack(members: Members, files: Mapping[str, _File], folder: Path) -> None:
     """Write the listed files to a new folder, and put it in place once all of them are right."""
     prefix = f".unpack-{folder.name}-"
-    # What a killed process has left; the lock says that nobody is at it.
+    # Left by a killed process; the lock shows that nobody uses it.
     for left_over in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as temporary:

@@ -63,7 +63,7 @@ class Gate:
         self.used_reference = False
         """Whether a check used what ``--against`` names."""
 
-    # --- what is held against what -------------------------------------------------------------
+    # --- what is compared with what ------------------------------------------------------------
 
     @property
     def measured(self) -> CaseResult:

@@ -143,7 +143,7 @@ class OpenReference:
     """By file name without ``.pte``, where the reference is a folder of them."""
 
     def side(self, artifact: Artifact, runner: Runner) -> tuple[Artifact, Runner]:
-        """The program and the runner to hold against ``artifact`` on ``runner``.
+        """The program and the runner to compare ``artifact`` on ``runner`` with.
 
         Raises:
             UsageError: the reference has nothing that fits.

@@ -37,7 +37,7 @@ class CaseRecord:
     etdumps: Mapping[Arm, str]
     """By arm, the traced run's ETDump, relative to the record's folder."""
     state: Mapping[str, str] = field(default_factory=dict)
-    """The device's state as far as it is no part of its fingerprint: battery, screen, heat …"""
+    """The device's state that is not part of its fingerprint: battery, screen, heat …"""
     remembered: tuple[Arm, ...] = ()
     """The arms whose emulated run was made before and taken from the cache."""
 

@@ -27,7 +27,7 @@ class RunLock:
     """
 
     def __init__(self, folder: Path, run: str) -> None:
-        """Raises UsageError where another run is at it."""
+        """Raises UsageError where another run uses it."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = open_lock_file(folder / LOCK, 0o666)

@@ -159,7 +159,7 @@ class Session:
     def steadily(self, measure: Callable[[], _Value]) -> _Value:
         """``measure()``, again from its start on another phone of its kind where one died.
 
-        So everything that is held against each other was measured on one device.
+        So only measurements of one device are compared.
         """
         if self._steady:
             return measure()
@@ -216,7 +216,7 @@ class Session:
 
     @functools.cached_property
     def run_lock(self) -> RunLock:
-        """The run directory is this run's; an error where another run is at it."""
+        """The run directory is this run's; an error where another run uses it."""
         from pytest_sme2.session.run_lock import RunLock
 
         return RunLock(self.out, self.origin[0])
@@ -425,14 +425,14 @@ class Session:
         timing = self._made.get(("timing", case))
         return timing.measurement if isinstance(timing, Timing) else None
 
-    # --- what it is held against ---------------------------------------------------------------
+    # --- what it is compared with --------------------------------------------------------------
 
     @property
     def baseline_folder(self) -> Path:
         return (self.settings.baseline_dir or Path("baselines")).resolve()
 
     def baseline(self, case: Case) -> Baseline | None:
-        """The stored baseline; with ``--update-baselines`` nothing is held against the old one."""
+        """The stored baseline; with ``--update-baselines`` nothing is compared with the old one."""
         if self.settings.update_baselines:
             return None
 

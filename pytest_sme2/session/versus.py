@@ -1,5 +1,5 @@
-"""Measures one case against a reference in one run: interleaved pairs, or operators where the
-target's times mean nothing.
+"""Measures one case against a reference in one run: interleaved pairs, or operators where
+time on the target means nothing.
 """
 
 from __future__ import annotations

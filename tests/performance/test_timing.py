@@ -1,4 +1,4 @@
-"""How long it takes and how much memory: skipped where the device cannot vouch for it."""
+"""How long it takes and how much memory: skipped where the device cannot measure it."""
 
 import pytest
 

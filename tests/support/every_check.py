@@ -18,7 +18,7 @@ from pytest_sme2.verdict.times import check_latency, check_load
 
 
 def check_all(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> tuple[Check, ...]:
-    """Every check that this target can vouch for. What it cannot is left out, never passed."""
+    """Every check that this target can measure. What it cannot is left out, never passed."""
     checks: list[Check] = []
     if Arm.ON in measured.structures:
         checks += [check_evidence(measured), check_coverage(measured, baseline, limits)]

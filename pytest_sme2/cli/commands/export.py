@@ -80,7 +80,7 @@ def _check_free(folder: Path, model: str, variant: str) -> None:
 
 
 def _copy(artifact: Artifact, folder: Path) -> Artifact:
-    """Copy every file beside its place first; the metadata goes last, and vouches for the rest."""
+    """Copy every file beside its place first, and the metadata with all their hashes last."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = sorted(artifact.folder.iterdir(), key=lambda file: file.name == META_FILE)

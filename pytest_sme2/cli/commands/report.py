@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         folders = list(find_records(root)) if root.is_dir() else []
         if not folders:
             raise UsageError(
-                f"{str(root)!r} is no run directory: there is no metrics.json below it. "
+                f"{str(root)!r} is not a run directory: it has no metrics.json. "
                 "Give the folder that --sme2-out named."
             )
         runs[str(root)] = [(folder, read_record(folder, rules=rules)) for folder in folders]

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     capabilities = target.capabilities()
     if not capabilities.timing:
         raise TargetError(
-            f"The device {target.name!r} cannot vouch for times: {capabilities.reason} "
+            f"The device {target.name!r} cannot measure time: {capabilities.reason} "
             "Choose another with --device."
         )
     runner = wheel_runner(target.platform, progress=_say)

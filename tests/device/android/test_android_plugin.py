@@ -295,7 +295,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 
 def run_suite(suite: pytest.Pytester, *arguments: str) -> None:
-    """Everything passes that a device without a clock can vouch for; nothing lacks a baseline."""
+    """Everything passes that a device without a clock can measure; nothing lacks a baseline."""
     result = suite.runpytest_subprocess(
         "tests/performance", "--device=android", "--sme2-strict", "-p", "no:cacheprovider",
         *arguments, timeout=1800,

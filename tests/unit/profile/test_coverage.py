@@ -55,7 +55,7 @@ def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
         ([("Deconvolution (NHWC, F32) IGEMM #1", 5)], "no SME2 kernel for Deconvolution in fp32"),
         (
             [("Fully Connected (NC, F32, QB4W) GEMM #1", 5)],
-            "4-bit weights have a scale a group",
+            "4-bit weights have one scale per group",
         ),
         (
             [("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 5)],

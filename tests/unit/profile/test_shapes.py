@@ -14,7 +14,7 @@ from pytest_sme2.errors import ProgramError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.findings import find
 from pytest_sme2.profile.frames import profile_frames
-from pytest_sme2.profile.shapes import keep_shapes, kept_shapes, told_shapes
+from pytest_sme2.profile.shapes import keep_shapes, kept_shapes, shapes_text
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.results import MethodShapes, OperatorShapes, Profile, Topic
 from pytest_sme2.session.analysis import analyze_file
@@ -111,9 +111,9 @@ def test_many_shapes_are_cut_after_the_costliest() -> None:
         return OperatorShapes("linear", ((1, width), (8, width)), (1, 8))
 
     members = [(shapes(width), float(width % 5)) for width in range(1, 8)]
-    assert told_shapes(members) == "1x4 by 8x4, 1x3 by 8x3, 1x2 by 8x2 and 4 other shapes"
-    assert told_shapes(members[:4]) == "1x4 by 8x4, 1x3 by 8x3, 1x2 by 8x2 and 1 other shape"
-    assert told_shapes([(None, 1.0)]) == ""
+    assert shapes_text(members) == "1x4 by 8x4, 1x3 by 8x3, 1x2 by 8x2 and 4 other shapes"
+    assert shapes_text(members[:4]) == "1x4 by 8x4, 1x3 by 8x3, 1x2 by 8x2 and 1 other shape"
+    assert shapes_text([(None, 1.0)]) == ""
 
 
 # --- beside an ETDump -----------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_minutes_must_be_a_number_above_zero(minutes):
         command.run(argparse.Namespace(device=None, minutes=minutes, json=False))
 
 
-def test_a_device_that_cannot_vouch_for_times_is_refused(monkeypatch):
+def test_a_device_that_cannot_measure_time_is_refused(monkeypatch):
     class Emulator:
         name = "emulated"
 
@@ -119,5 +119,5 @@ def test_a_device_that_cannot_vouch_for_times_is_refused(monkeypatch):
             return Capabilities(timing=False, sme2=True, reason="the CPU is emulated.")
 
     monkeypatch.setattr(command, "choose_target", lambda settings: Emulator())
-    with pytest.raises(TargetError, match="cannot vouch for times: the CPU is emulated"):
+    with pytest.raises(TargetError, match="cannot measure time: the CPU is emulated"):
         command.run(argparse.Namespace(device="emulated", minutes=1.0, json=False))
