@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.profile.cost import packing_share, work_coverage
 from pytest_sme2.profile.coverage import could_run_on_sme2, precision
 from pytest_sme2.profile.shapes import is_pointwise, shapes_text
 from pytest_sme2.profile.transposes import is_layout_change, transposes
@@ -20,6 +21,7 @@ from pytest_sme2.results import (
     Cost,
     Executor,
     Finding,
+    InferenceCost,
     OperatorProfile,
     Profile,
     Topic,
@@ -29,6 +31,7 @@ from pytest_sme2.results import (
 FEW_RUNS = 5
 LARGE_SPREAD = 0.10
 LARGE_OVERHEAD = 0.10
+LARGE_PACKING = 0.20
 
 _CONVOLUTIONS = frozenset({"Convolution", "Deconvolution"})
 _ATEN_CONVOLUTIONS = ("aten.convolution", "aten.conv")
@@ -71,11 +74,16 @@ def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
     if profile is None:
         return ()
     before = measured.profiles.get(Arm.OFF) if measured.arm is Arm.ON else None
-    return find(profile, timed=not measured.emulated, before=before)
+    counted = measured.costs.get(measured.arm)
+    return find(profile, timed=not measured.emulated, before=before, counted=counted)
 
 
 def find(
-    profile: Profile, *, timed: bool = True, before: Profile | None = None
+    profile: Profile,
+    *,
+    timed: bool = True,
+    before: Profile | None = None,
+    counted: InferenceCost | None = None,
 ) -> tuple[Finding, ...]:
     """The findings of a profile: coverage, then what costs most, notes last.
 
@@ -87,6 +95,13 @@ def find(
         """The one place that says what operators cost, and in which unit."""
         if timed:
             return Cost(len(operators), sum(member.share for member in operators), "time")
+        if counted is not None:
+            places = {member.index for member in operators}
+            executed = sum(
+                entry.counts.instructions for entry in counted.operators if entry.index in places
+            )
+            share = executed / max(1, counted.total.instructions)
+            return Cost(len(operators), share, "instructions")
         return Cost(len(operators), len(operators) / max(1, len(profile.operators)))
 
     costly = [
@@ -100,8 +115,23 @@ def find(
         *(_overhead(profile) if timed else ()),
     ]
     costly.sort(key=lambda finding: -finding.cost.share)
-    notes = [*_pointwise(profile, timed), *(_weak_data(profile) if timed else ())]
+    notes = [
+        *_pointwise(profile, timed),
+        *(_weak_data(profile) if timed else ()),
+        *(_work(counted) if counted is not None else ()),
+    ]
     return (_coverage(profile, cost_of), *costly, *notes)
+
+
+def _work(counted: InferenceCost) -> Iterator[Finding]:
+    """How the work is spread, which counts of operators do not show."""
+    covered = work_coverage(counted)
+    if covered is not None and any(entry.sme2 for entry in counted.operators):
+        yield Finding(Topic.NOTE, f"{covered:.0%} of the multiply-accumulates run on SME2")
+    packing = packing_share(counted)
+    if packing >= LARGE_PACKING:
+        text = f"{packing:.0%} of the instructions pack data or change its layout"
+        yield Finding(Topic.NOTE, text, Cost(share=packing, of="instructions"))
 
 
 # --- SME2 -----------------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ class Cost:
     operators: int = 0
     share: float = 0.0
     of: str = "operators"
-    """What ``share`` is a share of: ``time`` end to end or, where time means nothing, the
-    ``operators`` of the program."""
+    """What ``share`` is a share of: ``time`` end to end; where time means nothing, executed
+    ``instructions``; where those were not counted, the ``operators`` of the program."""
 
 
 @dataclass(frozen=True)

@@ -113,3 +113,13 @@ def test_the_page_holds_instructions_operator_by_operator(case: tuple[Path, Case
     arm = shown["arms"]["on"]["cost"]
     assert sum(arm["instructions"]) + arm["runtime"] == arm["total"]
     assert sum(arm["categories"]) + arm["runtime"] == arm["total"]
+
+
+def test_findings_are_ranked_by_instructions(case: tuple[Path, CaseRecord]) -> None:
+    from pytest_sme2.profile.findings import case_findings
+
+    costly = [found.cost for found in case_findings(case[1].measured) if found.cost.operators]
+    assert {cost.of for cost in costly} == {"instructions"}
+    total = case[1].measured.costs[Arm.ON].total.instructions
+    for cost in costly:
+        assert cost.share == cost.operators * 1_000_000 / total
