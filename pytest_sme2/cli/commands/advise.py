@@ -16,7 +16,7 @@ from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.profile.findings import find
 from pytest_sme2.report.findings import sentences
 from pytest_sme2.report.text import bullet, clipped, printable
-from pytest_sme2.results import Arm, Finding, Profile, Topic
+from pytest_sme2.results import Arm, Finding, InferenceCost, Profile, Topic
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES, parse_device
@@ -58,8 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
         profiles, timed = _earlier(arguments.earlier, arguments.model)
     else:
         profiles, timed = _now(arguments, problems)
-    best_first = sorted(profiles.items(), key=lambda item: -(item[1].coverage.operators or 0.0))
-    variants = {name: (profile, find(profile, timed=timed)) for name, profile in best_first}
+    best_first = sorted(profiles.items(), key=lambda item: -(item[1][0].coverage.operators or 0.0))
+    variants = {
+        name: (profile, find(profile, timed=timed, counted=cost))
+        for name, (profile, cost) in best_first
+    }
     if arguments.json:
         document = _document(arguments.model, variants, timed)
         print(json.dumps({**document, "problems": problems}, indent=2))
@@ -70,7 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if profiles else 1
 
 
-def _earlier(folder: Path, model: str) -> tuple[dict[str, Profile], bool]:
+_Profiles = dict[str, tuple[Profile, InferenceCost | None]]
+
+
+def _earlier(folder: Path, model: str) -> tuple[_Profiles, bool]:
     from pytest_sme2.session.run_directory import find_records, read_record
 
     if not folder.is_dir():
@@ -86,13 +92,13 @@ def _earlier(folder: Path, model: str) -> tuple[dict[str, Profile], bool]:
         raise UsageError(
             f"{str(folder)!r} holds no run of {model!r} with SME2 on. It holds: {held}."
         )
-    profiles = {entry.variant: entry.profiles[Arm.ON] for entry in measured}
+    profiles = {
+        entry.variant: (entry.profiles[Arm.ON], entry.costs.get(Arm.ON)) for entry in measured
+    }
     return profiles, not any(entry.emulated for entry in measured)
 
 
-def _now(
-    arguments: argparse.Namespace, problems: dict[str, str]
-) -> tuple[dict[str, Profile], bool]:
+def _now(arguments: argparse.Namespace, problems: dict[str, str]) -> tuple[_Profiles, bool]:
     """The on arm's profiles; a variant that fails takes no other with it."""
     from pytest_sme2.session.session import Session
 
@@ -107,7 +113,7 @@ def _now(
         ),
         terminal_line(sys.stderr),
     )
-    profiles = {}
+    profiles: _Profiles = {}
     try:
         cases = session.cases()
         if not cases:
@@ -119,7 +125,11 @@ def _now(
         timed = session.bench.timed
         for case in cases:
             try:
-                profiles[str(case.variant)] = session.profile(case, Arm.ON)
+                cost = session.cost(case, Arm.ON)
+                profiles[str(case.variant)] = (
+                    session.profile(case, Arm.ON),
+                    None if isinstance(cost, str) else cost,
+                )
             except Sme2Error as error:
                 problems[str(case.variant)] = str(error).splitlines()[0]
     finally:
@@ -168,8 +178,9 @@ def _lines(variants: _Variants, timed: bool) -> Iterator[str]:
     yield ""
     if not timed:
         yield bullet(
-            "The CPU was emulated, so what an operator costs in time is not known: counts give "
-            "the order. Run it on a device to order by time."
+            "The CPU was emulated, so what an operator costs in time is not known: executed "
+            "instructions give the order, or counts of operators where nothing was counted. Run it "
+            "on a device to order by time."
         )
     known = {
         variant: profile.coverage.operators
