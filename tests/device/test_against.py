@@ -40,7 +40,7 @@ def run_off(runner: Runner, artifact: Artifact, folder: Path, **options: int) ->
     return LocalTarget().run(runner, request, folder)
 
 
-def test_a_bundle_runs_as_what_went_into_it(
+def test_bundle_runs_like_its_parts(
     tmp_path: Path, local_runner: Sme2Runner, program: Artifact
 ) -> None:
     path = write_bundle(tmp_path / "b.tar.gz", local_runner, [program])

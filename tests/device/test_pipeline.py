@@ -89,9 +89,7 @@ def test_several_experiments_on_this_machine(tmp_path: Path, local_runner: objec
     assert "'--method' 'forward'" in log
 
 
-def test_a_runner_that_is_not_there_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_runner_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = experiment_file(
         tmp_path, "linux", [{"name": "x_sme2_off", "runner_path": "none/runner"}]
     )

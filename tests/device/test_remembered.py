@@ -83,7 +83,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
         assert made.run.etdump is not None
 
 
-def test_what_computes_something_else_has_another_key(tmp_path: Path, asked: RunRequest) -> None:
+def test_different_computation_has_another_key(tmp_path: Path, asked: RunRequest) -> None:
     emulator, runner = provision.emulator(), provision.runner()
     other_qemu = tmp_path / "qemu-aarch64"
     other_qemu.write_bytes(b"another")

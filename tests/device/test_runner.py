@@ -34,7 +34,7 @@ def names(etdump: Path) -> list[bytes]:
 # --- what a run tells -----------------------------------------------------------------------------
 
 
-def test_a_run_tells_what_it_measured(place, programs, make_artifact, tmp_path):
+def test_run_reports_its_measurements(place, programs, make_artifact, tmp_path):
     target, runner = place
     request = RunRequest(
         make_artifact(programs["toy_fp32"]),
@@ -148,7 +148,7 @@ def test_random_inputs_follow_the_seed_and_the_type(
     assert np.abs(real).max() <= 1
 
 
-def test_the_number_of_threads_is_what_was_asked(local_runner, programs, make_artifact, tmp_path):
+def test_number_of_threads_is_as_requested(local_runner, programs, make_artifact, tmp_path):
     request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF, threads=2)
     LocalTarget().run(local_runner, request, tmp_path)
     assert json.loads((tmp_path / "runner.json").read_text())["threads"] == 2
@@ -215,7 +215,7 @@ def test_the_trace_shows_which_kernels_ran(
 
 
 @pytest.mark.parametrize("model", ["toy_fp32", "toy_fp16"])
-def test_the_runner_alone_switches_as_the_emulated_cpu_does(
+def test_switch_of_the_runner_equals_the_emulated_cpu(
     qemu, emulated_runner, programs, make_artifact, tmp_path, model
 ):
     request = RunRequest(make_artifact(programs[model]), Arm.OFF, warmup=0, runs=1, traced=True)
@@ -323,7 +323,7 @@ def broken_program(kind: str, folder: Path, good: bytes) -> Path:
         ("zeros", "is not a valid program"),
     ],
 )
-def test_a_file_that_is_no_program(place, programs, make_artifact, tmp_path, kind, message):
+def test_file_that_is_not_a_program(place, programs, make_artifact, tmp_path, kind, message):
     target, runner = place
     path = broken_program(kind, tmp_path, programs["toy_fp32"].read_bytes())
     with pytest.raises(RunError) as caught:
@@ -338,7 +338,7 @@ def test_a_file_that_is_no_program(place, programs, make_artifact, tmp_path, kin
 
 
 @pytest.mark.parametrize("count", range(0, 48, 7))
-def test_every_cut_is_told(local_runner, programs, make_artifact, tmp_path, count):
+def test_every_truncation_is_reported(local_runner, programs, make_artifact, tmp_path, count):
     good = programs["toy_fp32"].read_bytes()
     path = tmp_path / "cut.pte"
     for size in range(count, len(good), 48 * 7):
@@ -349,7 +349,7 @@ def test_every_cut_is_told(local_runner, programs, make_artifact, tmp_path, coun
             )
 
 
-def test_an_operator_that_is_missing_is_named(place, programs, make_artifact, tmp_path):
+def test_missing_operator_is_named(place, programs, make_artifact, tmp_path):
     target, runner = place
     good = programs["toy_fp32"].read_bytes()
     assert good.count(b"aten::mean") == 1
@@ -361,7 +361,7 @@ def test_an_operator_that_is_missing_is_named(place, programs, make_artifact, tm
     assert exit_code(tmp_path / "run") == 12
 
 
-def test_a_backend_that_is_missing_is_named(place, programs, make_artifact, tmp_path):
+def test_missing_backend_is_named(place, programs, make_artifact, tmp_path):
     target, runner = place
     path = tmp_path / "unknown.pte"
     path.write_bytes(
@@ -389,7 +389,7 @@ def test_a_program_that_wants_too_much_memory(place, programs, make_artifact, tm
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
-def test_memory_that_runs_out_is_told(local_runner, programs, make_artifact, tmp_path):
+def test_out_of_memory_is_reported(local_runner, programs, make_artifact, tmp_path):
     import resource
 
     request = RunRequest(make_artifact(programs["large"]), Arm.OFF, warmup=0, runs=1)
@@ -436,7 +436,7 @@ def test_inputs_of_the_wrong_size(place, programs, make_artifact, tmp_path, size
     assert exit_code(tmp_path / "run") == 14
 
 
-def test_an_input_that_is_missing(local_runner, programs, make_artifact, tmp_path):
+def test_missing_input_is_an_error(local_runner, programs, make_artifact, tmp_path):
     artifact = make_artifact(programs["toy_fp32"], (tmp_path / "nowhere.bin",))
     with pytest.raises(RunError, match=r"nowhere\.bin.*No such file"):
         LocalTarget().run(local_runner, RunRequest(artifact, Arm.OFF), tmp_path / "run")
@@ -602,7 +602,7 @@ def kill_the_user_of(path: str) -> None:
         time.sleep(0.02)
 
 
-def test_an_old_result_does_not_pass_for_a_new_one(
+def test_old_result_is_not_taken_for_a_new_one(
     local_runner, stand_in, programs, make_artifact, tmp_path
 ):
     target = LocalTarget()

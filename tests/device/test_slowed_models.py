@@ -118,7 +118,7 @@ def test_exactly_the_right_tests_fail(
     result.stdout.fnmatch_lines_random(["*operators (on): REGRESSED*", *words])
 
 
-def test_a_fused_activation_that_is_taken_out_changes_no_operator(
+def test_removed_fused_activation_changes_no_operator(
     project: Path, pytester: pytest.Pytester
 ) -> None:
     # It is a clamp inside of the convolution: there is nothing to see but that, and nothing slower.

@@ -43,7 +43,7 @@ def request(arm: Arm, *, warmup: int = 1, runs: int = 2, model: Path | None = No
     return RunRequest(artifact, arm, warmup=warmup, runs=runs)
 
 
-def test_the_source_build_tells_the_two_apart(binaries: dict[Arm, Path]) -> None:
+def test_source_build_has_different_kernels_on_and_off(binaries: dict[Arm, Path]) -> None:
     on, off = (source_build.families_in(binaries[arm]) for arm in (Arm.ON, Arm.OFF))
     assert on == {KernelFamily.NEON, KernelFamily.SME, KernelFamily.SME2}
     assert off == {KernelFamily.NEON}
@@ -83,7 +83,7 @@ def test_its_census_is_the_wheel_runners(tmp_path: Path, pair: PairRunner) -> No
     assert found["pair"] == found["wheel"]
 
 
-def test_an_xnnlog_build_tells_what_ran_on_any_device(tmp_path: Path, pair: PairRunner) -> None:
+def test_xnnlog_build_lists_kernels_on_any_device(tmp_path: Path, pair: PairRunner) -> None:
     emulated = provision.emulator()
 
     class Device:

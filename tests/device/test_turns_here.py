@@ -23,7 +23,9 @@ def job(runner: Sme2Runner, folder: Path, **choices: object) -> Job:
     return Job(runner, RunRequest(**{**vars(request), **choices}), folder)
 
 
-def test_each_has_all_its_runs_and_its_own_files(local_runner: Sme2Runner, tmp_path: Path) -> None:
+def test_each_process_has_all_runs_and_its_own_files(
+    local_runner: Sme2Runner, tmp_path: Path
+) -> None:
     jobs = [job(local_runner, tmp_path / name, keep_outputs=True) for name in "ab"]
     runs = LocalTarget().run_in_turns(jobs)
     assert [len(run.wall_ns) for run in runs] == [5, 5]
@@ -45,7 +47,7 @@ def test_the_one_that_fails_is_named(local_runner: Sme2Runner, tmp_path: Path) -
         LocalTarget().run_in_turns(jobs)
 
 
-def test_a_runner_that_is_not_there(local_runner: Sme2Runner, tmp_path: Path) -> None:
+def test_missing_runner_is_an_error(local_runner: Sme2Runner, tmp_path: Path) -> None:
     empty = Sme2Runner("wheel", local_runner.platform, "1.5.1", tmp_path)
     with pytest.raises(RunError, match="could not be started"):
         LocalTarget().run_in_turns([job(empty, tmp_path / name) for name in "ab"])

@@ -34,12 +34,14 @@ def test_the_only_one_attached_is_meant(fresh_lab: FakeLab, fresh_server: AdbSer
     assert choose_serials(fresh_server, environment={}) == (phone.serial,)
 
 
-def test_none_attached_says_what_to_do(fresh_server: AdbServer) -> None:
+def test_no_attached_phone_says_what_to_do(fresh_server: AdbServer) -> None:
     with pytest.raises(TargetError, match=r"No device is attached.*USB debugging.*--serial"):
         choose_serials(fresh_server, environment={})
 
 
-def test_several_and_none_named_lists_them(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
+def test_several_phones_without_a_choice_are_listed(
+    fresh_lab: FakeLab, fresh_server: AdbServer
+) -> None:
     phones = [
         fresh_lab.add(properties={"ro.product.model": model, "ro.build.version.release": release})
         for model, release in (("Alpha One", "15"), ("Beta", "16"))
@@ -59,20 +61,20 @@ def test_several_and_none_named_lists_them(fresh_lab: FakeLab, fresh_server: Adb
     assert choose_serials(fresh_server, both, environment={"ANDROID_SERIAL": "x"}) == both
 
 
-def test_an_address_is_connected_to_by_itself(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
+def test_address_is_connected_automatically(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
     phone = fresh_lab.add()
     assert phone.serial not in fresh_server.devices()
     assert choose_serials(fresh_server, [phone.serial]) == (phone.serial,)
     assert fresh_server.devices()[phone.serial] == "device"
 
 
-def test_an_address_where_nobody_is(fresh_server: AdbServer) -> None:
+def test_address_without_a_device_is_an_error(fresh_server: AdbServer) -> None:
     with pytest.raises(ConnectionLostError, match=r"Could not connect to 127.0.0.1:9: .*refused"):
         make_ready(fresh_server, "127.0.0.1:9", seconds=0.5)
 
 
 @pytest.mark.parametrize("serial", ["no-such", "a b;$(id)", "x'\n\"y", "<script>"])
-def test_a_serial_nobody_has(fresh_server: AdbServer, serial: str) -> None:
+def test_unknown_serial_is_an_error(fresh_server: AdbServer, serial: str) -> None:
     with pytest.raises(ConnectionLostError) as caught:
         choose_serials(fresh_server, [serial])
     assert f"No device has the serial {serial!r}. Attached: none." in str(caught.value)
@@ -113,7 +115,7 @@ def _device_lines(lines: str) -> Iterator[tuple[str, int]]:
         ("something new", "Restart the phone"),
     ],
 )
-def test_a_phone_that_cannot_be_used_says_what_to_do_on_it(state: str, advice: str) -> None:
+def test_unusable_phone_says_what_to_do(state: str, advice: str) -> None:
     for host, port in _device_lines(f"R5CT\t{state}\n"):
         server = AdbServer(host, port)
         with pytest.raises(TargetError, match=f"The device R5CT is {state[:6]}") as caught:
@@ -122,7 +124,7 @@ def test_a_phone_that_cannot_be_used_says_what_to_do_on_it(state: str, advice: s
         assert str(list_attached(server)[0]) == f"R5CT ({state})"
 
 
-def test_something_that_is_no_adb_server() -> None:
+def test_server_that_is_not_adb_is_refused() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -151,14 +153,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_no_adb_anywhere_is_one_line_on_how_to_get_it() -> None:
+def test_missing_adb_says_how_to_get_it() -> None:
     with pytest.raises(TargetError) as caught:
         AdbServer("127.0.0.1", free_port(), ours_to_start=True).ensure_running(find=lambda: None)
     assert str(caught.value) == INSTALL_ADB
     assert "\n" not in INSTALL_ADB
 
 
-def test_somebody_elses_server_is_never_started_from_here() -> None:
+def test_other_adb_server_is_never_started() -> None:
     def never() -> Path:
         raise AssertionError("looked for adb")
 
@@ -166,7 +168,7 @@ def test_somebody_elses_server_is_never_started_from_here() -> None:
         AdbServer("127.0.0.1", 1).ensure_running(find=never)
 
 
-def test_the_server_is_started_where_it_is_ours(tmp_path: Path) -> None:
+def test_default_adb_server_is_started(tmp_path: Path) -> None:
     """With a stand-in for adb: starting a real one would take the user's phones."""
     port = free_port()
     adb = tmp_path / "adb"

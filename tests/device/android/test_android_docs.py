@@ -18,7 +18,7 @@ def test_the_example_runs() -> None:
     exec(compile(program, "docs/phones.md", "exec"), {})
 
 
-def test_the_table_of_power_modes_is_what_is_done() -> None:
+def test_documented_power_modes_match_the_code() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (\S*) ?\| (\S*) ?\|$", PAGE, re.MULTILINE)
     told = {
         mode: {(*name.split(), row[column]) for name, *row in rows if row[column]}

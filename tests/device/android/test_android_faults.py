@@ -60,7 +60,7 @@ def test_the_whole_pair_is_redone(
     assert done == [Arm.ON, Arm.OFF, Arm.ON, Arm.OFF]
 
 
-def test_a_phone_that_is_gone_for_good_is_one_clear_error(
+def test_lost_phone_is_one_clear_error(
     phone: FakePhone, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
     artifact: Artifact, tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -86,7 +86,7 @@ def test_a_shell_that_hangs_is_not_waited_for_for_ever(device: AdbDevice) -> Non
     assert time.monotonic() - started < 120
 
 
-def test_a_pull_that_breaks_leaves_no_half_file(
+def test_interrupted_pull_leaves_no_half_file(
     device: AdbDevice, phone: FakePhone, tmp_path: Path
 ) -> None:
     device.check("dd if=/dev/zero of=/data/local/tmp/big bs=1048576 count=64")

@@ -25,7 +25,7 @@ from pytest_sme2.targets.phone.target import AndroidTarget
 from tests.support.phones import MakeTarget, settings_of
 
 
-def test_a_phone_that_is_put_back_leaves_the_runs_of_others_alone(
+def test_restoring_a_phone_does_not_end_other_runs(
     lab: FakeLab, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
     artifact: Artifact, tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -44,7 +44,7 @@ def test_a_phone_that_is_put_back_leaves_the_runs_of_others_alone(
         assert len(running.result().wall_ns) > 0
 
 
-def test_a_lease_is_one_processs_own_and_ends_with_it(lab: FakeLab, tmp_path: Path) -> None:
+def test_lease_belongs_to_one_process_and_ends_with_it(lab: FakeLab, tmp_path: Path) -> None:
     pool = DevicePool("server", ["one"], run="r", folder=tmp_path)
     program = (
         "import sys\nfrom pathlib import Path\n"
@@ -77,7 +77,7 @@ def test_a_phone_is_leased_by_its_soc(lab: FakeLab, server: AdbServer) -> None:
         lease_phone(server, pool, soc="Exynos")
 
 
-def test_work_of_a_dead_phone_goes_to_one_of_the_same_fingerprint(
+def test_work_of_a_lost_phone_moves_to_one_of_the_same_fingerprint(
     lab: FakeLab, server: AdbServer
 ) -> None:
     phones = [lab.add(properties={"ro.soc.model": model}) for model in ("SM1", "MT9", "SM1")]

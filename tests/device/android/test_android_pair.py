@@ -46,7 +46,7 @@ def test_a_stock_pair_shows_sme2_on_and_off(
     assert leftovers(phone) == []
 
 
-def test_a_broken_program_is_the_stock_runners_own_error(
+def test_broken_program_is_an_error_of_the_stock_runner(
     sme2_lab: FakeLab, make_target: MakeTarget, pair: PairRunner, tmp_path: Path
 ) -> None:
     path = tmp_path / "broken.pte"

@@ -110,7 +110,7 @@ def test_three_phones_give_the_results_of_one(
     assert [leftovers(phone) for phone in phones] == [[], [], []]
 
 
-def test_the_manifest_tells_the_phones_state(
+def test_manifest_has_the_state_of_the_phone(
     sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
 ) -> None:
     run(project, sme2_lab, phones[:1], "--sme2-models=alpha").assert_outcomes(passed=2)
@@ -176,7 +176,7 @@ def test_a_phone_that_dies_is_retired_and_another_of_its_kind_takes_over(
     assert settings_of(dead) == settings_of(next(phone for phone in phones if phone is not dead))
 
 
-def test_a_phone_that_dies_alone_of_its_kind_is_an_error_and_the_rest_goes_on(
+def test_lost_phone_without_a_replacement_fails_only_its_test(
     sme2_lab: FakeLab, project: pytest.Pytester
 ) -> None:
     lonely = sme2_lab.add(properties={"ro.soc.model": "Lonely"})
@@ -333,5 +333,5 @@ def test_the_suite_passes_and_leaves_the_phone_as_it_was(
     assert phone.files() == kept
 
 
-def test_the_suite_passes_on_a_phone_of_its_own(suite: pytest.Pytester) -> None:
+def test_suite_passes_on_a_fake_phone(suite: pytest.Pytester) -> None:
     run_suite(suite, "--sme2-fake-phone", "--sme2-variants=fp32")

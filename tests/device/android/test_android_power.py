@@ -37,7 +37,7 @@ settings put global low_power 0
 
 
 @pytest.mark.parametrize(("mode", "commands"), [("boost", BOOST), ("app", APP), ("keep", "")])
-def test_a_mode_is_these_commands_and_no_others(
+def test_power_mode_runs_exactly_these_commands(
     phone: FakePhone, make_target: MakeTarget, mode: str, commands: str
 ) -> None:
     before = settings_of(phone)
@@ -222,7 +222,7 @@ def test_fixed_performance_mode_where_it_has_not(lab: FakeLab, make_target: Make
     assert leftovers(phone) == []
 
 
-def test_the_manifest_tells_battery_screen_governor_and_heat(
+def test_manifest_has_battery_screen_governor_and_heat(
     phone: FakePhone, make_target: MakeTarget
 ) -> None:
     manifest = make_target(phone, power_mode="boost").state()

@@ -48,7 +48,7 @@ def test_the_phone_has_no_c_library(lab: FakeLab, phone: FakePhone) -> None:
     assert shell(lab, phone, "ls /lib /lib64 /usr").code != 0
 
 
-def test_the_devices_network_is_loopback_alone(lab: FakeLab, phone: FakePhone) -> None:
+def test_network_of_the_devices_is_loopback_only(lab: FakeLab, phone: FakePhone) -> None:
     addresses = shell(lab, phone, "ip -o link").text
     assert [line.split(":")[1].strip() for line in addresses.splitlines()] == ["lo"]
     with socket.socket() as outside, pytest.raises(ConnectionRefusedError):
@@ -68,7 +68,7 @@ def test_a_phone_sees_no_process_of_another(lab: FakeLab, phone: FakePhone) -> N
     assert ["sleep", "600"] not in phone.processes().values()
 
 
-def test_the_server_answers_loopback_alone(lab: FakeLab) -> None:
+def test_server_answers_loopback_only(lab: FakeLab) -> None:
     table = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     listening = [row.split()[1] for row in table if row.split()[3] == "0A"]
     assert f"0100007F:{lab.port:04X}" in listening
@@ -99,7 +99,7 @@ def test_adbd_killed_and_started_again_is_the_same_phone(lab: FakeLab, phone: Fa
     assert shell(lab, phone, "settings get global low_power").text == "7\n"
 
 
-def test_the_server_comes_back_on_the_same_port(lab: FakeLab) -> None:
+def test_restarted_server_uses_the_same_port(lab: FakeLab) -> None:
     port = lab.port
     lab.kill_server()
     with socket.socket() as client, pytest.raises(ConnectionRefusedError):

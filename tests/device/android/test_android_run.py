@@ -138,7 +138,7 @@ def test_words_reach_the_real_shell_unchanged(device: AdbDevice, word: str) -> N
     assert device.shell(["printf", "%s", word]).stdout == word.encode()
 
 
-def test_what_is_pushed_is_checked(
+def test_pushed_files_are_checked(
     phone: FakePhone, make_target: MakeTarget, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = make_target(phone)
@@ -209,7 +209,7 @@ def test_a_missing_library_is_named(
         ("strange", 77, "it ended with exit code 77; its last message: strange"),
     ],
 )
-def test_what_a_phone_says_is_put_in_one_line(
+def test_error_of_a_phone_is_one_line(
     phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
     tmp_path: Path, said: str, code: int, message: str,
 ) -> None:  # fmt: skip

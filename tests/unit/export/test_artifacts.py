@@ -192,7 +192,7 @@ def test_an_example_of_executorch_s_exports_like_any_other(runtime: Runtime) -> 
     assert tolerated
 
 
-def test_toy_cnn_is_what_it_says() -> None:
+def test_toy_cnn_is_as_documented() -> None:
     artifact = export_model(MODELS.get("toy_cnn"), FP32)
     meta = json.loads((artifact.folder / "export_meta.json").read_text())
 
@@ -318,7 +318,7 @@ def test_two_processes_make_it_once(exported: Tiny) -> None:
     assert len(exported.folders()) == 1
 
 
-def test_a_hostile_name_makes_no_hostile_path(exported: Tiny) -> None:
+def test_hostile_name_makes_a_safe_path(exported: Tiny) -> None:
     (folder,) = exported.folders()
     artifact = load_artifact(folder)
 
@@ -336,7 +336,7 @@ def test_inputs_and_references_follow_the_program_s_order(exported: Tiny, runtim
     assert all(error <= 1e-5 for error, _, _ in runtime.differences(artifact))
 
 
-def test_noise_goes_to_the_log_and_not_to_the_terminal(exported: Tiny) -> None:
+def test_output_of_the_export_goes_to_the_log(exported: Tiny) -> None:
     terminal = "".join(out + err for out, err, _ in exported.answers)
     log = (exported.folders()[0] / "export.log").read_text()
 
@@ -412,7 +412,7 @@ def test_any_damage_is_noticed(tiny: Tiny, how: str) -> None:
     assert not tiny.is_cached()
 
 
-def test_what_the_model_is_made_of_decides(
+def test_cache_key_depends_on_the_content_of_the_model(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def key(entry: ModelEntry = tiny.entry, variant: Variant = FP32, **options: object) -> str:
@@ -689,9 +689,7 @@ def test_without_torchvision_the_models_extra_is_named(tmp_path: Path) -> None:
         ("pte", "elsewhere.pte"),
     ],
 )
-def test_a_record_that_is_wrong_anywhere_is_a_damaged_artifact(
-    tmp_path: Path, field: str, value: object
-) -> None:
+def test_wrong_record_is_a_damaged_artifact(tmp_path: Path, field: str, value: object) -> None:
     from tests.support.artifacts import make_artifact
 
     folder = make_artifact(tmp_path / "a", "toy", "fp32").folder
@@ -714,7 +712,7 @@ def test_a_record_that_names_files_elsewhere_is_a_damaged_artifact(tmp_path: Pat
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
-def test_a_folder_whose_name_is_no_utf8_is_refused_before_torch_fails_on_it(tmp_path: Path) -> None:
+def test_folder_name_that_is_not_utf8_is_refused_before_torch_fails(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9") / "tiny"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text(

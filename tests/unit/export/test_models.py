@@ -152,7 +152,9 @@ def test_every_folder_registers_its_models() -> None:
 
 
 @pytest.mark.parametrize("entry", REGISTRY.entries, ids=lambda entry: entry.name)
-def test_it_answers_its_own_inputs(entry: ModelEntry, answers: dict[str, dict[str, Any]]) -> None:
+def test_model_accepts_its_example_inputs(
+    entry: ModelEntry, answers: dict[str, dict[str, Any]]
+) -> None:
     if not installed(entry):
         pytest.skip(f"{entry.name} needs {', '.join(NEEDS.get(entry.name, ('torch',)))}")
     found = answers[entry.name]

@@ -113,7 +113,7 @@ def test_an_emulator_may_run_other_variants(
         ("int4", [], []),
     ],
 )
-def test_a_precision_alone_means_the_sizes_of_the_device(
+def test_precision_without_size_means_the_sizes_of_the_device(
     tmp_path: Path, asked: str, on_emulator: list[str], on_device: list[str]
 ) -> None:
     write_model(tmp_path / "one", EMULATED.format(emulated=("fp32@64", "fp32@32", "int8@32")))
@@ -233,7 +233,7 @@ def test_one_file_may_register_several_models(tmp_path: Path) -> None:
         "keyword",
     ],
 )  # fmt: skip
-def test_a_broken_folder_is_reported_by_name_and_hides_no_other(
+def test_broken_folder_is_reported_and_hides_no_other(
     tmp_path: Path, text: str, message: str, trace: str
 ) -> None:
     write_model(tmp_path / "broken", text)
@@ -265,7 +265,7 @@ def test_a_name_is_given_once(tmp_path: Path, second: str) -> None:
     assert str(tmp_path / "b") == problem.source
 
 
-def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+def test_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         discover([tmp_path / "nowhere"])
 
@@ -299,7 +299,7 @@ def test_plain_names_stay_readable() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
-def test_a_folder_whose_name_is_no_utf8_can_be_loaded(tmp_path: Path) -> None:
+def test_folder_name_that_is_not_utf8_can_be_loaded(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     write_model(
         folder / "late",
@@ -309,7 +309,7 @@ def test_a_folder_whose_name_is_no_utf8_can_be_loaded(tmp_path: Path) -> None:
     assert discover([folder], entry_points=False).get("late").load().__name__ == "M"
 
 
-def test_loading_a_model_that_fails_gives_its_own_traceback(tmp_path: Path) -> None:
+def test_failing_model_shows_its_own_traceback(tmp_path: Path) -> None:
     write_model(
         tmp_path / "late",
         "from pytest_sme2 import register_model\n1 / 0\n@register_model('late')\nclass M: pass\n",
@@ -321,7 +321,7 @@ def test_loading_a_model_that_fails_gives_its_own_traceback(tmp_path: Path) -> N
     assert "registry.py" not in str(caught.value)
 
 
-def test_loading_names_the_extra_that_is_missing(tmp_path: Path) -> None:
+def test_failed_load_names_the_missing_extra(tmp_path: Path) -> None:
     write_model(
         tmp_path / "needy",
         "from pytest_sme2 import register_model\n"
@@ -344,7 +344,7 @@ def test_a_class_that_does_not_keep_the_contract_is_named(tmp_path: Path) -> Non
         entry.load()
 
 
-def test_a_size_goes_to_a_class_that_takes_one(tmp_path: Path) -> None:
+def test_size_is_passed_to_a_class_that_takes_it(tmp_path: Path) -> None:
     methods = "    def get_eager_model(self): ...\n    def get_example_inputs(self): ...\n"
     write_model(
         tmp_path / "sized",

@@ -44,7 +44,7 @@ def quiet(line: str) -> None:
     """Nobody is watching."""
 
 
-def test_a_folder_that_says_nothing_has_no_upstream(tmp_path: Path) -> None:
+def test_folder_without_description_has_no_upstream(tmp_path: Path) -> None:
     entry = model(tmp_path / "one", None)
     assert upstream_of(entry) is None
     with pytest.raises(UsageError, match=r"a file cannot be checked.*weights\.toml"):
@@ -104,7 +104,7 @@ def test_another_file_is_refused_and_not_kept(tmp_path: Path) -> None:
     assert kept_files(tmp_path / "cache") == []
 
 
-def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
+def test_unavailable_file_is_an_error(tmp_path: Path) -> None:
     entry = model(tmp_path / "one", described())
     with pytest.raises(UsageError, match="does not exist"):
         fetch_weights(entry, str(tmp_path / "missing"), cache=tmp_path, say=quiet)
@@ -182,7 +182,7 @@ def test_a_served_file_with_another_hash_takes_nothing_away(tmp_path: Path, serv
         ("elsewhere", "redirects to 'http://example.invalid/net.pt', which is not https"),
     ],
 )
-def test_a_served_file_that_is_not_whole_is_not_kept(
+def test_incomplete_download_is_not_kept(
     tmp_path: Path, server: str, path: str, reason: str
 ) -> None:
     # Nothing is published to check it against: only the length tells.
@@ -256,11 +256,11 @@ class Tensor(NamedTuple):
         ([1], "the file contains a list, not a state dict"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_counted_and_named(given: object, problem: str) -> None:
+def test_misfitting_weights_are_counted_and_named(given: object, problem: str) -> None:
     assert misfit({"a": Tensor((2, 3)), "b": Tensor(())}, given) == problem
 
 
-def test_the_exported_part_is_taken_out_of_the_whole() -> None:
+def test_exported_part_is_selected_by_prefix() -> None:
     upstream = Upstream("f", "s", "l", state="model", prefix="encoder.", new_prefix="net.")
     whole = {"model": {"encoder.a": 1, "decoder.b": 2}, "epoch": 3}
     assert select_state(whole, upstream) == {"net.a": 1}

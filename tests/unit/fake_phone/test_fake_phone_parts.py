@@ -11,13 +11,13 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone import parts
 
 
-def test_another_system_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts.platform, "system", lambda: "Darwin")
     with pytest.raises(TargetError, match=r"A fake phone needs Linux.*Use a real phone"):
         parts.find_parts()
 
 
-def test_what_was_unpacked_is_found(tmp_path: Path) -> None:
+def test_unpacked_parts_are_found(tmp_path: Path) -> None:
     tools = tmp_path / "usr/lib/android-sdk/platform-tools"
     libraries = tmp_path / "usr/lib/riscv64-linux-gnu"
     for path in (tools / "adb", tools / "adbd", tmp_path / "bin/busybox", libraries / "android/l"):
@@ -39,7 +39,7 @@ def test_a_programs_loader_and_libraries() -> None:
     assert not parts.is_static(Path("/bin/sh").resolve())
 
 
-def test_a_text_is_no_static_program(tmp_path: Path) -> None:
+def test_text_file_is_not_a_static_program(tmp_path: Path) -> None:
     path = tmp_path / "busybox"
     path.write_text("#!/bin/sh\n", encoding="utf-8")
     assert not parts.is_static(path)

@@ -69,7 +69,7 @@ def test_other_machines_are_named(tmp_path: Path) -> None:
     assert machine_name(read_needs(path).machine) == "arm (32 bit)"
 
 
-def test_things_that_are_no_program(tmp_path: Path) -> None:
+def test_files_that_are_not_programs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_text("#!/bin/sh\n", encoding="utf-8")
     assert not is_elf(path)
@@ -77,7 +77,7 @@ def test_things_that_are_no_program(tmp_path: Path) -> None:
         read_needs(path)
 
 
-def test_damaged_programs_are_errors_of_ours(tmp_path: Path) -> None:
+def test_damaged_program_is_an_elf_error(tmp_path: Path) -> None:
     whole = make_elf(needed=("libc.so.6",), interpreter="/lib/ld.so")
     path = tmp_path / "program"
     for length in range(64, len(whole)):

@@ -75,7 +75,7 @@ def test_the_files_of_a_runner_leave_its_record_out(runner):
         (127, "not found", None),
     ],
 )
-def test_exit_codes_are_explained_by_the_runners_own_words(runner, code, stderr, told):
+def test_exit_codes_are_explained_with_the_runners_message(runner, code, stderr, told):
     assert runner.explain(code, stderr) == told
 
 
@@ -245,7 +245,7 @@ def test_a_failed_build_leaves_no_runner_and_is_tried_again(build, tmp_path):
     assert (wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder).is_dir()
 
 
-def test_a_folder_without_a_record_is_built_anew(build, tmp_path):
+def test_folder_without_a_record_is_built_again(build, tmp_path):
     runner = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path)
     (runner.folder / "runner.json").unlink()
     (runner.folder / "sme2_runner").write_text("half")
@@ -254,7 +254,7 @@ def test_a_folder_without_a_record_is_built_anew(build, tmp_path):
     assert (again.folder / "sme2_runner").read_text() == "binary"
 
 
-def test_what_a_killed_build_left_is_cleared(build, tmp_path):
+def test_files_of_a_killed_build_are_removed(build, tmp_path):
     folder = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder
     (folder / "runner.json").unlink()
     left = folder.with_name(f".{folder.name}.part")
@@ -293,7 +293,7 @@ def test_android_has_no_wheel(tmp_path):
 # --- what is executed from the cache --------------------------------------------------------------
 
 
-def test_a_runner_that_is_not_as_it_was_built_is_built_again(tmp_path: Path) -> None:
+def test_changed_runner_is_built_again(tmp_path: Path) -> None:
     folder = tmp_path / "runners" / "x"
     folder.mkdir(parents=True)
     (folder / "sme2_runner").write_bytes(b"program")

@@ -64,7 +64,7 @@ def test_the_dry_run_is_the_same_everywhere() -> None:
     assert source_plan.dry_run(request, TOOLS) == ANDROID_DRY_RUN
 
 
-def test_the_documentation_shows_what_is_printed() -> None:
+def test_documentation_shows_the_printed_commands() -> None:
     home = Path("/home/me")
     request = SourceBuild(
         tree=home / "executorch",
@@ -225,7 +225,7 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
     assert "volk" not in text
 
 
-def test_a_folder_that_is_no_checkout_says_so(tmp_path: Path, fit: Machine) -> None:
+def test_folder_that_is_not_a_checkout_is_refused(tmp_path: Path, fit: Machine) -> None:
     (tmp_path / "other").mkdir()
     assert "is not an ExecuTorch checkout" in problems(
         replaced(fit.request, tree=tmp_path / "other"), fit.tools
@@ -341,7 +341,7 @@ def test_downloading_kleidiai_is_announced(fit: Machine, tmp_path: Path) -> None
 # --- The finished binary --------------------------------------------------------------------------
 
 
-def test_a_binarys_kernels_are_told_by_its_symbols(tmp_path: Path) -> None:
+def test_kernels_of_a_binary_are_found_by_symbols(tmp_path: Path) -> None:
     binary = write_elf(
         tmp_path / "executor_runner",
         [
@@ -393,7 +393,7 @@ def miniature(fit: Machine) -> Machine:
 
 
 @native
-def test_both_sides_are_built_and_told_apart(miniature: Machine) -> None:
+def test_both_sides_are_built_and_differ(miniature: Machine) -> None:
     tree = miniature.request.tree
     before = sorted((path, path.stat().st_mtime_ns) for path in tree.rglob("*"))
     seen: list[str] = []

@@ -49,13 +49,13 @@ def request(arm: Arm = Arm.ON, warmup: int = 2, runs: int = 3) -> RunRequest:
         (struct.pack("<II", 0xFEEDFACF, 0x0100000C) + bytes(24), MACOS_ARM64),
     ],
 )
-def test_a_binary_says_what_it_is_for(tmp_path: Path, content: bytes, platform: str) -> None:
+def test_platform_is_read_from_the_binary(tmp_path: Path, content: bytes, platform: str) -> None:
     (tmp_path / "runner").write_bytes(content)
     assert binary_platform(tmp_path / "runner") == platform
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", elf(40), b"\x7fELF\x02\x01"])
-def test_what_is_no_runner_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_a_runner_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "runner").write_bytes(content)
     with pytest.raises(BuildError, match="is not a program for"):
         binary_platform(tmp_path / "runner")
@@ -63,21 +63,21 @@ def test_what_is_no_runner_is_refused(tmp_path: Path, content: bytes) -> None:
         binary_platform(tmp_path / "gone")
 
 
-def test_a_pair_of_two_platforms_is_none(tmp_path: Path) -> None:
+def test_two_platforms_are_not_a_pair(tmp_path: Path) -> None:
     (tmp_path / "on").write_bytes(elf())
     (tmp_path / "off").write_bytes(elf(62))
     with pytest.raises(BuildError, match=r"not a pair: .* is for linux-aarch64, .* linux-x86_64"):
         pair_runner(tmp_path / "on", tmp_path / "off", cache=tmp_path)
 
 
-def test_the_same_program_twice_is_no_pair(tmp_path: Path) -> None:
+def test_same_program_twice_is_not_a_pair(tmp_path: Path) -> None:
     (tmp_path / "on").write_bytes(elf())
     (tmp_path / "off").write_bytes(elf())
     with pytest.raises(BuildError, match="are the same program"):
         pair_runner(tmp_path / "on", tmp_path / "off", cache=tmp_path)
 
 
-def test_libraries_beside_the_binaries_come_along(tmp_path: Path) -> None:
+def test_libraries_beside_the_binaries_are_copied(tmp_path: Path) -> None:
     for arm in Arm:
         folder = tmp_path / str(arm)
         folder.mkdir()
@@ -115,7 +115,7 @@ def test_the_command_speaks_the_stock_flags(pair: PairRunner) -> None:
     assert pair.command(request(Arm.OFF), files())[0] == "./executor_runner-off"
 
 
-def test_a_loader_of_its_own_starts_it(pair: PairRunner) -> None:
+def test_bundled_loader_starts_the_stock_runner(pair: PairRunner) -> None:
     (pair.folder / LOADER).touch()
     assert pair.command(request(), files())[:4] == (
         f"./{LOADER}",
@@ -145,7 +145,7 @@ def test_failures_are_explained(pair: PairRunner, code: int, stderr: str, expect
     assert expected in said
 
 
-def test_what_it_does_not_know_it_does_not_explain(pair: PairRunner) -> None:
+def test_unknown_failure_is_not_explained(pair: PairRunner) -> None:
     assert pair.explain(1, "something else") is None
     assert pair.explain(139, "") is None
 

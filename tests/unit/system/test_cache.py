@@ -22,7 +22,7 @@ def planted(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_cache_of_ones_own(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_this_user_is_accepted(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = planted.parents[2]
     monkeypatch.setenv("SME2_CACHE_DIR", str(folder))
     assert cache_folder() == folder
@@ -47,7 +47,7 @@ def test_a_place_inside_that_everybody_can_write_to_is_refused(planted: Path, de
         trusted(planted, planted.parents[2])
 
 
-def test_a_file_of_somebody_else_is_refused(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_another_user_is_refused(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = planted.parents[2]
     owner = planted.stat().st_uid
     monkeypatch.setattr(cache.os, "geteuid", lambda: owner + 12345)

@@ -65,7 +65,7 @@ def test_entries_are_sorted_by_use(cache: Path) -> None:
     mark_used(cache / "missing")
 
 
-def test_below_the_limit_only_what_is_half_made_goes(cache: Path) -> None:
+def test_below_the_limit_only_half_made_entries_are_removed(cache: Path) -> None:
     assert [entry.path.name for entry in apply_limit()] == [".half.part"]
     assert names(cache) == ALL - {"exports/.half.part"}
 
@@ -79,7 +79,7 @@ def test_below_the_limit_only_what_is_half_made_goes(cache: Path) -> None:
         ("none", ALL),
     ],
 )
-def test_above_the_limit_the_least_recently_used_goes(
+def test_above_the_limit_the_least_recently_used_is_removed(
     cache: Path, monkeypatch: pytest.MonkeyPatch, limit: str, left: set[str]
 ) -> None:
     if limit == "12 KB":
@@ -92,7 +92,7 @@ def test_above_the_limit_the_least_recently_used_goes(
     assert names(cache) == left
 
 
-def test_what_may_be_in_use_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_in_use_are_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SME2_CACHE_LIMIT", "0")
     put(cache, "runners/busy", 10, (IN_USE_SECONDS - 60) / DAY)
     apply_limit()

@@ -10,7 +10,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 
 
-def test_what_the_system_shows(tmp_path: Path) -> None:
+def test_facts_of_the_system_are_read(tmp_path: Path) -> None:
     write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
     write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2600000\n")
     for number, (kind, value) in enumerate(
@@ -24,6 +24,6 @@ def test_what_the_system_shows(tmp_path: Path) -> None:
     assert found == {"governor": "powersave", "clock": "2600 MHz", "temperature": "54 C"}
 
 
-def test_what_the_system_does_not_show_is_left_out(tmp_path: Path) -> None:
+def test_unknown_facts_of_the_system_are_omitted(tmp_path: Path) -> None:
     write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "<unknown>\n")
     assert set(local_conditions(tmp_path)) == {"kernel"}

@@ -30,7 +30,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_another_system_is_told_what_to_do(tmp_path: Path) -> None:
+def test_other_systems_get_a_hint(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"Cannot fetch adbd: this is not a Debian-like system"):
         unpack_packages(["adbd"], [], tmp_path / "out")
 
@@ -41,7 +41,7 @@ TOOL = (entry("./", tarfile.DIRTYPE), entry("./usr/bin/tool", mode=0o755))
 
 
 @needs_apt
-def test_an_archive_that_lacks_the_suite_does_not_matter(tmp_path: Path) -> None:
+def test_archive_without_the_suite_is_skipped(tmp_path: Path) -> None:
     """A browser's archive stands first in the machine's sources, as it often does."""
     browser = archive(tmp_path / "browser", "stable", [("browser", "1", TOOL)])
     debian = archive(tmp_path / "debian", "sid", [("tool", "1:11.1-1", TOOL)])
@@ -84,7 +84,7 @@ def test_the_reason_is_the_real_one(
 
 
 @needs_apt
-def test_what_is_not_approved_is_not_fetched(tmp_path: Path) -> None:
+def test_unapproved_package_is_not_downloaded(tmp_path: Path) -> None:
     def refuse(offered: Sequence[Package]) -> None:
         raise TargetError(f"{offered[0].version} is too old")
 
@@ -159,7 +159,7 @@ def test_a_package_as_they_are(tmp_path: Path, folder: Path) -> None:
     assert stat.S_IMODE((folder / "usr/share/doc").stat().st_mode) == 0o644
 
 
-def test_no_bits_to_run_as_somebody_else(tmp_path: Path, folder: Path) -> None:
+def test_setuid_bits_are_dropped(tmp_path: Path, folder: Path) -> None:
     unpack_content(content(tmp_path / "c.tar", entry("x", mode=0o6777)), folder, "a.deb")
     assert stat.S_IMODE((folder / "x").stat().st_mode) == 0o755
 
@@ -186,7 +186,7 @@ def test_no_bits_to_run_as_somebody_else(tmp_path: Path, folder: Path) -> None:
     ],
     ids=lambda members: " ".join(f"{entry.name}>{entry.linkname}" for entry in members),
 )
-def test_what_would_leave_the_folder(
+def test_names_outside_the_folder_are_refused(
     tmp_path: Path, folder: Path, members: list[tarfile.TarInfo]
 ) -> None:
     (folder.parent / "outside").write_text("secret", encoding="utf-8")

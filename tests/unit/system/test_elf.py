@@ -101,7 +101,7 @@ def test_file_offsets_become_addresses(tmp_path: Path) -> None:
     [b"", b"\x7fELF", b"#!/bin/sh\n", b"\x7fELF\x01\x01" + bytes(100), b"\xcf\xfa\xed\xfe" * 40],
     ids=["empty", "magic", "script", "elf32", "mach-o"],
 )
-def test_what_is_no_elf_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_elf_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "not a library.so"
     path.write_bytes(content)
     with pytest.raises(ElfError, match="not a little-endian 64-bit ELF file"):
@@ -162,12 +162,12 @@ def test_symbols_that_are_too_short(small: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [UNWIND, UNWIND + 12 + 8 + 8], ids=["table", "entry"])
-def test_an_unwind_table_of_another_encoding_is_left_alone(small: Path, offset: int) -> None:
+def test_unwind_table_of_another_encoding_is_ignored(small: Path, offset: int) -> None:
     elf = read_elf(patch(small, offset, b"\x02"))
     assert elf.function_at(0x1100) == Function(0x1100, 16, "kernel")
     assert elf.function_at(0x1200) is None
 
 
-def test_an_unwind_table_that_is_too_long(small: Path) -> None:
+def test_too_long_unwind_table_is_damage(small: Path) -> None:
     with pytest.raises(ElfError, match="longer than its segment"):
         read_elf(patch(small, UNWIND + 8, (5).to_bytes(4, "little")))

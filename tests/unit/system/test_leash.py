@@ -33,7 +33,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen within two minutes")
 
 
-def test_what_runs_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
+def test_programs_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     mark = tmp_path / "pids"
     starter = subprocess.Popen([sys.executable, "-c", STARTER, str(mark)])
     wait_for(mark.exists)
@@ -49,7 +49,7 @@ def sleeper() -> subprocess.Popen[bytes]:
     )
 
 
-def test_letting_go_ends_what_is_tied_and_nothing_else() -> None:
+def test_release_ends_only_the_given_processes() -> None:
     leash = _Leash()
     tied, untied = sleeper(), sleeper()
     for process in (tied, untied):

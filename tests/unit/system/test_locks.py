@@ -29,7 +29,7 @@ def test_missing_folder_is_made_and_a_free_lock_is_not_mentioned(tmp_path: Path)
     assert said == []
 
 
-def test_waiting_is_said_once_and_ends_with_the_holder(tmp_path: Path) -> None:
+def test_waiting_is_reported_once_and_ends_with_the_holder(tmp_path: Path) -> None:
     said: list[str] = []
     order: list[str] = []
     file = tmp_path / "x.lock"
@@ -130,7 +130,7 @@ def test_it_ends_with_its_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"[" * 4000, b'{"pid": 1}', b'{"pid": "x", "user": 1, "since": "y"}', b"\xff"]
 )
-def test_a_holder_that_says_nothing_sensible(tmp_path: Path, text: bytes) -> None:
+def test_unreadable_holder_is_reported(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "x.lock").write_bytes(text)
     assert holder_of(tmp_path / "x.lock") == ""
     assert holder_of(tmp_path / "missing.lock") == ""

@@ -22,7 +22,7 @@ def test_machines_have_names(monkeypatch, system, machine, name):
     assert name in platforms.PLATFORMS
 
 
-def test_an_unknown_machine_is_told_what_would_do(monkeypatch):
+def test_unknown_machine_lists_the_supported_ones(monkeypatch):
     monkeypatch.setattr(platforms.platform, "machine", lambda: "riscv64")
     with pytest.raises(TargetError, match=r"riscv64.*Use Linux on aarch64"):
         platforms.host_platform()

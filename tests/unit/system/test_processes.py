@@ -15,7 +15,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_output_and_exit_code_come_back():
+def test_output_and_exit_code_are_returned():
     finished = run_process(
         python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"),
         timeout_seconds=30,
@@ -107,6 +107,6 @@ def test_a_program_can_be_pinned():
     assert os.sched_getaffinity(0) == before
 
 
-def test_a_program_that_is_not_there():
+def test_missing_program_is_an_error():
     with pytest.raises(FileNotFoundError):
         run_process(["/nowhere/at all"], timeout_seconds=1)

@@ -54,7 +54,7 @@ def test_the_emulator_of_a_newer_suite_is_fetched(
     assert said[-2:] == ["asking this machine's archives for sid", announced]
 
 
-def test_the_machines_own_suite_is_asked_last(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suite_of_this_machine_is_asked_last(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archives(monkeypatch, archive(bare / "kali", "rolling", [("qemu-user", "11.1.2", QEMU)]))
     assert provision.qemu(lambda line: None, False).action == "installed"
 

@@ -51,7 +51,7 @@ def test_something_else_is_refused(tmp_path):
         check_qemu(tmp_path / "text")
 
 
-def test_the_chosen_one_goes_first_even_if_it_is_wrong(bin_folder, tmp_path):
+def test_chosen_emulator_comes_first_even_if_broken(bin_folder, tmp_path):
     qemu(bin_folder / "qemu-aarch64", "11.0.0")
     chosen = qemu(tmp_path / "mine", "12.0.0")
     assert find_qemu(chosen, cache=tmp_path).path == chosen

@@ -34,7 +34,7 @@ def test_plain_text_is_only_shown() -> None:
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_what_a_command_prints_is_plain(
+def test_command_output_is_plain_text(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]
 ) -> None:
     out, err = stream(), stream()
@@ -60,7 +60,7 @@ def test_bytes_that_are_not_text_reach_files_but_not_terminals(
         assert stream.getvalue() == f"a{shown}{plain(EVIL)}"
 
 
-def test_the_progress_line_moves_the_cursor_by_itself_alone(
+def test_only_the_progress_line_moves_the_cursor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen = Terminal()

@@ -44,7 +44,7 @@ def test_no_tools_at_all(no_packages, monkeypatch, tmp_path):
         toolchain.find_ninja()
 
 
-def test_a_folder_called_cmake_is_no_package(monkeypatch, tmp_path):
+def test_folder_called_cmake_is_not_the_package(monkeypatch, tmp_path):
     (tmp_path / "ninja_of_somebody").mkdir()
     (tmp_path / "ninja").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -103,12 +103,12 @@ def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
     assert "\n20\n" in log.read_text()
 
 
-def test_cmakes_own_failure_is_told(tmp_path):
+def test_failure_of_cmake_is_shown(tmp_path):
     with pytest.raises(BuildError, match=r"(?s)could not be configured.*executorch.*Full log: "):
         build.build_runner(tmp_path / "no sdk", tmp_path / "build", log=tmp_path / "log")
 
 
-def test_a_library_that_is_missing_says_what_to_install(tmp_path):
+def test_missing_library_says_what_to_install(tmp_path):
     silent = program(tmp_path / "c++", 'echo "${1#-print-file-name=}"')
     compiler = toolchain.Compiler(str(silent), "silent", cross=True)
     with pytest.raises(BuildError, match=r"did not find .*libc\.so\.6.*g\+\+-aarch64-linux-gnu"):

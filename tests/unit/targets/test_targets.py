@@ -136,7 +136,7 @@ def test_the_cpu_is_named_by_its_cores():
     assert local.cpu_name("") == "unknown"
 
 
-def test_the_fingerprint_is_stable_and_says_what_matters():
+def test_fingerprint_is_stable_and_complete():
     first, second = LocalTarget().fingerprint(), LocalTarget().fingerprint()
     assert first == second
     assert {"cores", "cpu", "os", "platform", "sme2"} <= set(dict(first.facts))
@@ -169,7 +169,7 @@ def test_the_cpu_is_switched_by_the_emulator():
     assert target.launcher(Arm.OFF)[:3] == ("/opt/qemu aarch64", "-cpu", DEFAULT_CPU.model(Arm.OFF))
 
 
-def test_or_by_the_runner_alone():
+def test_sme2_can_be_switched_by_the_runner_only():
     target = EmulatedTarget(QEMU, switch="runner", options=("-d", "in_asm"))
     assert target.launcher(Arm.OFF)[2] == DEFAULT_CPU.model(Arm.ON)
     assert target.launcher(Arm.OFF)[-2:] == ("-d", "in_asm")
@@ -181,7 +181,7 @@ def test_or_by_the_runner_alone():
     ("machine", "expected"),
     [("x86_64", {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}), ("aarch64", {})],
 )
-def test_the_emulator_is_spared_what_slows_it_on_x86(monkeypatch, machine, expected):
+def test_slow_fused_multiply_add_is_avoided_on_x86(monkeypatch, machine, expected):
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert dict(EmulatedTarget(QEMU).environment) == expected
 
@@ -213,7 +213,7 @@ def test_emulated_runs_share_one_key():
         (Finished((), 1, "", "", False), "it ended with exit code 1."),
     ],
 )
-def test_how_a_process_ended_is_told_in_one_sentence(finished, told, tmp_path):
+def test_end_of_a_process_is_one_sentence(finished, told, tmp_path):
     artifact = Artifact("toy", "fp16", tmp_path, tmp_path / "toy.pte", "", (), ())
     request = RunRequest(artifact, Arm.OFF, timeout_seconds=5)
     runner = Sme2Runner("wheel", "linux-aarch64", "1.5.1", tmp_path)

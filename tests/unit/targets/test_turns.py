@@ -71,7 +71,7 @@ def test_one_runs_while_the_other_rests_and_the_first_alternates(make: Make, jou
     ]  # fmt: skip
 
 
-def test_one_that_fails_is_the_one_that_is_told_of(make: Make, journal: Path) -> None:
+def test_failing_process_is_reported(make: Make, journal: Path) -> None:
     answers = run_in_turns([make("a"), make("b", program=CRASH)], 3, timeout_seconds=60)
     assert answers[0] is None
     assert answers[1] is not None
@@ -98,14 +98,14 @@ def test_one_that_hangs_is_ended_when_time_is_up(make: Make) -> None:
     assert answers[1].timed_out
 
 
-def test_one_that_takes_more_turns_than_it_was_given_is_told_of(make: Make, journal: Path) -> None:
+def test_process_that_takes_too_many_turns_is_reported(make: Make, journal: Path) -> None:
     answers = run_in_turns([make("a"), make("b", turns=9)], 3, timeout_seconds=15)
     assert answers[0] is None
     assert answers[1] is not None
     assert answers[1].returncode != 0
 
 
-def test_a_program_that_is_not_there_leaves_no_process(make: Make, tmp_path: Path) -> None:
+def test_missing_program_leaves_no_process(make: Make, tmp_path: Path) -> None:
     with tempfile.TemporaryFile() as output:
         missing = Player(lambda _: [str(tmp_path / "no such program")], tmp_path, output)
         with pytest.raises(FileNotFoundError):

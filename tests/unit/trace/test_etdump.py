@@ -45,7 +45,7 @@ def traced_memory() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
-def test_real_dumps_hold_together(path: Path) -> None:
+def test_real_dumps_are_consistent(path: Path) -> None:
     columns = read_etdump(path)
     check(columns)
     names = [columns.names[code] for code in columns.name]
@@ -75,7 +75,7 @@ def test_sme2_shows_in_the_names() -> None:
     assert not any("PF16" in name for name in off.names)
 
 
-def test_load_is_no_run_and_methods_are_runs() -> None:
+def test_load_is_not_a_run_but_methods_are() -> None:
     columns = read_etdump(DUMPS / "py_methods.etdump")
     assert columns.block_names == ("Default", "Execute", "Default", "Execute", "Execute", "Execute")
     by_block = dict(zip(columns.block.tolist(), columns.run.tolist(), strict=True))
@@ -184,7 +184,7 @@ def named(columns: Columns) -> list[str]:
     return [columns.names[code] for code in columns.name]
 
 
-def test_what_is_left_out_has_the_schemas_defaults() -> None:
+def test_missing_fields_have_the_defaults_of_the_schema() -> None:
     columns = read_etdump(
         build_etdump([Block([Debugging(), Profiling("a", 1, 2), Allocation(0, 0)])])
     )
@@ -200,7 +200,7 @@ def test_runs_without_a_name_have_an_empty_one() -> None:
     assert read_etdump(build_etdump(blocks)).block_names == ("", "a", "", "b", "a")
 
 
-def test_events_go_by_their_delegates_number_then_its_name_then_their_own() -> None:
+def test_name_of_an_event_comes_from_delegate_id_then_delegate_name_then_event() -> None:
     columns = read_etdump(
         build_etdump(
             [
@@ -231,7 +231,7 @@ def test_events_go_by_their_delegates_number_then_its_name_then_their_own() -> N
         (Profiling("Method::execute", 1, 9, delegate_id=7), 0),
     ],
 )
-def test_only_the_runtimes_own_event_makes_an_inference(event: Profiling, runs: int) -> None:
+def test_only_events_of_the_runtime_are_inferences(event: Profiling, runs: int) -> None:
     blocks = [Block([Profiling("a", 1, 2), Profiling("b", 1, 2)]), Block([event])]
     columns = read_etdump(build_etdump(blocks))
     assert columns.runs == runs
@@ -252,14 +252,14 @@ def test_a_delegates_events_belong_to_a_call_and_to_nothing_else_of_its_instruct
 TOP = 2**32 - 1
 
 
-def test_a_clock_that_begins_anew_inside_of_an_event() -> None:
+def test_clock_that_wraps_around_inside_an_event() -> None:
     plain = [Profiling("a", 3, 5), Profiling("b", 5, 5)]
     columns = read_etdump(build_etdump([Block(plain), Block([Profiling("c", TOP, 3)])]))
     assert columns.start.tolist() == [3, 5, TOP]
     assert columns.end.tolist() == [5, 5, TOP + 3]
 
 
-def test_what_lies_on_both_sides_of_that_moment_is_inside_of_the_event() -> None:
+def test_events_around_the_wrap_are_inside_the_event() -> None:
     around = [
         Profiling("before", TOP - 20, TOP - 10),
         Profiling("after", 0, 5),
@@ -292,7 +292,7 @@ def test_no_runs() -> None:
     assert (columns.runs, columns.names, columns.name.size) == (0, (), 0)
 
 
-def test_what_stands_behind_the_announced_size_is_ignored() -> None:
+def test_bytes_after_the_declared_size_are_ignored() -> None:
     data = REAL[0].read_bytes()
     assert read_etdump(data + b"\xff" * 64).start.tolist() == read_etdump(data).start.tolist()
 
@@ -315,7 +315,7 @@ def test_what_stands_behind_the_announced_size_is_ignored() -> None:
         (b"0123456789abcdef", r"begins with b'0123456789ab'\. Give"),
     ],
 )
-def test_foreign_files_say_what_they_are(data: bytes, message: str) -> None:
+def test_files_of_other_formats_are_named(data: bytes, message: str) -> None:
     with pytest.raises(EtdumpError, match=message):
         read_etdump(data)
 
@@ -346,7 +346,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         read_etdump(path)
 
 
-def test_errors_in_bytes_name_no_file() -> None:
+def test_errors_in_bytes_have_no_file_name() -> None:
     with pytest.raises(EtdumpError, match=r"^ETDump: the file is empty"):
         read_etdump(b"")
 

@@ -54,7 +54,7 @@ def test_family_is_in_the_name(name: str, family: KernelFamily) -> None:
         "kai_run_x\nkai_run_y",
     ],
 )
-def test_other_functions_are_no_kernels(name: str) -> None:
+def test_other_functions_are_not_kernels(name: str) -> None:
     assert not is_microkernel(name)
 
 
@@ -120,7 +120,7 @@ def test_segments_that_are_shifted_resolve(tmp_path: Path) -> None:
     assert set(census(tmp_path, text, library)) == {SME2}
 
 
-def test_a_whole_file_mapped_executable_resolves(tmp_path: Path, library: Path) -> None:
+def test_fully_executable_mapping_is_resolved(tmp_path: Path, library: Path) -> None:
     line = f"81 mmap(NULL,40960,PROT_READ|PROT_EXEC,MAP_PRIVATE,4,0) = 0x{BASE:x}\n"
     assert set(census(tmp_path, opened(library.name) + line + block(0x1200), library)) == {SME}
 
@@ -129,12 +129,12 @@ def test_before_the_mapping_nothing_resolves(tmp_path: Path, library: Path) -> N
     assert census(tmp_path, block(0x1100) + opened(library.name) + mapped(), library) == {}
 
 
-def test_a_descriptor_that_is_used_again_is_another_file(tmp_path: Path, library: Path) -> None:
+def test_reused_descriptor_is_another_file(tmp_path: Path, library: Path) -> None:
     text = opened(library.name) + opened("/lib/libc.so.6") + mapped() + block(0x1100)
     assert census(tmp_path, text, library) == {}
 
 
-def test_what_is_mapped_over_hides_what_was_there(tmp_path: Path, library: Path) -> None:
+def test_later_mapping_hides_the_earlier_one(tmp_path: Path, library: Path) -> None:
     other = write_elf(tmp_path / "libother.so", [(0x1100, 0x40, NEON)])
     text = opened(library.name) + mapped() + opened(other.name) + mapped() + block(0x1100)
     assert set(census(tmp_path, text, library, other)) == {NEON}
@@ -151,7 +151,7 @@ def test_the_program_itself_is_known_by_the_emulators_symbols(tmp_path: Path) ->
     assert set(census(tmp_path, text)) == {NEON}
 
 
-def test_hidden_kernels_are_told_by_their_instructions(tmp_path: Path, library: Path) -> None:
+def test_hidden_kernels_are_found_by_instructions(tmp_path: Path, library: Path) -> None:
     fmla = "fmla     v0.4s, v1.4s, v2.s[0]"
     text = opened(library.name) + mapped()
     text += block(0x1800, fmla, fmla) + block(0x1880, fmla, "fmax     v0.4s, v0.4s, v1.4s")
@@ -165,7 +165,7 @@ def test_hidden_kernels_are_told_by_their_instructions(tmp_path: Path, library: 
     }
 
 
-def test_vector_code_of_other_libraries_is_no_kernel(tmp_path: Path) -> None:
+def test_vector_code_of_other_libraries_is_not_a_kernel(tmp_path: Path) -> None:
     library = write_elf(tmp_path / "libm.so", [(0x1100, 0x40, "exp")], unwind=[(0x1800, 0x100)])
     fmla = "fmla     v0.4s, v1.4s, v2.s[0]"
     text = opened(library.name) + mapped() + block(0x1800, *[fmla] * 9)
@@ -186,7 +186,7 @@ def test_all_blocks_are_counted(tmp_path: Path) -> None:
     assert census_from_qemu_log(log, [], Arm.OFF).blocks == 2
 
 
-def test_kernels_come_in_a_fixed_order(tmp_path: Path, library: Path) -> None:
+def test_kernels_are_sorted(tmp_path: Path, library: Path) -> None:
     text = opened(library.name) + mapped() + block(0x1300) + block(0x1200) + block(0x1100)
     assert list(census(tmp_path, text, library)) == [SME2, SME, NEON]
 
@@ -245,7 +245,7 @@ Debug (XNNPACK): running operator 10:0 (Transpose (ND, X32) Transpose)
 """
 
 
-def test_only_what_ran_is_said_to_have_run() -> None:
+def test_only_kernels_that_ran_are_listed() -> None:
     found = census_from_xnnpack_log(XNNPACK_LOG, Arm.ON)
     assert found.source == "xnnpack-log"
     assert found.kernels == ()

@@ -185,7 +185,7 @@ def test_blocks_do_not_enclose_each_other() -> None:
     assert read_etdump(build_etdump(blocks)).parent.tolist() == [-1, -1]
 
 
-def test_a_clock_of_32_bits_that_begins_anew() -> None:
+def test_32_bit_clock_that_wraps_around() -> None:
     top = 2**32 - 1
     call = operator_call(0, 5, 9, "add.out")
     before = operator_call(1, top - 20, top - 10, "mul.out")
@@ -198,7 +198,7 @@ def test_a_clock_of_32_bits_that_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("shape", ["chain", "comb", "siblings"])
-def test_no_shape_is_slow(shape: str) -> None:
+def test_reading_time_does_not_depend_on_the_shape_of_the_file(shape: str) -> None:
     """Ten thousand events in the shapes that cost a search by hopping the most."""
     count = 10_000
     if shape == "chain":

@@ -49,7 +49,7 @@ def test_every_method_is_read() -> None:
     ]
 
 
-def test_depthwise_convolutions_are_told_apart() -> None:
+def test_depthwise_convolutions_are_recognized() -> None:
     operations = [operation for _, operation, _ in listed("mobile_fp16")]
     assert operations.count("depthwise convolution") == 4
     assert operations.count("convolution") == 10
@@ -66,7 +66,9 @@ def test_depthwise_convolutions_are_told_apart() -> None:
         (b"\x20\0\0\0ET12eh00\x20\0\0\0" + b"\xff" * 40, "ends before its segments begin"),
     ],
 )
-def test_what_is_no_program_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_file_that_is_not_a_program_is_refused(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     path = tmp_path / "a b'.pte"
     path.write_bytes(content)
     with pytest.raises(ProgramError, match=message) as caught:
@@ -74,7 +76,7 @@ def test_what_is_no_program_is_refused(tmp_path: Path, content: bytes, message: 
     assert str(path) in str(caught.value)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_path_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="no such file"):
         read_program(tmp_path / "missing.pte")
     with pytest.raises(ProgramError, match="not a file"):

@@ -37,7 +37,7 @@ def test_the_same_serial_at_another_server_is_another_device(tmp_path: Path) -> 
     assert first.serial == second.serial
 
 
-def test_a_retired_device_is_left_alone_by_its_run_only(tmp_path: Path) -> None:
+def test_retired_device_is_skipped_by_its_run_only(tmp_path: Path) -> None:
     pool = make_pool(tmp_path, "a", "b")
     pool.retire("a", "it died")
     assert pool.retired() == {"a": "it died"}
@@ -45,7 +45,7 @@ def test_a_retired_device_is_left_alone_by_its_run_only(tmp_path: Path) -> None:
     assert make_pool(tmp_path, "a", "b", run="another").lease().serial == "a"
 
 
-def test_when_none_is_left_the_reasons_are_told(tmp_path: Path) -> None:
+def test_reasons_are_listed_when_no_device_is_left(tmp_path: Path) -> None:
     pool = make_pool(tmp_path, "a", "b")
     pool.retire("a", "it died")
     with pytest.raises(TargetError) as caught:
@@ -56,7 +56,7 @@ def test_when_none_is_left_the_reasons_are_told(tmp_path: Path) -> None:
         make_pool(tmp_path).lease()
 
 
-def test_waiting_is_told_once(tmp_path: Path) -> None:
+def test_waiting_is_reported_once(tmp_path: Path) -> None:
     pool = make_pool(tmp_path, "a")
     held = pool.lease()
     told: list[str] = []

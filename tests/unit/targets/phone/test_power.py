@@ -54,7 +54,7 @@ def test_the_hottest_zone_that_matters(lines: list[str], expected: float | None)
     assert parse_zones(lines) == expected
 
 
-def test_what_counts_as_cool() -> None:
+def test_thresholds_of_a_cool_phone() -> None:
     assert Heat(0, 30.0).cool(45)
     assert Heat(None, None).cool(45)
     assert not Heat(0, 45.1).cool(45)

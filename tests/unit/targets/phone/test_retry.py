@@ -54,7 +54,7 @@ def test_a_device_that_takes_a_while_is_waited_for() -> None:
     assert phone.recovered == 3
 
 
-def test_a_device_that_does_not_come_back() -> None:
+def test_lost_device_is_an_error() -> None:
     phone = Phone(losses=1, absent=99)
     with pytest.raises(
         TargetError, match=r"Lost \(1\)\. It did not come back within 0.1 s: Not there"

@@ -47,7 +47,7 @@ def test_a_run_that_ended_before_its_watcher_began(tmp_path: Path) -> None:
     assert parse_answer("serial", in_a_shell(run)).log == b"said\n"
 
 
-def test_a_traced_run_leaves_what_is_to_be_fetched(tmp_path: Path) -> None:
+def test_traced_run_lists_the_files_to_copy(tmp_path: Path) -> None:
     place = tmp_path / "runs" / "name"
     run = make_run(tmp_path, "sh", "-c", f"echo x > {place}/run.etdump", etdump=True)
     answer = parse_answer("serial", in_a_shell(run))
@@ -58,7 +58,7 @@ def test_a_traced_run_leaves_what_is_to_be_fetched(tmp_path: Path) -> None:
     assert not parse_answer("serial", in_a_shell(none)).has_etdump
 
 
-def test_a_result_that_looks_like_our_own_words_is_a_result(tmp_path: Path) -> None:
+def test_result_that_looks_like_a_marker_is_a_result(tmp_path: Path) -> None:
     place = tmp_path / "runs" / "name"
     text = "code 99\\nThermal Status: 5\\n==pytest-sme2-result==\\n"
     run = make_run(tmp_path, "sh", "-c", f"printf '{text}' > {place}/runner.json")
@@ -102,6 +102,6 @@ def test_a_header_is_one_line() -> None:
     assert make_run(Path(), "a b", "c\nd'").header() == b"$ 'a b' \"c\\nd'\"\n"
 
 
-def test_no_command_can_hold_a_nul() -> None:
+def test_nul_in_a_command_is_refused() -> None:
     with pytest.raises(TargetError, match="NUL"):
         quote(["a\0b"])

@@ -52,7 +52,7 @@ def test_addresses(value: str, expected: tuple[str, int]) -> None:
 @pytest.mark.parametrize(
     "value", ["", "lab", "lab:", ":5037", "lab:0", "lab:65536", "a b:1", "l;x:1"]
 )
-def test_things_that_are_no_address(value: str) -> None:
+def test_wrong_addresses_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match="is not the address of an adb server"):
         parse_adb_server(value)
 
@@ -66,7 +66,7 @@ def test_things_that_are_no_address(value: str) -> None:
         ({"ADB_SERVER_SOCKET": "tcp:far:7", "ANDROID_ADB_SERVER_PORT": "6000"}, ("far", 7)),
     ],
 )
-def test_adbs_own_variables_are_heeded(
+def test_environment_variables_of_adb_are_used(
     environment: dict[str, str], expected: tuple[str, int]
 ) -> None:
     assert adb_server_from(environment) == expected
@@ -103,6 +103,6 @@ def test_cores(value: str, expected: object) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "huge", "7-4", "0x0", "0xzz", "-1", "1;2", "99999"])
-def test_things_that_are_no_cores(value: str) -> None:
+def test_wrong_cores_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match=r"does not name cores\. Choose one of: big, little"):
         parse_cpus(value)
