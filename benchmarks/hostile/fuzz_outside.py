@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import json
+import socket
+import tarfile
+import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.damage import damaged_bytes, damaged_json
+from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.fuzz import read_within_bounds
 from benchmarks.hostile.trials import Subject, expect
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.weights import upstream_of
+from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
+from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
+from pytest_sme2.system.debian_packages import unpack_content
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.trace.etrecord import read_attribution
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
@@ -43,4 +55,196 @@ def etrecord(chance: Random, folder: Path) -> None:
     expect(not mark.exists(), "code from the file was run")
 
 
-SUBJECTS = (Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),)
+# --- files beside an ETDump, and those of a model's folder ----------------------------------------
+
+SHAPES = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operation":"convolution",
+"inputs":[[1,8,8,3],[8,3,3,3]],"output":[1,8,8,8]}]}}]}"""
+
+
+def shapes(chance: Random, folder: Path) -> None:
+    etdump = folder / "run.etdump"
+    path = beside(etdump)
+    path.write_bytes(damaged_json(chance, SHAPES.replace('"schema":1', f'"schema":{SCHEMA}')))
+    read_within_bounds(lambda: kept_shapes(etdump), path.name)
+
+
+WEIGHTS = b"""\
+file = "net.pt"
+source = "a place"
+licence = "MIT"
+url = "https://example.invalid/net.pt"
+sha256 = "0123456789abcdef"
+state = "model"
+"""
+MODEL = "from pytest_sme2 import register_model\n@register_model('net')\nclass M: pass\n"
+
+
+def weights(chance: Random, folder: Path) -> None:
+    (folder / "model.py").write_text(MODEL, "utf-8")
+    path = folder / "weights.toml"
+    path.write_bytes(damaged_text(chance, WEIGHTS))
+    entry = discover([folder], entry_points=False).get("net")
+    read_within_bounds(lambda: upstream_of(entry), path.name)
+
+
+# --- the machine's archives -----------------------------------------------------------------------
+
+SOURCES = b"""\
+Types: deb deb-src
+URIs: http://deb.debian.org/debian
+Suites: bookworm bookworm-updates
+Components: main contrib
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ mQINBF
+
+deb [arch=amd64 signed-by=/k.gpg] http://example.invalid stable main
+"""
+
+
+def apt_sources(chance: Random, folder: Path) -> None:
+    """What was read is written again: it must say the same, or apt reads something else."""
+    (folder / "sources.list.d").mkdir()
+    for ending in ("list", "sources"):
+        path = folder / "sources.list.d" / f"a.{ending}"
+        path.write_bytes(damaged_text(chance, SOURCES))
+    found: list[Archive] = []
+
+    def read() -> None:
+        found.extend(system_archives(folder))
+
+    read_within_bounds(read, "a.")
+    for archive in found:
+        expect(list(parse_deb822(archive.stanza())) == [archive], f"{archive} changed")
+
+
+def debian_package(chance: Random, folder: Path) -> None:
+    names = ("usr/bin/tool", "../out", "/out", "a", "a/b", "a" * 300, "\udcff", ".", "", "a/../b")
+    kinds = (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for _ in range(chance.choice((1, 3, 6))):
+            member = tarfile.TarInfo(chance.choice(names))
+            member.type, member.linkname = chance.choice(kinds), chance.choice(names)
+            data = b"data" if member.isreg() else b""
+            member.size, member.mode = len(data), chance.randrange(0o10000)
+            archive.addfile(member, io.BytesIO(data))
+    content = folder / "content.tar"
+    content.write_bytes(
+        damaged_bytes(chance, raw.getvalue()) if chance.random() < 0.5 else raw.getvalue()
+    )
+    target = folder / "in" / "side"
+    target.mkdir(parents=True)
+    read_within_bounds(lambda: unpack_content(content, target, "a.deb"), "a.deb")
+    left = {path.name for path in (*folder.iterdir(), *(folder / "in").iterdir())}
+    expect(left == {"content.tar", "in", "side"}, f"written outside: {left}")
+
+
+# --- answers of a device --------------------------------------------------------------------------
+
+
+def adb(chance: Random, folder: Path) -> None:
+    """A server that says anything at all, in place of adb's protocol."""
+    good = chance.choice(
+        (
+            b"OKAY0004abcd",
+            b"FAIL0003no!",
+            b"OKAY" + bytes(8) + b"OKAY" + b"\1\4\0\0\0text" + b"\3\1\0\0\0\0",
+            b"OKAY" + bytes(8) + b"OKAY" + b"DATA\4\0\0\0text" + b"DONE\0\0\0\0",
+            b"OKAY" + bytes(8) + b"OKAY" + b"\1\xff\xff\xff\xff" + bytes(5000),
+        )
+    )
+    answer = damaged_bytes(chance, good) if chance.random() < 0.8 else good
+    with _answering(answer) as port:
+        server = AdbServer("127.0.0.1", port)
+        device = AdbDevice(server, "phone")
+        asked = chance.choice(
+            (
+                lambda: server.devices(),
+                lambda: device.features(),
+                lambda: device.shell("id", timeout=5),
+                lambda: device.pull("/x", folder / "x", timeout=5),
+                lambda: device.push(b"data", "/x", timeout=5),
+            )
+        )
+        read_within_bounds(asked, "")
+    expect({path.name for path in folder.iterdir()} <= {"x"}, "something is left")
+
+
+@contextlib.contextmanager
+def _answering(answer: bytes) -> Iterator[int]:
+    """Accept one connection, read the requests, and say the same to all of them."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.settimeout(5)
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(1 << 16):
+                        pass
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+    thread.join(10)
+
+
+SUBJECTS = (
+    Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
+    Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
+    Subject("fuzz-weights", "damaged weights.toml", 500, 30, weights),
+    Subject("fuzz-apt-sources", "damaged sources of apt", 500, 30, apt_sources),
+    Subject("fuzz-package", "malicious Debian packages", 500, 30, debian_package),
+    Subject("fuzz-adb", "answers that are not adb's protocol", 500, 30, adb),
+)
+
+# Every module that reads a file or an answer from outside, and the subject that damages it.
+READERS = {
+    "cli/experiment_file": "fuzz-experiment",
+    "export/store": "fuzz-artifact",
+    "export/weights": "fuzz-weights",
+    "profile/shapes": "fuzz-shapes",
+    "report/validation": "fuzz-run-directory",
+    "runners/sme2": "fuzz-runner",
+    "session/analysis": "fuzz-run-directory",
+    "session/bundle": "fuzz-bundle",
+    "session/run_directory": "fuzz-metrics",
+    "system/apt_sources": "fuzz-apt-sources",
+    "system/debian_packages": "fuzz-package",
+    "system/elf": "fuzz-qemu-log",
+    "targets/phone/adb": "fuzz-adb",
+    "trace/etdump": "fuzz-etdump",
+    "trace/etrecord": "fuzz-etrecord",
+    "verdict/baseline_file": "fuzz-baseline",
+    "verdict/baselines": "fuzz-baseline",
+    "verdict/limits": "fuzz-limits",
+}
+# Modules that read as well, and why nothing of theirs is damaged here.
+NOT_FUZZED = {
+    "cli/commands/export": "prints a record that the store has checked",
+    "cli/commands/run": "prints a record that the same process has written",
+    "export/child": "reads what its own child process says",
+    "export/discovery": "reads the user's own Python files, which are run as well",
+    "export/lowering": "reads the request of its own parent process",
+    "fake_phone/lab": "reads what its own supervisor says",
+    "fake_phone/supervisor": "reads what its own lab says",
+    "plugin/hooks": "reads what a worker of the same run reports",
+    "report/html": "reads files of this package",
+    "runners/sdk": "unpacks a wheel that pip has checked",
+    "runners/source_build": "quotes the end of a compiler's log",
+    "runners/source_checks": "looks for words in a source tree that is built and run as well",
+    "session/case_turn": "compares a name that has no meaning",
+    "system/locks": "reads a holder's name; tested with nonsense in tests/unit/system",
+    "system/reading": "is what the others read with",
+    "targets/counter": "reads a file of this package",
+    "targets/local": "reads the kernel's own files",
+    "targets/phone/leases": "quotes a reason that a worker of the same run gave",
+    "targets/phone/power": "reads its own note on the phone; tested in tests/device",
+    "targets/remembered": "a damaged run in the cache is made again",
+    "timing/selfcheck": "reads the kernel's own files",
+    "verdict/numerics": "reads numbers of any value as they are",
+}

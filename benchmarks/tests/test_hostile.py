@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import pytest_sme2
 from benchmarks.hostile import fuzz, fuzz_outside
 from benchmarks.hostile.__main__ import SUBJECTS, main
 from benchmarks.hostile.trials import NotCleanError, NotPossibleError, Subject, count
@@ -20,6 +22,21 @@ def test_damaged_files_end_clean(subject: Subject) -> None:
     said: list[str] = []
     row = count(subject, range(TRIALS.get(subject.name, 20)), 1, said.append)
     assert row.clean == row.trials > 0, "\n".join(said)
+
+
+def test_every_module_that_reads_from_outside_is_fuzzed_or_says_why_not() -> None:
+    package = Path(pytest_sme2.__file__).parent
+    reads = re.compile(
+        r"read_json\(|read_toml\(|json_value\(|json\.loads?\(|tomllib\.loads|ZipFile\(|"
+        r"tarfile\.open\(|np\.fromfile|\.read_text\(|\.read_bytes\(|\.receive\("
+    )
+    found = {
+        str(path.relative_to(package).with_suffix(""))
+        for path in package.rglob("*.py")
+        if reads.search(path.read_text("utf-8"))
+    }
+    assert found == {*fuzz_outside.READERS, *fuzz_outside.NOT_FUZZED}
+    assert {*fuzz_outside.READERS.values()} <= {subject.name for subject in FUZZED}
 
 
 def test_names_are_unique_and_the_quick_run_is_the_smaller_one() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.resources
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.targets.settings import DEVICES
 
 TEMPLATES = ("mac", "android", "linux", "emulated")
@@ -77,16 +77,22 @@ def template(name: str) -> str:
 
 def read_plan(path: Path) -> ExperimentPlan:
     """The experiment file, or an error that names the file, the field and what it may be."""
+    document = read_json(path, remedy="Correct it, or start from a template.", error=UsageError)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}.") from error
-    try:
+        _refuse_odd_text(document)
         return parse_plan(document)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def _refuse_odd_text(value: object) -> None:
+    """No word of a command, and no path, can hold a NUL or half of a character."""
+    if isinstance(value, str):
+        if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise UsageError(f"{value[:60]!r} holds a character that no path or argument can hold.")
+    elif isinstance(value, (list, dict)):
+        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
+            _refuse_odd_text(inner)
 
 
 def parse_plan(document: object) -> ExperimentPlan:

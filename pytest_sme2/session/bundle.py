@@ -48,6 +48,10 @@ MANIFEST = "manifest.json"
 _RUNNER = "runner"
 _ARTIFACTS = "artifacts"
 _LARGEST_MANIFEST = 16 * 2**20
+MOST_GROWTH = 20
+"""How many times its own size a bundle may unpack to …"""
+ALWAYS_ALLOWED = 64 << 20
+"""… on top of this many bytes."""
 _LARGEST_HEADER = 2**16
 _PIECE = 2**20
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -209,6 +213,7 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
         with path.open("rb") as file, _archive(file) as members:
             manifest = _first(members)
             facts = _read_manifest(manifest, path)
+            _refuse_bomb(path, facts)
             digest = hashlib.sha256(manifest).hexdigest()
             folder = root / digest[:32]
             with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
@@ -225,6 +230,14 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
         raise BundleError(
             f"{path}: is not a bundle, or is damaged: {error}. {_MAKE_AGAIN}"
         ) from error
+
+
+def _refuse_bomb(path: Path, facts: _Manifest) -> None:
+    """Programs and runners do not shrink much: what unpacks to far more was made to fill a disk."""
+    total = sum(file.bytes for file in facts.files.values())
+    most = MOST_GROWTH * path.stat().st_size + ALWAYS_ALLOWED
+    if total > most:
+        raise ValueError(f"it unpacks to {total >> 20} MiB, and {most >> 20} MiB is the most")
 
 
 Members = Iterator[tuple[tarfile.TarInfo, IO[bytes]]]

@@ -44,12 +44,7 @@ class Archive:
 
 def parse_deb822(text: str) -> Iterator[Archive]:
     """The entries of a ``.sources`` file that are enabled and hold programs."""
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    for paragraph in re.split(r"\n\s*\n", "\n".join(lines)):
-        fields = {
-            match[1].lower(): (match[1], match[2].strip())
-            for match in re.finditer(r"^([\w-]+):[ \t]*(.*(?:\n[ \t].*)*)", paragraph, re.MULTILINE)
-        }
+    for fields in _paragraphs(text):
 
         def words(name: str, fields: dict[str, tuple[str, str]] = fields) -> tuple[str, ...]:
             return tuple(fields.get(name, ("", ""))[1].split())
@@ -63,17 +58,49 @@ def parse_deb822(text: str) -> Iterator[Archive]:
             yield Archive(uri, words("suites"), words("components"), options)
 
 
+def _paragraphs(text: str) -> Iterator[dict[str, tuple[str, str]]]:
+    """The fields of each paragraph: name as it is written, and value, by name in small letters."""
+    fields: dict[str, list[str]] = {}
+    last: list[str] = []
+    for line in [*text.split("\n"), ""]:
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            found = {name.lower(): (name, _value(lines)) for name, lines in fields.items()}
+            if found:
+                yield found
+            fields, last = {}, []
+        elif line[0] in " \t":
+            last.append(line)
+        else:
+            name, colon, value = line.partition(":")
+            last = []
+            if colon and re.fullmatch(r"[\w-]+", name):
+                fields[name] = last
+                last.append(value)
+
+
+def _value(lines: Sequence[str]) -> str:
+    return "\n ".join(line.strip() for line in lines).strip()
+
+
 def parse_one_line(text: str) -> Iterator[Archive]:
     """The ``deb`` lines of a ``.list`` file."""
     for line in text.splitlines():
-        match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)([^#]*)", line)
-        if match is None or match[2].startswith("cdrom:"):
+        kind, _, rest = line.partition("#")[0].strip().replace("\t", " ").partition(" ")
+        options, rest = "", rest.strip()
+        if rest.startswith("["):
+            options, _, rest = rest[1:].partition("]")
+        words = rest.split()
+        if kind != "deb" or len(words) < 2 or words[0].startswith("cdrom:"):
             continue
-        pairs = re.findall(r"([\w-]+)[+-]?=(\S+)", match[1] or "")
-        options = tuple(
-            (_FIELD_NAMES.get(name.lower(), name), value.replace(",", " ")) for name, value in pairs
-        )
-        yield Archive(match[2], (match[3],), tuple(match[4].split()), options)
+        named = {}
+        for option in options.split():
+            name, equals, value = option.partition("=")
+            name = name.rstrip("+-").lower()
+            if equals and re.fullmatch(r"[\w-]+", name):
+                named[name] = (_FIELD_NAMES.get(name, name), value.replace(",", " ").strip())
+        yield Archive(words[0], (words[1],), tuple(words[2:]), tuple(named.values()))
 
 
 def system_archives(folder: Path = SYSTEM_SOURCES) -> tuple[Archive, ...]:

@@ -32,6 +32,9 @@ _NAME, _CHAIN, _INSTRUCTION, _DELEGATE_ID, _DELEGATE_NAME, _, _START, _END = ran
 _RUN_BYTES = 8
 _EVENT_BYTES = 16
 
+LONGEST_NAME = 1000
+"""Letters of an operator's name; the longest that XNNPACK and ExecuTorch have are below 100."""
+
 # Where a clock has 32 bits, an event can end at a smaller number than it began. Inspector adds
 # this much, one less than the clock's period, and we agree with it.
 _WRAP = np.uint64(2**32 - 1)
@@ -214,6 +217,9 @@ def _names(
         name[numbered] = np.fromiter(codes, np.int32, numbers.size)[inverse]
     if (unnamed := name == -1).any():
         name[unnamed] = names.setdefault("", len(names))
+    # Events share a name's bytes, but every report repeats them: a small file could fill a disk.
+    if max(map(len, names), default=0) > LONGEST_NAME:
+        raise buffer.error(f"a name has more than {LONGEST_NAME} letters")
     return names, name, delegate_name
 
 

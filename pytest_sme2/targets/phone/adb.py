@@ -59,6 +59,14 @@ class ShellResult:
         return self.stderr.decode("utf-8", "replace").strip()
 
 
+# adbd sends at most one megabyte at a time.
+_LARGEST_PACKET = 16 << 20
+MOST_OUTPUT = 64 << 20
+"""What a command on a phone may print."""
+LARGEST_FILE = 1 << 30
+"""What may be read from a phone: results, traces, outputs and logs."""
+
+
 def find_adb(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Adb on PATH, in the Android SDK, or from adbutils."""
     found = shutil.which("adb", path=environment.get("PATH"))
@@ -141,6 +149,12 @@ class _Connection:
     def block(self) -> str:
         return self.receive(int(self.receive(4), 16)).decode("utf-8", "replace")
 
+    def packet(self, length: int) -> bytes:
+        """A part of an answer, whose length the other side has said."""
+        if length > _LARGEST_PACKET:
+            raise ValueError(f"a packet of {length} bytes")
+        return self.receive(length)
+
 
 class _RefusedError(Exception):
     """The server's FAIL, with its message."""
@@ -171,6 +185,11 @@ class AdbServer:
                 yield connection
         except TimeoutError as error:
             raise DeviceTimeoutError(f"{doing} did not finish in {timeout:g} s.") from error
+        except (ValueError, IndexError, struct.error) as error:
+            raise TargetError(
+                f"The adb server at {self} answered something that is not adb's protocol while "
+                f"{doing}: {error}. Is it an adb server at all?"
+            ) from error
         except (EOFError, OSError) as error:
             reason = str(error) or "closed by the other side"
             raise ConnectionLostError(
@@ -274,7 +293,12 @@ class AdbDevice:
             connection.send(struct.pack("<BI", _CLOSE_STDIN, 0))
             while True:
                 kind, length = struct.unpack("<BI", connection.receive(5))
-                data = connection.receive(length)
+                data = connection.packet(length)
+                if len(stdout) + len(stderr) > MOST_OUTPUT:
+                    raise TargetError(
+                        f"{self.serial} said more than {MOST_OUTPUT >> 20} MiB while {doing}, and "
+                        "was cut short. Does a program there print without end?"
+                    )
                 if kind == _STDOUT:
                     stdout += data
                 elif kind == _STDERR:
@@ -320,7 +344,7 @@ class AdbDevice:
                 pass
             status, length = struct.unpack("<4sI", connection.receive(8))
             if status == b"FAIL":
-                reason = connection.receive(length).decode("utf-8", "replace")
+                reason = connection.packet(length).decode("utf-8", "replace")
                 raise TargetError(f"{self.serial} could not write {remote}: {reason}")
 
     def read(self, remote: str, *, timeout: float = 600.0) -> Iterator[bytes]:
@@ -332,11 +356,13 @@ class AdbDevice:
             while True:
                 status, length = struct.unpack("<4sI", connection.receive(8))
                 if status == b"FAIL":
-                    reason = connection.receive(length).decode("utf-8", "replace")
+                    reason = connection.packet(length).decode("utf-8", "replace")
                     raise TargetError(f"{self.serial} could not read {remote}: {reason}")
                 if status == b"DONE":
                     return
-                yield connection.receive(length)
+                if status != b"DATA":
+                    raise ValueError(f"{status!r} in place of a part of a file")
+                yield connection.packet(length)
 
     def pull(self, remote: str, local: Path, *, timeout: float = 600.0) -> None:
         """Copy a file from the device; ``local`` appears only when it is complete."""
@@ -345,6 +371,11 @@ class AdbDevice:
             with new_file(partial) as file:
                 for chunk in self.read(remote, timeout=timeout):
                     file.write(chunk)
+                    if file.tell() > LARGEST_FILE:
+                        raise TargetError(
+                            f"{remote} on {self.serial} has more than {LARGEST_FILE >> 20} MiB, "
+                            "which nothing that is read from a phone has."
+                        )
             partial.replace(local)
         finally:
             partial.unlink(missing_ok=True)

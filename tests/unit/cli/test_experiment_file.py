@@ -133,7 +133,7 @@ def test_the_file_is_named_in_its_errors(
     path = tmp_path / "e.json"
     path.write_text("{")
     assert main(["run", "--config", str(path)]) == 2
-    assert "e.json is not JSON" in capsys.readouterr().err
+    assert "e.json cannot be read: it is not valid JSON" in capsys.readouterr().err
     path.write_text(json.dumps(plan(device="phone")))
     assert main(["run", "--config", str(path)]) == 2
     assert "e.json: device: 'phone'" in capsys.readouterr().err
@@ -168,5 +168,5 @@ def test_values_that_would_fail_later_are_refused_here(document: Any, message: s
 def test_a_bottomless_file_is_an_error_like_any_other(tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" * 100_000)
-    with pytest.raises(UsageError, match=r"deep\.json is not JSON"):
+    with pytest.raises(UsageError, match=r"deep\.json cannot be read: it is not valid JSON"):
         read_plan(path)
