@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_sme2.plugin.state import session_of
+
 if TYPE_CHECKING:
+    from pytest_sme2.results import Arm
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.session import Session
 
@@ -24,6 +27,44 @@ class DeviceClock:
 
     def __call__(self) -> float:
         return self.seconds
+
+
+def benchmarked_arms(session: Session) -> tuple[Arm, ...]:
+    """The arms that get a benchmark of their own, as far as it is known while tests are collected;
+    empty where there is only one.
+    """
+    from pytest_sme2.errors import Sme2Error
+    from pytest_sme2.results import Arm
+
+    if session.emulated:
+        return ()
+    if session.settings.device != "android":
+        try:
+            if not session.bench.chosen.capabilities().sme2:
+                return ()
+        except Sme2Error:
+            return ()  # for the first test that needs the device to say
+    return (Arm.ON, Arm.OFF)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One benchmark per arm: pytest-benchmark takes one per test."""
+    if "sme2_arm" not in metafunc.fixturenames or "sme2_model" not in metafunc.fixturenames:
+        return
+    arms = benchmarked_arms(session_of(metafunc.config))
+    if arms:
+        ids = [f"sme2_{arm}" for arm in arms]
+        metafunc.parametrize("sme2_arm", arms, indirect=True, ids=ids)
+
+
+@pytest.fixture
+def sme2_arm(request: pytest.FixtureRequest, sme2_session: Session) -> Arm:
+    """The arm of this test's benchmark."""
+    arms = sme2_session.bench.arms
+    arm: Arm = getattr(request, "param", arms[0])
+    if arm not in arms:
+        sme2_session.bench.require_sme2()
+    return arm
 
 
 @pytest.fixture
@@ -40,10 +81,14 @@ def sme2_clock(
 
 @pytest.fixture
 def sme2_benchmark(
-    sme2_clock: DeviceClock, sme2_session: Session, sme2_model: Case, benchmark: Any
+    sme2_clock: DeviceClock,
+    sme2_session: Session,
+    sme2_model: Case,
+    sme2_arm: Arm,
+    benchmark: Any,
 ) -> None:
-    """Feed the process medians of the case into pytest-benchmark, one round a process."""
-    arm = sme2_session.bench.arms[0]
+    """Feed the process medians of one arm into pytest-benchmark, one round per process."""
+    arm = sme2_arm
     measured = sme2_session.measured(sme2_model, timed=True)
     medians = (measured.medians_ns or {})[arm]
     durations = iter(medians)
@@ -51,6 +96,13 @@ def sme2_benchmark(
     def step() -> None:
         sme2_clock.seconds += next(durations) / 1e9
 
+    # A saved run must be readable by another: plain values in place of the case itself.
+    benchmark.params = {
+        "model": measured.model,
+        "variant": measured.variant,
+        "threads": measured.threads,
+        "sme2": str(arm),
+    }
     benchmark.extra_info.update(
         model=measured.model,
         variant=measured.variant,

@@ -58,7 +58,7 @@ class Decision:
     """The tolerated slowdown: 0.02 is 2 %."""
     looks: tuple[Look, ...]
     p_value: float
-    """Over all looks taken; valid for any level, so it may go into Holm's procedure."""
+    """Over all looks taken; valid for any level."""
 
     @property
     def last(self) -> Look:

@@ -67,8 +67,6 @@ class Check:
     limit: float | None = None
     details: tuple[str, ...] = ()
     """The operators, kernels or outputs it is about, one line each."""
-    p_value: float | None = None
-    """Of interleaved pairs, over all looks; for Holm's procedure over a suite."""
 
 
 @dataclass(frozen=True)

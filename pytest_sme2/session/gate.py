@@ -18,6 +18,7 @@ from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
 from pytest_sme2.verdict import cost, judging, outputs, shares, sizes, speedup, structure, times
+from pytest_sme2.verdict.baselines import system_change
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since
 
 _Method = TypeVar("_Method", bound=Callable[..., None])
@@ -287,8 +288,22 @@ class Gate:
             checks = make()
         except BaselineError as error:
             checks = [structure.baseline_problem(error)]
+        else:
+            checks = self._with_system_change(checks)
         self.checks += checks
         self._conclude(checks)
+
+    def _with_system_change(self, checks: list[Check]) -> list[Check]:
+        """What was compared with the baseline of another system build says so."""
+        if not any(check.old is not None for check in checks) or self.baseline is None:
+            return checks
+        note = system_change(self.baseline.fingerprint, self.measured.fingerprint)
+        if note is None:
+            return checks
+        return [
+            check if check.old is None else replace(check, message=f"{check.message} {note}")
+            for check in checks
+        ]
 
     # --- what to say about it ------------------------------------------------------------------
 

@@ -214,17 +214,6 @@ def _outcome(look: Look, series: Floats, threshold: float, alarm_alpha: float) -
     return Outcome.PASS if upper < 1 + threshold else Outcome.INCONCLUSIVE
 
 
-def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Holm's adjusted p-values, in the order given: below alpha means rejected, family-wise."""
-    order = sorted(range(len(p_values)), key=lambda position: p_values[position])
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, position in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[position]))
-        adjusted[position] = highest
-    return tuple(adjusted)
-
-
 # --- noise and power ------------------------------------------------------------------------------
 
 

@@ -52,6 +52,9 @@ WIDE_SHARE = 0.10
 DIGITS = 5
 """Of a stored time: a hundredth of a percent, which no machine repeats."""
 
+SYSTEM_FACTS = frozenset({"android", "build"})
+"""What of a fingerprint changes with an update of a phone's system."""
+
 LOCK_NAME = ".lock"
 LOCK_SECONDS = 60.0
 
@@ -87,9 +90,43 @@ def load(root: Path, model: str, variant: str, fingerprint: Fingerprint) -> Base
 def load_structure(
     root: Path, model: str, variant: str, fingerprint: Fingerprint
 ) -> Baseline | None:
-    """The target's own baseline, else the emulator's: structure is the same on any machine."""
-    own = load(root, model, variant, fingerprint)
-    return own if own is not None else load(root, model, variant, Fingerprint("emulated", ()))
+    """The target's own baseline, else that of its last system build, else the emulator's.
+
+    A system update must not make a phone lose its baseline. Structure is the same on any machine.
+    """
+    return (
+        load(root, model, variant, fingerprint)
+        or _of_another_build(root, model, variant, fingerprint)
+        or load(root, model, variant, Fingerprint("emulated", ()))
+    )
+
+
+def _of_another_build(
+    root: Path, model: str, variant: str, fingerprint: Fingerprint
+) -> Baseline | None:
+    """The newest baseline of the same device with another build of its system."""
+    if not SYSTEM_FACTS & {*dict(fingerprint.facts)}:
+        return None
+    found = []
+    for path in sorted(root.glob(f"{fingerprint.target}-*/{_file_name(model, variant)}")):
+        baseline = read(path)
+        if baseline is not None and not differing_facts(baseline.fingerprint, fingerprint):
+            found.append(baseline)
+    return max(found, key=_last_recorded, default=None)
+
+
+def _last_recorded(baseline: Baseline) -> str:
+    return baseline.sessions[-1].recorded if baseline.sessions else ""
+
+
+def system_change(theirs: Fingerprint, ours: Fingerprint) -> str | None:
+    """What to say where the device is the same and its system is not; else None."""
+    there, here = dict(theirs.facts), dict(ours.facts)
+    names = sorted(name for name in SYSTEM_FACTS if there.get(name) != here.get(name))
+    if theirs.target != ours.target or not names:
+        return None
+    facts = "; ".join(f"{name} {there.get(name)!r} then, {here.get(name)!r} now" for name in names)
+    return f"The system of the device has changed since the baseline ({facts})."
 
 
 def read(path: Path) -> Baseline | None:
@@ -124,8 +161,9 @@ def _check_identity(
 
 
 def differing_facts(theirs: Fingerprint, ours: Fingerprint) -> tuple[str, ...]:
-    """What tells two targets apart, one phrase a fact; empty where they are the same.
+    """What tells two targets apart, one phrase per fact; empty where they are the same.
 
+    The build of a phone's system does not: ``system_change`` says where it differs.
     Emulated targets are all the same: nothing that depends on the machine is compared there.
     """
     if theirs.target != ours.target:
@@ -135,7 +173,7 @@ def differing_facts(theirs: Fingerprint, ours: Fingerprint) -> tuple[str, ...]:
     there, here = dict(theirs.facts), dict(ours.facts)
     return tuple(
         f"{name} {there.get(name)!r} there, {here.get(name)!r} here"
-        for name in sorted({*there, *here})
+        for name in sorted({*there, *here} - SYSTEM_FACTS)
         if there.get(name) != here.get(name)
     )
 

@@ -320,7 +320,6 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
         unit="ns",
         interval=interval,
         limit=limit,
-        p_value=None if decision is None else decision.p_value,
     )
 
 

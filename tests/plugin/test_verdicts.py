@@ -272,9 +272,12 @@ def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:
     result.stdout.fnmatch_lines(["toy_cnn on *", "  fp32 *"])
 
 
-def test_pytest_benchmark_gets_the_device_times(run: Run, pytester: pytest.Pytester) -> None:
-    result = run("--benchmark-json=benchmark.json", "--force-update-baselines")
-    result.assert_outcomes(passed=3)
+def test_pytest_benchmark_gets_the_device_times_and_compares_two_runs(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    options = ("-k", "latency", "--force-update-baselines")
+    result = run("--benchmark-json=benchmark.json", "--benchmark-autosave", *options)
+    result.assert_outcomes(passed=1)
     (entry,) = json.loads((pytester.path / "benchmark.json").read_text())["benchmarks"]
     (metrics,) = (pytester.path / "sme2-out").rglob("metrics.json")
     medians = json.loads(metrics.read_text("utf-8"))["measured"]["medians_ns"]
@@ -282,6 +285,13 @@ def test_pytest_benchmark_gets_the_device_times(run: Run, pytester: pytest.Pytes
     assert sorted(entry["stats"]["data"]) == pytest.approx(
         sorted(value / 1e9 for value in medians[arm])
     )
+    assert entry["params"] == {"model": "toy_cnn", "variant": "fp32", "threads": 1, "sme2": arm}
+    again = run("--benchmark-compare", *options)
+    again.assert_outcomes(passed=1)
+    again.stdout.fnmatch_lines(
+        ["Comparing against benchmarks from: *0001_*", "*(0001_*", "*(NOW)*"]
+    )
+    again.stderr.no_fnmatch_line("*WARNING*")
 
 
 @pytest.mark.parametrize("switch", ["--benchmark-disable", "-pno:benchmark"])

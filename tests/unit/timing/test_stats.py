@@ -307,13 +307,6 @@ def test_default_plan_meets_the_promised_rates(process_cv):
     assert counted[0.05].count(Outcome.REGRESSED) == 300
 
 
-def test_holm_of_a_known_series():
-    # Worked by hand: 4 * 0.005, 3 * 0.01, then 2 * 0.03 = 0.06, and 0.04 is raised to 0.06.
-    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
-    assert stats.holm([]) == ()
-    assert stats.holm([0.9, 0.8]) == (1.0, 1.0)
-
-
 # --- noise and power ------------------------------------------------------------------------------
 
 

@@ -333,6 +333,29 @@ def test_structure_may_come_from_the_emulator(tmp_path: Path) -> None:
     assert found.fingerprint == LINUX
 
 
+def test_phone_is_compared_with_the_baseline_of_its_last_build(tmp_path: Path) -> None:
+    def phone(build: str, **facts: str) -> Fingerprint:
+        known = {"model": "Pixel", "build": build, "android": build[0], "cpus": "any", **facts}
+        return Fingerprint("android", tuple(sorted(known.items())))
+
+    for number, build in enumerate(("A1", "B2")):
+        baselines.store(
+            tmp_path, measured(fingerprint=phone(build), recorded=f"2025-01-0{number + 1}")
+        )
+    baselines.store(tmp_path, measured(fingerprint=phone("C3", cpus="4"), recorded="2025-01-09"))
+    found = baselines.load_structure(tmp_path, "toy_cnn", "fp16", phone("D4"))
+    assert found is not None
+    assert found.fingerprint == phone("B2")
+    assert baselines.differing_facts(found.fingerprint, phone("D4")) == ()
+    assert baselines.system_change(found.fingerprint, phone("D4")) == (
+        "The system of the device has changed since the baseline (android 'B' then, 'D' now; "
+        "build 'B2' then, 'D4' now)."
+    )
+    assert baselines.system_change(phone("B2"), phone("B2")) is None
+    # An update makes a baseline of the new build's own.
+    assert baselines.load(tmp_path, "toy_cnn", "fp16", phone("D4")) is None
+
+
 # --- migration ------------------------------------------------------------------------------------
 
 
