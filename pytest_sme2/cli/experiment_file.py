@@ -155,13 +155,13 @@ def _experiment(entry: object, where: str) -> Experiment:
 
 def _arm(found: Mapping[str, Any], name: str, where: str) -> Arm:
     """As the field ``sme2`` says, else as the name does."""
-    told = found.get("sme2")
-    if isinstance(told, bool):
-        return Arm.ON if told else Arm.OFF
-    if told is not None:
-        if told not in ("on", "off"):
-            raise UsageError(f"{where}.sme2: {told!r} is neither 'on' nor 'off'.")
-        return Arm(told)
+    value = found.get("sme2")
+    if isinstance(value, bool):
+        return Arm.ON if value else Arm.OFF
+    if value is not None:
+        if value not in ("on", "off"):
+            raise UsageError(f"{where}.sme2: {value!r} is neither 'on' nor 'off'.")
+        return Arm(value)
     match = re.search(r"sme2[_-]?(on|off)", name)
     if match is None:
         raise UsageError(

@@ -66,7 +66,7 @@ class _Code:
 @dataclass
 class _Event:
     own: _Code = field(default_factory=_Code)
-    """With that of events inside of it that are no delegate's."""
+    """Including events inside it that do not belong to a delegate."""
     pieces: list[Mapping[str, Sequence[int]]] = field(default_factory=list)
     """Between readings of the clock."""
     delegated: list[int] = field(default_factory=list)

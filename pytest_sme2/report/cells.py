@@ -41,8 +41,8 @@ def largest_cell(measured: CaseResult) -> str:
 
 def largest_of_arm_cell(measured: CaseResult) -> str:
     """The same beside other devices, which may have SME2 where this one has none."""
-    told = largest_cell(measured)
-    return f"{told} (SME2 off)" if told != "-" and measured.arm is Arm.OFF else told
+    text = largest_cell(measured)
+    return f"{text} (SME2 off)" if text != "-" and measured.arm is Arm.OFF else text
 
 
 def memory_cell(measured: CaseResult) -> str:

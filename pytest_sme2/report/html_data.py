@@ -1,7 +1,7 @@
 """What the HTML report shows, as plain values for JSON. Pure but for the ETDumps it is given.
 
 Operators are stored by columns with their names in a table, so that many models stay small. Of an
-emulated case no time is stored at all: what is not in the file cannot be taken for latency.
+emulated case no time is stored at all: so nothing in the file can be mistaken for latency.
 """
 
 from __future__ import annotations

@@ -57,15 +57,15 @@ def step_summary(records: Sequence[CaseRecord]) -> str:
     """The short form for a CI's summary page: the table, what failed, the costliest findings."""
     lines = ["## SME2 performance", "", *_overview(records)]
     for title, outcomes in (("What failed", FAILING), ("Warnings", WARNING)):
-        told = [
+        listed = [
             f"- {code(record.id)}: **{check.verdict}** {prose(check.metric)}: "
             f"{prose(check.message)}"
             for record in records
             for check in record.checks
             if check.verdict in outcomes
         ]
-        if told:
-            lines += ["", f"### {title}", "", *told]
+        if listed:
+            lines += ["", f"### {title}", "", *listed]
     found = run_findings(records)[:TOP]
     if found:
         lines += ["", "### Findings", ""]

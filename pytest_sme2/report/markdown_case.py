@@ -250,8 +250,8 @@ def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
     for executor in Executor:
         number = profile.executor_counts[executor]
         if number:
-            told = _time_and_share(profile, profile.executor_ns[executor]) if timed else []
-            rows.append([str(executor), str(number), *told])
+            columns = _time_and_share(profile, profile.executor_ns[executor]) if timed else []
+            rows.append([str(executor), str(number), *columns])
     yield from table(["ran", "operators", *(["time", "share"] * timed)], rows)
     portable = Counter(
         entry.operator.name
@@ -267,11 +267,11 @@ def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
 def _kernels(measured: CaseResult) -> Iterator[str]:
     rows = []
     for arm, census in measured.kernels.items():
-        told = ", ".join(
+        columns = ", ".join(
             f"{len(census.of(family))} {family}" for family in KernelFamily if census.of(family)
         )
-        if told:
-            rows.append([f"SME2 {arm}", told, prose(census.source)])
+        if columns:
+            rows.append([f"SME2 {arm}", columns, prose(census.source)])
     yield from table(["arm", "kernels that ran", "source"], rows)
     on = measured.kernels.get(Arm.ON)
     names = [kernel for kernel in (on.kernels if on else ()) if kernel.family is KernelFamily.SME2]

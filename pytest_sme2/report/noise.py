@@ -24,10 +24,10 @@ class Noise:
     """The smallest difference between the arms that would be seen 4 times of 5."""
 
     def __str__(self) -> str:
-        told = f"noise floor {percent(self.noise_floor)}"
+        text = f"noise floor {percent(self.noise_floor)}"
         if self.detectable is None:
-            return told
-        return f"{told}, smallest detectable difference {percent(self.detectable)}"
+            return text
+        return f"{text}, smallest detectable difference {percent(self.detectable)}"
 
 
 def noise_of(record: CaseRecord) -> Noise | None:
@@ -50,13 +50,13 @@ def noise_of(record: CaseRecord) -> Noise | None:
 def overall(found: Mapping[str, Noise]) -> str:
     """The precision of several cases in one sentence: the range, and who is noisiest."""
     floors = {name: entry.noise_floor for name, entry in found.items()}
-    told = f"noise floor {_range(list(floors.values()))}"
+    text = f"noise floor {_range(list(floors.values()))}"
     seen = [entry.detectable for entry in found.values() if entry.detectable is not None]
     if seen:
-        told += f", smallest detectable difference {_range(seen)}"
+        text += f", smallest detectable difference {_range(seen)}"
     if len(found) > 1:
-        told += f"; the noisiest is {max(floors, key=lambda name: floors[name])}"
-    return told
+        text += f"; the noisiest is {max(floors, key=lambda name: floors[name])}"
+    return text
 
 
 def _range(values: list[float]) -> str:

@@ -55,8 +55,8 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
 
 def _is_operator(event: dict[str, Any], process: int) -> bool:
     """Of the first run: one inference was counted."""
-    told = event["args"]
-    return event["pid"] == process and "executor" in told and told["run"] == 0
+    details = event["args"]
+    return event["pid"] == process and "executor" in details and details["run"] == 0
 
 
 def _counters(
@@ -96,7 +96,7 @@ def _events(process: int, selection: Selection) -> Iterator[dict[str, Any]]:
     origin = int(columns.start[selection.execute].min())
 
     def event(
-        name: str, category: str, colour: str, start: int, length: int, told: dict[str, object]
+        name: str, category: str, colour: str, start: int, length: int, details: dict[str, object]
     ) -> dict[str, Any]:
         return {
             "name": name,
@@ -107,7 +107,7 @@ def _events(process: int, selection: Selection) -> Iterator[dict[str, Any]]:
             "ts": (start - origin) / 1e3,
             "dur": length / 1e3,
             "cname": colour,
-            "args": told,
+            "args": details,
         }
 
     lengths = durations(columns, selection.execute).tolist()

@@ -156,10 +156,10 @@ def _changed(folder: Path, name: str) -> str:
     """Whether a dump has changed since the manifest was written."""
     try:
         document = read_json(folder / MANIFEST, remedy="")
-        told = {entry["etdump"]: entry["sha256"] for entry in document["experiments"].values()}
+        hashes = {entry["etdump"]: entry["sha256"] for entry in document["experiments"].values()}
     except (KeyError, TypeError, AttributeError, Sme2Error):
         return ""
-    if name not in told:
+    if name not in hashes:
         return f"is not in {MANIFEST}"
     found = file_sha256(folder / name)
-    return "" if told[name] == found else f"is not the file that {MANIFEST} speaks of"
+    return "" if hashes[name] == found else f"is not the file that {MANIFEST} lists"

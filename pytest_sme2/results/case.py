@@ -88,7 +88,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far two outputs may lie apart. What is None is not asked."""
+    """The largest difference between two outputs. A limit that is None is not checked."""
 
     max_abs: float | None = None
     max_rel: float | None = None

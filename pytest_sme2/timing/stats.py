@@ -226,7 +226,7 @@ def robust_spread(values: ArrayLike) -> float:
 def noise_floor(reference: ArrayLike, candidate: ArrayLike) -> float:
     """The relative spread of process medians within an arm, pooled over both arms.
 
-    Each arm is taken relative to its own median, so a real difference between them is no noise.
+    Each arm is taken relative to its own median, so a real difference between them is not noise.
     """
     residuals = [
         series - np.median(series)

@@ -198,8 +198,8 @@ def _lines(
             names = [kernel.name for kernel in measured.kernels[arm].kernels]
             families = [str(kernel.family) for kernel in measured.kernels[arm].kernels]
             counts = {family: families.count(family) for family in dict.fromkeys(families)}
-            told = ", ".join(f"{count} {family}" for family, count in counts.items())
-            lines.append(f"           {len(names)} kernels ran: {told}")
+            shown = ", ".join(f"{count} {family}" for family, count in counts.items())
+            lines.append(f"           {len(names)} kernels ran: {shown}")
         cost = measured.costs.get(arm)
         if cost is not None:
             total = cost.total
@@ -222,7 +222,7 @@ def _lines(
         lines.append(f"no timing  {able.reason}")
     for entry in measured.agreements:
         other = "SME2 off" if entry.against == "off" else "the eager model"
-        told = "identical" if entry.identical else f"largest error {entry.max_abs:.2g}"
-        lines.append(f"output {entry.index}   SME2 {entry.arm} against {other}: {told}")
+        shown = "identical" if entry.identical else f"largest error {entry.max_abs:.2g}"
+        lines.append(f"output {entry.index}   SME2 {entry.arm} against {other}: {shown}")
     lines.append(f"files      {folder}")
     return lines

@@ -212,7 +212,7 @@ def another_dump(case: Path) -> None:
         (no_object, "manifest.json: is not an object"),
         (without_an_arm, "linux_sme2_on/run.etdump: is not in manifest.json"),
         (without_columns, "operator_stats.csv: lacks the columns"),
-        (another_dump, "is not the file that manifest.json speaks of"),
+        (another_dump, "is not the file that manifest.json lists"),
     ],
 )
 def test_what_is_missing_or_broken_is_named(
