@@ -22,7 +22,7 @@ Keep = Callable[[str, "Run"], None]
 
 
 def _keep_nothing(_label: str, _run: Run) -> None:
-    """For callers to whom the measurement is enough."""
+    """For callers that need only the measurement."""
 
 
 def one_at_a_time(target: Target, make_job: MakeJob, keep: Keep = _keep_nothing) -> RunArm:
@@ -41,7 +41,7 @@ def one_at_a_time(target: Target, make_job: MakeJob, keep: Keep = _keep_nothing)
 def in_turns(
     target: Target, make_job: MakeJob, able: bool, keep: Keep = _keep_nothing
 ) -> RunInTurns | None:
-    """Starts one process of each arm, which take turns; None where the target cannot do that, or
+    """Starts one process of each arm, which take turns. None if the target cannot do that, or if
     the runners are not ``able`` to.
     """
     if not able or not isinstance(target, TakesTurns):

@@ -14,9 +14,7 @@ from pytest_sme2.timing import stats
 
 DRIFT_LIMIT = 0.01
 
-
 THREADS_SLOWER_LIMIT = 0.02
-
 
 FEWEST_ROUNDS = 3
 
@@ -48,8 +46,8 @@ def rounds_log_ratio(reference: Sequence[int], candidate: Sequence[int], turn_ru
     """The same where the two took turns of so many runs: of each round's two turns, and of these
     the median over the quieter half of the rounds.
 
-    How quiet a round was is told by both its turns together, so that swapping the arms would
-    choose the same rounds.
+    Both turns of a round together say how quiet it was, so that swapping the arms would choose the
+    same rounds.
     """
     rounds = sorted(
         zip(_turn_logs(reference, turn_runs), _turn_logs(candidate, turn_runs), strict=True),

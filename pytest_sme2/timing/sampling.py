@@ -13,32 +13,24 @@ from pytest_sme2.timing import stats
 PROCESS_SECONDS = 0.3
 """How long the measured runs of a process take together: enough for a steady median."""
 
-
 TURNS_SECONDS = 0.15
 """The same where two processes take turns: their ratio is steady much sooner."""
 
-
 FEWEST_RUNS, MOST_RUNS = 5, 200
-
 
 FEWEST_RUNS_IN_A_HURRY = 1
 """Of a slow model: processes get shorter before pairs get fewer."""
 
-
 LEAST_WARMUP = 3
 LEAST_WARMUP_IN_A_HURRY = 1
-
 
 LIMIT_OF_BUDGETS = 10
 """The hard limit of a measurement in time budgets, where none is given."""
 
-
 PILOT_WARMUP, PILOT_RUNS = 1, 3
-
 
 TURN_SECONDS = 0.002
 """How long a turn takes, or one run where that is longer: shorter than the spells of noise."""
-
 
 LEAD_SECONDS = 0.005
 """Runs shorter than this lose enough to the other's use of the caches for an untimed one first."""

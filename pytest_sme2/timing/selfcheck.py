@@ -1,6 +1,6 @@
-"""A program measured against itself: what this machine's noise is, and what it lets one see.
+"""A program measured against itself: how noisy this machine is, and what can be seen on it.
 
-Any difference found here is a false alarm. Printing is left to the command.
+Any difference found here is a false alarm. The command prints it.
 """
 
 from __future__ import annotations

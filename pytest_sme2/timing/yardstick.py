@@ -1,9 +1,9 @@
 """A program that never changes, run beside a measurement: how fast the machine itself is meanwhile.
 
-A latency that was stored at another time can only be compared where the machine is as fast as it
-was then. Neither its name nor its CPU time tells: a neighbour on the same core, heat or another
-clock slow everything down without a trace. So the self-check's program is timed as well, then and
-now. Pairs that are measured together need no such help.
+A latency that was stored at another time can only be compared if the machine is as fast as it was
+then. Neither its name nor the CPU time shows that: a neighbour on the same core, heat or another
+clock make everything slower without a trace. So the self-check's program is timed as well, then
+and now. Pairs that are measured together do not need it.
 """
 
 from __future__ import annotations
