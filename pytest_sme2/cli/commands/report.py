@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_sme2.errors import UsageError
-from pytest_sme2.profile.categories import parse_rules
+from pytest_sme2.errors import StorageError, UsageError
+from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.markdown import combined_report, run_report
 from pytest_sme2.report.writing import REPORT, write_case
 from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
@@ -62,13 +65,14 @@ def run(arguments: argparse.Namespace) -> int:
             )
         runs[str(root)] = [(folder, read_record(folder, rules=rules)) for folder in folders]
     pairs = [pair for found in runs.values() for pair in found]
-    for folder, record in pairs:
-        write_case(folder, record, rules=rules)
+    elsewhere = html is not None or arguments.markdown is not None
+    writable = _rewrite(pairs, rules, elsewhere=elsewhere)
     written = []
     if len(runs) == 1:
         text = run_report([record for _, record in pairs])
-        written.append(arguments.run_dir[0] / REPORT)
-        write_text(written[0], text)
+        if writable:
+            written.append(arguments.run_dir[0] / REPORT)
+            write_text(written[0], text)
     else:
         text = combined_report(
             {name: [record for _, record in found] for name, found in runs.items()}
@@ -91,3 +95,22 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(str(path) for path in written))
     return 0
+
+
+def _rewrite(
+    pairs: Sequence[tuple[Path, CaseRecord]], rules: Sequence[Rule], *, elsewhere: bool
+) -> bool:
+    """Make the files of every case again; whether that was possible.
+
+    A run directory that cannot be written can still be reported on, if the report goes elsewhere.
+    """
+    try:
+        for folder, record in pairs:
+            write_case(folder, record, rules=rules)
+    except StorageError as error:
+        refused = getattr(error.__cause__, "errno", None)
+        if refused not in (errno.EROFS, errno.EACCES, errno.EPERM) or not elsewhere:
+            raise
+        print(f"sme2: the run directory is read-only and stays as it is: {error}", file=sys.stderr)
+        return False
+    return True

@@ -188,7 +188,7 @@ class AdbServer:
         except (ValueError, IndexError, struct.error) as error:
             raise TargetError(
                 f"The adb server at {self} answered something that is not adb's protocol while "
-                f"{doing}: {error}. Is it an adb server at all?"
+                f"{doing}: {error}. Is it really an adb server?"
             ) from error
         except (EOFError, OSError) as error:
             reason = str(error) or "closed by the other side"
