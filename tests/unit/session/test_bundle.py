@@ -17,6 +17,7 @@ import pytest
 from pytest_sme2.errors import BundleError, StorageError, UsageError
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.session import bundle as bundles
 from pytest_sme2.session.bundle import Bundle, open_bundle, write_bundle
 from tests.support.artifacts import make_artifact
 
@@ -370,3 +371,20 @@ def test_what_a_killed_unpacking_left_is_removed(bundle: Path, cache: Path) -> N
     open_bundle(bundle, cache=cache)
     assert folder.is_dir()
     assert not left_over.exists()
+
+
+def test_a_small_bundle_that_would_fill_the_disk_is_refused(
+    bundle: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "ALWAYS_ALLOWED", 0)
+    zeros = bytes(10_000_000)
+
+    def swell(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        files["runner/libexecutorch.so"] = zeros
+        facts = {"bytes": len(zeros), "sha256": hashlib.sha256(zeros).hexdigest()}
+        manifest["files"]["runner/libexecutorch.so"] |= facts
+
+    rewrite(bundle, swell)
+    with pytest.raises(BundleError, match=r"it unpacks to \d+ MiB, and \d+ MiB is the most"):
+        open_bundle(bundle, cache=cache)
+    assert not list(cache.rglob("libexecutorch.so"))

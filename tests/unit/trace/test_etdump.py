@@ -483,3 +483,14 @@ def test_names_of_all_lengths_among_many_short_ones() -> None:
     """A pass over all names for each length would be ten million steps here."""
     names = ["x" * size for size in range(500)] + ["y"] * 20_000
     assert read(build_etdump([Block([Profiling(name, 0, 0) for name in names])])) is None
+
+
+def test_a_name_that_every_report_would_repeat_is_refused() -> None:
+    for length in (1000, 1001):
+        events = [Profiling("x" * length, 1, 2, 0) for _ in range(3)]
+        data = build_etdump([Block(events)])
+        if length == 1000:
+            assert read_etdump(data).names == ("x" * 1000,)
+        else:
+            with pytest.raises(EtdumpError, match="a name has more than 1000 letters"):
+                read_etdump(data)
