@@ -186,8 +186,8 @@ def _simulated(results: Mapping[str, Result]) -> Iterator[str]:
         "## The gate in a simulation",
         "",
         "No machine was timed for this. Programs of known speed ran on a pretended device with a",
-        "virtual clock and the spreads of real machines; all else is the product's own. What is not",
-        "judged shows where the method ends: there the neighbour's spells are shorter than one",
+        "virtual clock and the spreads of real machines; all else is the product's own. What is",
+        "not judged shows where the method ends: there the neighbour's spells are shorter than one",
         "inference, and processes that take turns cannot avoid them.",
         "",
     )
