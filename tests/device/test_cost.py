@@ -1,0 +1,140 @@
+"""Counted for real: one inference in a real emulator, and what the emulated program sees."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.cost import build_cost, tile_use, work_coverage
+from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
+from pytest_sme2.results import Arm, InferenceCost, RunRequest
+from pytest_sme2.system.platforms import LINUX_AARCH64
+from pytest_sme2.system.qemu import parse_cpu
+from pytest_sme2.system.toolchain import find_compiler
+from pytest_sme2.targets import guest
+from pytest_sme2.targets.census import observed_run
+from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.trace.etdump import read_etdump
+from tests.device import provision
+
+
+def count(variant: str, arm: Arm, folder: Path, cpu: str = "strict") -> InferenceCost:
+    target = EmulatedTarget(provision.emulator().qemu, cpu=parse_cpu(cpu))
+    request = RunRequest(
+        provision.artifact(variant), arm, warmup=0, runs=1, traced=True, counted=True
+    )
+    made = observed_run(target, provision.runner(), request, folder)
+    assert made.run.etdump is not None
+    assert made.counted is not None
+    keep_shapes(made.run.etdump, request.artifact.pte, print)
+    columns = read_etdump(made.run.etdump)
+    profile = build_profile(columns, census=made.census, shapes=kept_shapes(made.run.etdump))
+    return build_cost(made.counted, columns, profile, cpu=target.cpu.model(arm))
+
+
+def test_the_counts_of_the_toy_model(tmp_path: Path) -> None:
+    on = count("fp32", Arm.ON, tmp_path / "on")
+    off = count("fp32", Arm.OFF, tmp_path / "off")
+    # What the convolutions and matrix products need, whatever else a version of them does.
+    assert on.total.outer_products == 65_472
+    assert off.total.outer_products == off.total.streaming_entries == off.total.sme2_other == 0
+    assert 600_000 < on.total.instructions < 900_000
+    assert 5_000_000 < off.total.instructions < 7_000_000
+    assert work_coverage(on) == 1
+    assert work_coverage(off) == 0
+    use = tile_use(on)
+    assert use is not None
+    assert 0.95 < use <= 1
+    assert all(entry.counts.instructions > 0 for entry in on.operators)
+    assert any(kernel.name.endswith("sme2_mopa") for kernel in on.kernels)
+
+
+def test_the_same_counts_wherever_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = count("int8", Arm.ON, tmp_path)
+    monkeypatch.setenv("LANG", "xx_YY.UTF-8")
+    monkeypatch.setenv("LC_ALL", "C" * 100)
+    assert count("int8", Arm.ON, tmp_path / ("long" * 20)) == first
+
+
+def test_shorter_vectors_need_more_outer_products(tmp_path: Path) -> None:
+    short = count("fp32", Arm.ON, tmp_path, cpu="strict:256")
+    assert short.total.outer_products > 2 * 65_472
+    assert short.vector_bits == 256
+
+
+# --- what the program sees ------------------------------------------------------------------------
+
+SEES = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+extern char **environ;
+static void show(const char *path) {
+  char text[256] = "none\n";
+  FILE *file = fopen(path, "r");
+  if (file != NULL) { text[fread(text, 1, 255, file)] = 0; fclose(file); }
+  printf("%s", text);
+}
+int main(void) {
+  show("/sys/devices/system/cpu/possible");
+  show("/sys/devices/system/cpu/online");
+  show("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1");
+  printf("%ld %ld\n", sysconf(_SC_PAGESIZE), sysconf(_SC_NPROCESSORS_ONLN));
+  for (char **each = environ; *each; ++each) puts(*each);
+  return 0;
+}
+"""
+# smstart sm; fmla v0.4s, v1.4s, v2.4s; smstop sm
+NEON_IN_STREAMING_MODE = """
+int main(void) {
+  __asm__ volatile(".inst 0xd503437f\\n.inst 0x4e22cc20\\n.inst 0xd503427f" ::: "memory");
+  return 0;
+}
+"""
+
+
+def compiled(folder: Path, source: str) -> Path:
+    program = folder / "program"
+    (folder / "program.c").write_text(source)
+    compiler = find_compiler(LINUX_AARCH64).cxx
+    command = [compiler, "-x", "c", "-static", "-O1", "-w", folder / "program.c", "-o", program]
+    subprocess.run(command, check=True, timeout=120)
+    return program
+
+
+def seen(target: EmulatedTarget, program: Path) -> list[str]:
+    done = subprocess.run(
+        [*target.launcher(Arm.ON), program], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_program_sees_the_same_machine_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, program = provision.emulator(), compiled(tmp_path, SEES)
+    expected = ["0", "0", "0x00000000000f0510", "4096 1"]
+    answer = seen(target, program)
+    assert answer[:4] == expected
+    told = dict(line.split("=", 1) for line in answer[4:])
+    assert told["LD_BIND_NOW"] == "1"
+    assert not {"PATH", "HOME", "LANG", "GLIBC_TUNABLES"} & set(told)
+    # It is these files that it sees: another machine would change what it chooses.
+    other = {**guest.FILES, "sys/devices/system/cpu/possible": "0-63\n"}
+    monkeypatch.setattr(guest, "FILES", other)
+    assert seen(target, program)[0] == "0-63"
+
+
+def test_neon_in_streaming_mode_ends_as_on_a_real_cpu(tmp_path: Path) -> None:
+    target, program = provision.emulator(), compiled(tmp_path, NEON_IN_STREAMING_MODE)
+    here = [str(target.qemu.path)]
+    lenient = subprocess.run([*here, "-cpu", "max,sme512=on", program], timeout=60)
+    strict = subprocess.run(
+        [*target.launcher(Arm.ON), program], timeout=60, capture_output=True, check=False
+    )
+    assert lenient.returncode == 0
+    assert strict.returncode == -signal.SIGILL
