@@ -2,8 +2,10 @@
 
 The runner marks where the tracer begins and ends an event, in the order in which the ETDump has
 them. XNNPACK tells the tracer about its operators only afterwards, but reads the clock before the
-first and after each of them, which the emulator's log shows. Where the numbers do not fit, nothing
-is claimed.
+first and after each of them, which the emulator's log shows. An operator that XNNPACK runs in
+several steps (to concatenate, to split) has a reading after each step; the readings themselves then
+say which steps belong to which operator, since its time in the ETDump is their sum. Where nothing
+fits, or more than one thing does, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +40,8 @@ _Row = NDArray[np.int64]
 _WIDTH = len(fields(Counts))
 # XNNPACK's delegate reads the clock as it starts its profiler, and XNNPACK as it starts to run.
 _READINGS_BEFORE = 2
+# XNN_MAX_OPERATOR_OBJECTS in XNNPACK.
+_MOST_STEPS = 5
 # As XNNPACK's operators name their first input: how many bytes one value has.
 _LANE_BYTES = {"F32": 4, "PF32": 4, "F16": 2, "PF16": 2, "BF16": 2}
 _MOST_KERNELS = 4
@@ -67,7 +72,7 @@ class _Code:
 class _Event:
     own: _Code = field(default_factory=_Code)
     """Including events inside it that do not belong to a delegate."""
-    pieces: list[Mapping[str, Sequence[int]]] = field(default_factory=list)
+    pieces: list[Segment] = field(default_factory=list)
     """Between readings of the clock."""
     delegated: list[int] = field(default_factory=list)
     """The events that a delegate told of, by their number in the ETDump's order."""
@@ -81,8 +86,11 @@ class _Matched:
     setup: _Code = field(default_factory=_Code)
 
 
-def match_events(segments: Sequence[Segment]) -> tuple[_Matched, int]:
-    """The code of every event, and how many events there are."""
+def match_events(segments: Sequence[Segment], durations_ns: Sequence[int]) -> tuple[_Matched, int]:
+    """The code of every event, and how many events there are.
+
+    ``durations_ns`` are those of the ETDump's events, in its order.
+    """
     matched = _Matched()
     outside = _Event()
     stack = [outside]
@@ -90,7 +98,7 @@ def match_events(segments: Sequence[Segment]) -> tuple[_Matched, int]:
     for segment in segments:
         event = stack[-1]
         if segment.mark == "clock":
-            event.pieces.append(segment.code)
+            event.pieces.append(segment)
             continue
         if segment.mark == "delegated":
             # From its last operator to here the delegate only gathers its profile.
@@ -104,35 +112,71 @@ def match_events(segments: Sequence[Segment]) -> tuple[_Matched, int]:
             if len(stack) == 1:
                 raise MismatchError("an event ended that had not begun")
             stack.pop()
-            _close(event, matched)
+            _close(event, matched, durations_ns)
             matched.events[number] = event.own
             number += 1
             stack[-1].own.add(event.own.rows)
     if len(stack) != 1:
         raise MismatchError("an event did not end")
-    _close(outside, matched)
+    _close(outside, matched, durations_ns)
     matched.runtime = outside.own
     return matched, number
 
 
-def _close(event: _Event, matched: _Matched) -> None:
+def _close(event: _Event, matched: _Matched, durations_ns: Sequence[int]) -> None:
     if not event.delegated:
         for piece in event.pieces:
-            event.own.add(piece)
+            event.own.add(piece.code)
         return
     expected = len(event.delegated) + _READINGS_BEFORE
-    if len(event.pieces) != expected:
+    steps = event.pieces[_READINGS_BEFORE:]
+    sizes = [1] * len(event.delegated)
+    if len(event.pieces) > expected and len(durations_ns) > event.delegated[-1]:
+        started = event.pieces[_READINGS_BEFORE - 1].clock_ns
+        asked = [durations_ns[number] // 1000 for number in event.delegated]
+        sizes = _steps_of(asked, [started, *(step.clock_ns for step in steps)])
+    elif len(event.pieces) != expected:
         raise MismatchError(
             f"a delegate told of {len(event.delegated)} operators, which makes {expected} readings "
             f"of the clock, but read it {len(event.pieces)} times"
         )
-    operators = event.pieces[_READINGS_BEFORE:]
     for piece in event.pieces[:_READINGS_BEFORE]:
-        matched.setup.add(piece)
-    for number, piece in zip(event.delegated, operators, strict=True):
+        matched.setup.add(piece.code)
+    place = 0
+    for number, size in zip(event.delegated, sizes, strict=True):
         matched.events[number] = _Code()
-        matched.events[number].add(piece)
-        event.own.add(piece)
+        for step in steps[place : place + size]:
+            matched.events[number].add(step.code)
+            event.own.add(step.code)
+        place += size
+
+
+def _steps_of(asked: Sequence[int], clock_ns: Sequence[int]) -> list[int]:
+    """How many steps each operator has, so that their times add up to its own, in microseconds.
+
+    XNNPACK cuts every step to whole microseconds, so each may be one off.
+    """
+    steps = [(after - before) // 1000 for before, after in pairwise(clock_ns)]
+    # From the last operator to the first: the ways to share out the steps from each place on.
+    ways: dict[int, list[list[int]]] = {len(steps): [[]]}
+    for operator in range(len(asked) - 1, -1, -1):
+        found: dict[int, list[list[int]]] = {}
+        for place in range(len(steps)):
+            for size in range(1, _MOST_STEPS + 1):
+                taken = steps[place : place + size]
+                fits = len(taken) == size and abs(sum(taken) - asked[operator]) <= size
+                if fits and place + size in ways:
+                    rest = ways[place + size]
+                    found.setdefault(place, []).extend([size, *each] for each in rest)
+                    del found[place][2:]
+        ways = found
+    answers = ways.get(0, [])
+    if len(answers) != 1:
+        raise MismatchError(
+            f"{len(steps)} steps of a delegate can be shared out among its {len(asked)} operators "
+            f"in {'no way' if not answers else 'more than one way'} that fits their times"
+        )
+    return answers[0]
 
 
 def build_cost(
@@ -148,8 +192,9 @@ def build_cost(
         raise MismatchError(counted.problem)
     if columns.runs != 1:
         raise MismatchError(f"the ETDump holds {columns.runs} inferences, and one was counted")
-    matched, events = match_events(counted.segments)
     rows = np.flatnonzero(columns.run == 0)
+    durations_ns = (columns.end[rows] - columns.start[rows]).tolist()
+    matched, events = match_events(counted.segments, durations_ns)
     if rows.size != events:
         raise MismatchError(f"the log shows {events} events, and the ETDump holds {rows.size}")
     places = {int(row): number for number, row in enumerate(rows)}

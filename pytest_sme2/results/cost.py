@@ -45,6 +45,8 @@ class Segment:
     """``start``, ``end``, ``delegated``, ``clock``, …: what ended the segment."""
     code: Mapping[str, tuple[int, ...]]
     """By kernel or library, the fields of ``Counts`` in their order; empty for the tracer's own."""
+    clock_ns: int = 0
+    """What the program read, where a reading of the clock ended the segment."""
 
 
 @dataclass(frozen=True)

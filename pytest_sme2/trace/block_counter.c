@@ -6,7 +6,8 @@
 // counted. COUNTS gets one line per event:
 //   b ID ADDRESS WORD...  a block that ran for the first time, with its instructions (hexadecimal)
 //   e ID COUNT            how often a block ran since the last mark
-//   m NAME                a mark, or "clock" where the program read the clock
+//   m NAME                a mark
+//   m clock NANOSECONDS   where the program read the clock, and what it read
 //   x TEXT                something that makes the counts worthless, and what it is
 // REST gets all other lines of the log. Memory grows with the code seen, not with the run.
 #define _GNU_SOURCE
@@ -144,7 +145,18 @@ static void close_segment(const char* mark, int length) {
     block->count = 0;
   }
   touched_count = 0;
-  fprintf(counts, "m %.*s\n", length, mark);
+  fprintf(counts, "m %.*s", length, mark);
+}
+
+// 81 clock_gettime(CLOCK_MONOTONIC,0x7f56dffff520) = 0 ({tv_sec = 2418,tv_nsec = 273609291})
+static unsigned long long clock_reading(const char* line, const char* end) {
+  static const char kSeconds[] = "{tv_sec = ";
+  const char* at = memmem(line, (size_t)(end - line), kSeconds, sizeof kSeconds - 1);
+  unsigned long long seconds = 0, nanoseconds = 0;
+  if (at == NULL || sscanf(at, "{tv_sec = %llu,tv_nsec = %llu}", &seconds, &nanoseconds) != 2) {
+    spoil("a reading of the clock cannot be read");
+  }
+  return seconds * 1000000000ull + nanoseconds;
 }
 
 static int digit(char c) {
@@ -302,6 +314,10 @@ static void take(const char* line, const char* end) {
           inside = 1;
         }
         close_segment(name, length);
+        if (memcmp(name, "clock", 5) == 0) {
+          fprintf(counts, " %llu", clock_reading(line, end));
+        }
+        fputc('\n', counts);
         if (length == 4 && memcmp(name, "done", 4) == 0) {
           inside = 0;
         }

@@ -102,11 +102,12 @@ class _Reader:
         added = row * int(times)
         self._current[owner] = added if known is None else known + added
 
-    def _mark(self, mark: str) -> None:
+    def _mark(self, values: str) -> None:
+        mark, _, reading = values.partition(" ")
         if mark == CLOCK and self._tracing:
             return
         code = {name: tuple(map(int, row)) for name, row in sorted(self._current.items())}
-        self.segments.append(Segment(mark, {} if mark == BEGIN else code))
+        self.segments.append(Segment(mark, {} if mark == BEGIN else code, int(reading or 0)))
         self._current = {}
         self._tracing = mark in TRACER
 

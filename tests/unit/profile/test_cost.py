@@ -67,14 +67,14 @@ DELEGATE = [
 
 
 def test_a_kernel_call_has_what_ran_between_its_marks() -> None:
-    matched, events = match_events(PORTABLE)
+    matched, events = match_events(PORTABLE, [])
     assert events == 3
     assert [matched.events[i].counts().instructions for i in range(3)] == [1000, 1050, 1100]
     assert matched.runtime.counts().instructions == 1103
 
 
 def test_a_delegates_operators_stand_between_readings_of_the_clock() -> None:
-    matched, events = match_events(DELEGATE)
+    matched, events = match_events(DELEGATE, [])
     assert events == 3
     assert list(matched.events[0].rows) == ["first"]
     assert matched.events[1].counts().instructions == 400
@@ -83,11 +83,38 @@ def test_a_delegates_operators_stand_between_readings_of_the_clock() -> None:
     assert matched.runtime.counts().instructions == 300 + 400 + 60
 
 
-@pytest.mark.parametrize("dropped", [3, 5, 7])
+@pytest.mark.parametrize("dropped", [3, 5])
 def test_nothing_is_claimed_where_the_clock_and_the_operators_do_not_fit(dropped: int) -> None:
     segments = DELEGATE[:dropped] + DELEGATE[dropped + 1 :]
     with pytest.raises(MismatchError, match="readings of the clock"):
-        match_events(segments)
+        match_events(segments, [])
+
+
+def in_steps(*readings_us: int) -> list[Segment]:
+    """A delegate that tells of two operators, and reads the clock at these times."""
+    clocks = [
+        Segment("clock", {"lib": (10**place, *[0] * 8)}, 1000 * reading)
+        for place, reading in enumerate(readings_us)
+    ]
+    return [*DELEGATE[:3], *clocks, *DELEGATE[7:]]
+
+
+def test_the_steps_of_an_operator_are_found_by_their_times() -> None:
+    # Set-up twice, then an operator of 70 µs in two steps, and one of 200 µs in one.
+    segments = in_steps(0, 5, 35, 75, 275)
+    matched, _ = match_events(segments, [70_000, 200_000, 0])
+    assert matched.events[0].counts().instructions == 100 + 1000
+    assert matched.events[1].counts().instructions == 10_000
+
+
+@pytest.mark.parametrize(
+    ("durations", "message"),
+    [([70_000, 100_000, 0], "in no way"), ([30_000, 31_000, 0], "in more than one way")],
+)
+def test_steps_that_could_be_shared_out_otherwise_are_not_guessed(durations, message) -> None:
+    segments = in_steps(0, 5, 35, 36, 66)
+    with pytest.raises(MismatchError, match=message):
+        match_events(segments, durations)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +123,7 @@ def test_nothing_is_claimed_where_the_clock_and_the_operators_do_not_fit(dropped
 )
 def test_events_that_do_not_pair_are_refused(segments: list[Segment], message: str) -> None:
     with pytest.raises(MismatchError, match=message):
-        match_events(segments)
+        match_events(segments, [])
 
 
 @pytest.mark.parametrize(
