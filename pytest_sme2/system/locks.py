@@ -261,8 +261,8 @@ def _marked_by(mark: Path) -> tuple[str, bool]:
 
 def _unusable(file: Path, error: OSError) -> StorageError:
     return StorageError(
-        f"{file} cannot be written: {error.strerror or error}. Make room there, remove what is "
-        "there instead of a file of this user, or name another folder in SME2_CACHE_DIR."
+        f"{file} cannot be written: {error.strerror or error}. Free space there, or correct its "
+        "permissions. If it is in the cache, you can set SME2_CACHE_DIR to another folder."
     )
 
 

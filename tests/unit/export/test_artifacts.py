@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.errors import ExportError, ModelError, UsageError
+from pytest_sme2.errors import ExportError, ModelError, StorageError, UsageError
 from pytest_sme2.export.artifacts import cache_key, export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry
@@ -621,7 +621,7 @@ def is_alive(pid: int) -> bool:
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExportError, match="SME2_CACHE_DIR"):
+    with pytest.raises(StorageError, match="SME2_CACHE_DIR"):
         export_model(MODELS.get("toy_cnn"), FP32, cache=tmp_path / "file")
 
 
