@@ -239,8 +239,8 @@ def write_summary(analyses: Sequence[Analysis], folder: Path, *, timed: bool | N
 def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> dict[str, Any]:
     """Every experiment, and every pair of them that differs in SME2 alone.
 
-    Without ``timed`` no finding speaks of time, and the document says that its times are no
-    hardware's. Unless it is given, the analyses know.
+    Without ``timed`` no finding is about time, and the document says that its times are not of
+    hardware. Where it is None, the analyses decide.
     """
     if timed is None:
         timed = all(analysis.timed for analysis in analyses)
