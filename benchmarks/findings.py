@@ -1,6 +1,6 @@
-"""The tables of docs/findings.md and README.md, made from the baselines in ``baselines/emulated``.
+"""Tables of docs/findings.md, docs/cost.md and README.md, made from ``baselines/emulated``.
 
-``python -m benchmarks.findings`` prints both, ``--write`` puts each into its page. The baselines
+``python -m benchmarks.findings`` prints them, ``--write`` puts each into its page. The baselines
 come from real runs on the emulator: see baselines/README.md.
 """
 
@@ -21,6 +21,7 @@ from pytest_sme2.verdict import baselines
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
 README = ROOT / "README.md"
+COST_PAGE = ROOT / "docs" / "cost.md"
 STORED = ROOT / "baselines" / "emulated"
 BEGIN, END = "<!-- begin: python -m benchmarks.findings --write -->\n", "<!-- end -->\n"
 # The order of the rows.
@@ -31,6 +32,11 @@ MODELS = (
 HEADING = (
     "| model | variant | on SME2 | depthwise | transposes | outside of the delegate | operators |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
+)
+COST_HEADING = (
+    "| model | variant | off | on | fewer | outer products | tile use | on SME2 | by work "
+    "| packing and layout |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
 
 
@@ -51,6 +57,30 @@ def summary() -> str:
     for model, row in cells.items():
         lines.append(f"| `{model}` | {' | '.join(row.get(name, '') for name in used)} |")
     return "\n".join(lines) + "\n"
+
+
+def costs() -> str:
+    """One row per model and variant whose instructions were counted."""
+    rows = [_cost_row(found) for found in _stored() if len(found.costs) == len(Arm)]
+    return COST_HEADING + "".join(rows)
+
+
+def _cost_row(baseline: Baseline) -> str:
+    on, off = baseline.costs[Arm.ON], baseline.costs[Arm.OFF]
+    use = "" if on.tile_use is None else f"{on.tile_use:.0%}"
+    cells = (
+        f"`{baseline.model}`",
+        f"`{baseline.variant}`",
+        f"{off.total.instructions:,}",
+        f"{on.total.instructions:,}",
+        f"{off.total.instructions / on.total.instructions:.2f}x",
+        f"{on.total.outer_products:,}",
+        use,
+        _on_sme2(baseline),
+        f"{on.sme2_macs / on.macs:.0%}" if on.macs else "",
+        f"{on.packing_share:.0%}",
+    )
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _stored() -> list[Baseline]:
@@ -104,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--write", action="store_true", help="write the tables into their pages")
     write = parser.parse_args(arguments).write
-    for path, made in ((PAGE, table()), (README, summary())):
+    for path, made in ((PAGE, table()), (README, summary()), (COST_PAGE, costs())):
         if write:
             path.write_text(page(path.read_text("utf-8"), made), "utf-8")
         else:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.findings import HEADING, PAGE, README, page, summary, table
+from benchmarks.findings import COST_PAGE, HEADING, PAGE, README, costs, page, summary, table
 
 
 def test_tables_agree_with_the_baselines() -> None:
-    for path, made in ((PAGE, table()), (README, summary())):
+    for path, made in ((PAGE, table()), (README, summary()), (COST_PAGE, costs())):
         text = path.read_text("utf-8")
         assert page(text, made) == text, "python -m benchmarks.findings --write, then read the page"
 
