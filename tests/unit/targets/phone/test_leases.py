@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError
+from pytest_sme2.system import locks
 from pytest_sme2.targets.phone.leases import DevicePool
 
 
@@ -72,7 +73,11 @@ def test_waiting_is_reported_once(tmp_path: Path) -> None:
 
 
 def test_two_caches_do_not_share_a_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = f"server of {tmp_path}"
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setattr(locks, "_MACHINE_FOLDERS", (shared,))
+    server = "server"
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "one"))
     held = DevicePool(server, ["a"], run="one").lease()
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "two"))
