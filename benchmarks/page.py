@@ -188,7 +188,8 @@ def _simulated(results: Mapping[str, Result]) -> Iterator[str]:
         "No machine was timed for this. Programs of known speed ran on a pretended device with a",
         "virtual clock and the spreads of real machines; all else is the product's own. What is",
         "not judged shows where the method ends: there the neighbour's spells are shorter than one",
-        "inference, and processes that take turns cannot avoid them.",
+        "inference, and processes that take turns cannot avoid them. It was judged in the first",
+        "run, which missed the limits; the script says what was changed since.",
         "",
     )
     rows = [
