@@ -1,6 +1,6 @@
 """The text of a failed test: what got worse, by how much, what grew, and how to see it again.
 
-Pure, and nothing is decided here: the checks come from gate.py.
+Pure, and nothing is decided here: the checks come from ``verdict/``.
 """
 
 from __future__ import annotations

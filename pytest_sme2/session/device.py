@@ -109,8 +109,6 @@ class HeldDevice:
                     target.restore()
 
     def _choose(self, like: Fingerprint | None = None) -> Target:
-        from pytest_sme2.session.device import choose_target
-
         try:
             target = choose_target(
                 self.settings, run=self._run(), soc=self.soc, like=like, progress=self._say

@@ -1,6 +1,6 @@
 """How much worse a thing may get: ``limits.toml`` and the command line become Limits.
 
-What the limits are held against is not decided here (see gate.py).
+What is compared with the limits is decided by the checks beside this module.
 """
 
 from __future__ import annotations

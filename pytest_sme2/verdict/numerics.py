@@ -1,5 +1,5 @@
-"""Raw output files held against each other: how far apart they lie. NumPy; whether that is too far
-is the gate's business.
+"""Compares raw output files: how far apart they lie. Whether that is too far is decided in
+``outputs.py``.
 """
 
 from __future__ import annotations

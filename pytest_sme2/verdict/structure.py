@@ -70,7 +70,7 @@ def _versions_note(measured: CaseResult, baseline: Baseline | None) -> str:
 def check_coverage(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
     """How many matrix operators ran on SME2 kernels: against the least asked for, then exactly.
 
-    The least asked for is held against all that is known, a kernel census included. A baseline is
+    The least asked for is compared with all that is known, a kernel census included. A baseline is
     compared by operator names alone, since another target may have no census.
     """
     metric = "SME2 coverage"

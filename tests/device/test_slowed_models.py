@@ -1,6 +1,6 @@
 """Models that were changed on purpose fail exactly the tests they should, without any clock.
 
-Each is a copy of toy_cnn with one change, held against the baseline of the original.
+Each is a copy of toy_cnn with one change, compared with the baseline of the original.
 """
 
 import re

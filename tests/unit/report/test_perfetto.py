@@ -1,4 +1,4 @@
-"""The trace, held against the trace-event format.
+"""The trace, compared with the trace-event format.
 
 What is checked here are the format's rules: the phases and their fields, and that events of one
 thread nest. What Perfetto makes of it is asked in ``tests/device/test_trace_processor.py``.

@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "outputs against off",
             Outcome.INVALID,
-            "No output was held against the off, so none is known.",
+            "No output was compared with the off, so nothing is known about it.",
         ),
     ),
 }
