@@ -22,7 +22,9 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
     found = [entry for entry in measured.agreements if entry.against == against]
     if not found:
         return Check(
-            metric, Outcome.INVALID, f"No output was compared with the {against}, so nothing is known about it."
+            metric,
+            Outcome.INVALID,
+            f"No output was compared with the {against}, so nothing is known about it.",
         )
     if any(entry.has_nan for entry in found):
         return Check(metric, Outcome.REGRESSED, "The output holds NaN.")
