@@ -74,13 +74,25 @@ def test_a_device_without_xnnpacks_log_says_what_to_build(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("", "wrote no log of what it translated"), ('touch "$6"', "holds no translated block")],
+    [("", "wrote no log of what it translated"), ('touch "$log"', "holds no translated block")],
 )
 def test_an_emulator_that_does_not_log_is_an_error(tmp_path: Path, line: str, message: str) -> None:
     real = provision.emulator().qemu
     mute = tmp_path / "qemu"
-    # launcher: qemu -cpu CPU -d ITEMS -D LOG program ...
-    mute.write_text(f'#!/bin/sh\n{line}\ncpu="$2"\nshift 6\nexec {real.path} -cpu "$cpu" "$@"\n')
+    # It takes -d and -D away from the launcher's words, and the program runs without a log.
+    mute.write_text(
+        "#!/bin/sh\n"
+        "left=$#\n"
+        'while [ "$left" -gt 0 ]; do\n'
+        '  word="$1"; shift; left=$((left - 1))\n'
+        '  case "$word" in\n'
+        "    -d) shift; left=$((left - 1));;\n"
+        f'    -D) log="$1"; {line or ":"}; shift; left=$((left - 1));;\n'
+        '    *) set -- "$@" "$word";;\n'
+        "  esac\n"
+        "done\n"
+        f'exec {real.path} "$@"\n'
+    )
     mute.chmod(0o755)
     target = EmulatedTarget(Qemu(mute, real.version))
     request = RunRequest(provision.artifact("int8"), Arm.OFF)

@@ -19,6 +19,7 @@ from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.build import build_runner
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
+from pytest_sme2.system.apt_sources import system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import unpack_packages
 from pytest_sme2.system.platforms import LINUX_AARCH64
@@ -66,7 +67,8 @@ def cpuinfo() -> Path:
     folder = cache_folder() / "test-tools" / "cpuinfo"
     if not (folder / "usr" / "include" / "cpuinfo.h").exists():
         try:
-            unpack_packages(["libcpuinfo-dev"], ["forky"], folder)
+            archives = with_suites(system_archives(), ["forky"])
+            unpack_packages(["libcpuinfo-dev"], archives, folder)
         except Sme2Error as error:
             pytest.skip(str(error))
     return folder / "usr" / "include"

@@ -16,6 +16,8 @@ from pytest_sme2.system.cache import cache_folder
 from tests.support.phones import leftovers, settings_of
 
 REPOSITORY = Path(__file__).parents[3]
+# pytester gives tests another home folder, so this is asked before.
+CACHE = cache_folder()
 
 MODEL = """
 import torch
@@ -287,7 +289,7 @@ def test_a_single_one_that_cannot_be_reached_is_one_clear_error_a_test(
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """The project's own suite, models and baselines."""
-    monkeypatch.setenv("SME2_CACHE_DIR", str(cache_folder()))
+    monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
     for name in ("models/toy_cnn", "tests/performance"):
         shutil.copytree(REPOSITORY / name, pytester.path / name)
     (pytester.path / "baselines").symlink_to(REPOSITORY / "baselines")
