@@ -141,6 +141,8 @@ def test_a_block_that_was_stopped_before_it_ran_does_not_count(tmp_path: Path) -
         (START + "81 exit_group(0)\n", "0 inferences were counted"),
         (LOG + LOG, "2 inferences were counted"),
     ],
+    # The id of a test is in its environment, which has no room for a whole log.
+    ids=["two threads", "a block without code", "cut short", "no inference", "two inferences"],
 )
 def test_nothing_is_claimed_of_a_log_that_does_not_fit(
     tmp_path: Path, log: str, message: str
