@@ -7,22 +7,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
 from pytest_sme2.report.markdown_text import TOP, code, table
 from pytest_sme2.report.text import percent
-from pytest_sme2.results import Arm, CaseResult, Category, InferenceCost, OperatorCost
+from pytest_sme2.results import Arm, CaseResult, Category, Counts, InferenceCost, OperatorCost
 
 LIMITS_OF_COST = (
     "cost is the number of executed instructions; it cannot see caches, memory bandwidth, how many "
     "instructions a core issues at once, or the speed of its SME unit"
 )
 
+# The counts beside the instructions; _details gives their values.
+_DETAILS = (
+    "outer_products", "other_sme2", "streaming_entries", "za_transfers", "loads", "stores",
+    "loaded_bytes", "stored_bytes",
+)  # fmt: skip
 COST_COLUMNS = (
-    "index", "operator", "category", "executor", "instructions", "share_percent", "outer_products",
-    "other_sme2", "streaming_entries", "za_transfers", "loads", "stores", "loaded_bytes",
-    "stored_bytes", "multiply_accumulates", "tile_use", "kernel",
-)  # fmt: skip
-KERNEL_COLUMNS = (
-    "kernel", "instructions", "outer_products", "other_sme2", "streaming_entries", "za_transfers",
-    "loads", "stores", "loaded_bytes", "stored_bytes",
-)  # fmt: skip
+    *("index", "operator", "category", "executor", "instructions", "share_percent"),
+    *_DETAILS,
+    *("multiply_accumulates", "tile_use", "kernel"),
+)
+KERNEL_COLUMNS = ("kernel", "instructions", *_DETAILS)
 
 
 def instructions(measured: CaseResult, arm: Arm) -> int | None:
@@ -147,14 +149,7 @@ def operator_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
             str(entry.executor),
             counts.instructions,
             round(100 * _share(cost, entry), 4),
-            counts.outer_products,
-            counts.sme2_other,
-            counts.streaming_entries,
-            counts.za_transfers,
-            counts.loads,
-            counts.stores,
-            counts.loaded_bytes,
-            counts.stored_bytes,
+            *_details(counts),
             "" if entry.macs is None else entry.macs,
             "" if use is None else round(use, 4),
             entry.kernels[0][0] if entry.kernels else "",
@@ -164,19 +159,20 @@ def operator_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
 def kernel_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
     """One row per kernel, under KERNEL_COLUMNS."""
     for entry in cost.kernels:
-        counts = entry.counts
-        yield (
-            entry.name,
-            counts.instructions,
-            counts.outer_products,
-            counts.sme2_other,
-            counts.streaming_entries,
-            counts.za_transfers,
-            counts.loads,
-            counts.stores,
-            counts.loaded_bytes,
-            counts.stored_bytes,
-        )
+        yield entry.name, entry.counts.instructions, *_details(entry.counts)
+
+
+def _details(counts: Counts) -> tuple[int, ...]:
+    return (
+        counts.outer_products,
+        counts.sme2_other,
+        counts.streaming_entries,
+        counts.za_transfers,
+        counts.loads,
+        counts.stores,
+        counts.loaded_bytes,
+        counts.stored_bytes,
+    )
 
 
 def cost_summary(cost: InferenceCost) -> dict[str, object]:
