@@ -213,7 +213,7 @@ def test_the_ci_script_runs_the_readme_s_commands() -> None:
     assert environments == [["suite"], ["tests"]]
     for (name,) in environments:
         assert re.search(
-            rf"run (-q )?(--skip-pkg-install )?-e (\w+,)*{name}$", script, re.MULTILINE
+            rf"run (-q )?(--skip-pkg-install )?-e (\w+,)*{name}( -- .*)?$", script, re.MULTILINE
         )
 
 
