@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, plain_name
-from pytest_sme2.profile.coverage import coverage
+from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, settled
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, distinct, durations, select
 from pytest_sme2.profile.shapes import match_shapes
 from pytest_sme2.results import (
@@ -319,7 +319,7 @@ def _profile(
     scale = 1.0 / whole if whole else 0.0
     shares = group.matrix[typical].sum(axis=0, dtype=np.float64) * scale
     overhead = group.overhead[typical].sum(axis=0) * scale * end_to_end.median
-    operators = _operators(group, shares, end_to_end.median, attribution, shapes)
+    operators = _operators(group, shares, end_to_end.median, census, attribution, shapes)
     return Profile(
         method=group.method,
         runs=group.end_to_end.size,
@@ -335,7 +335,7 @@ def _profile(
         category_counts=_counts(operators, lambda operator: operator.category, tuple(Category)),
         kind_counts=_counts(operators, lambda operator: (operator.category, operator.kind)),
         executor_counts=_counts(operators, lambda operator: operator.executor, tuple(Executor)),
-        coverage=coverage(operators, census=census),
+        coverage=coverage(operators, source=NAMES if census is None else NAMES_AND_KERNELS),
         load_ns=load_ns,
         unknown=tuple(
             dict.fromkeys(
@@ -350,6 +350,7 @@ def _operators(
     group: _Group,
     shares: NDArray[np.float64],
     end_to_end: float,
+    census: KernelCensus | None,
     attribution: Attribution | None,
     methods: Sequence[MethodShapes],
 ) -> tuple[OperatorProfile, ...]:
@@ -362,7 +363,7 @@ def _operators(
         OperatorProfile(
             index=index,
             label=group.labels[index],
-            operator=group.operators[index],
+            operator=settled(group.operators[index], shapes[index], census),
             instruction=instruction,
             median_ns=medians[index],
             share=share,

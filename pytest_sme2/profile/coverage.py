@@ -1,13 +1,15 @@
 """How much of the matrix work ran on SME2 kernels, and why the rest did not. Pure.
 
-The evidence is the operators' names, and a kernel census where there is one. Whether a pair of runs
-proves anything is asked in ``evidence.py``.
+What an operator is, its name alone does not say. ``settled`` joins the name with the program's
+shapes and the kernels that ran; everything else reads the answer from the operator. Whether a pair
+of runs proves anything is asked in ``evidence.py``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pytest_sme2.profile.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
 from pytest_sme2.profile.shapes import is_pointwise
@@ -32,6 +34,12 @@ _QP8_KERNEL = re.compile(r"kai_run_matmul_\w*qai8dxp\w*|xnn_qp8_\w*gemm_\w*(?<!_
 _WEIGHTS = {"QC4W": "qsi4cx", "QC8W": "qsi8cx", "QB4W": "qsi4c32"}
 
 
+NAMES = "operator names"
+NAMES_AND_KERNELS = "operator names and kernel census"
+# What the program calls a convolution of each channel alone.
+DEPTHWISE_NODE = "depthwise convolution"
+
+
 def precision(operator: Operator) -> str:
     """The input's data type in everyday words, as in ``fp16``."""
     if not operator.data_types:
@@ -40,15 +48,14 @@ def precision(operator: Operator) -> str:
     return _WORDS.get(first, ", ".join(operator.data_types))
 
 
-def coverage(
-    operators: Sequence[OperatorProfile], *, census: KernelCensus | None = None
-) -> Coverage:
-    """Count the matrix operators on SME2 kernels; ``census`` settles what names leave open."""
+def coverage(operators: Sequence[OperatorProfile], *, source: str = NAMES) -> Coverage:
+    """Count the matrix operators on SME2 kernels; the operators are settled."""
     matrix = [profile for profile in operators if profile.operator.matrix]
-    proofs = [proven(profile.operator, census) for profile in matrix]
-    sme2 = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is True]
-    unproven = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is None]
-    missed = [profile for profile, proof in zip(matrix, proofs, strict=True) if proof is False]
+    sme2 = [profile for profile in matrix if profile.operator.sme2]
+    unproven = [profile for profile in matrix if profile.operator.unproven]
+    missed = [
+        profile for profile in matrix if not profile.operator.sme2 and not profile.operator.unproven
+    ]
     depthwise = [profile for profile in operators if profile.operator.kind == "depthwise"]
     return Coverage(
         matrix_operators=len(matrix),
@@ -62,15 +69,21 @@ def coverage(
         unproven=tuple(unproven),
         depthwise_operators=len(depthwise),
         depthwise_ns=sum(profile.time_ns for profile in depthwise),
-        source="operator names" if census is None else "operator names and kernel census",
+        source=source,
     )
 
 
-def proven(operator: Operator, census: KernelCensus | None) -> bool | None:
-    """Whether the operator ran on SME2; None where nothing tells."""
-    if operator.sme2 or not operator.unproven:
-        return operator.sme2
-    return None if census is None else _census_proof(operator, census)
+def settled(
+    operator: Operator, shapes: OperatorShapes | None, census: KernelCensus | None
+) -> Operator:
+    """The operator with all that is known of it: the one place that joins name, shapes, kernels."""
+    if shapes is not None and shapes.operation == DEPTHWISE_NODE and not operator.sme2:
+        # XNNPACK has DWConv kernels for few sizes; a 7x7 depthwise convolution runs as IGEMM.
+        return replace(operator, kind="depthwise", matrix=False, unproven=False)
+    if not operator.unproven or census is None:
+        return operator
+    proof = _census_proof(operator, census)
+    return operator if proof is None else replace(operator, sme2=proof, unproven=False)
 
 
 def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
@@ -108,7 +121,7 @@ def _missing_kernel(operator: Operator) -> str | None:
             "its 4-bit weights have one scale per group, and XNNPACK has SME2 kernels only for "
             "4-bit weights with one scale per channel"
         )
-    if operator.unproven:
+    if "QP8" in operator.data_types:
         return None
     if sme2_variant(operator) is None:
         if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
@@ -155,11 +168,13 @@ def could_run_on_sme2(operator: Operator) -> bool:
     return operator.executor is Executor.DELEGATED and _missing_kernel(operator) is None
 
 
+def settled_operators(profile: Profile) -> dict[tuple[str, int], Operator]:
+    """By label and instruction, for whoever walks through the events of the ETDump."""
+    return {(member.label, member.instruction): member.operator for member in profile.operators}
+
+
 def sme2_states(profile: Profile) -> tuple[bool | None, ...]:
     """For each operator of a profile whether it ran on SME2; None where nothing tells."""
-    without = {member.index for member, _ in profile.coverage.missed}
-    unproven = {member.index for member in profile.coverage.unproven}
     return tuple(
-        None if member.index in unproven else member.operator.matrix and member.index not in without
-        for member in profile.operators
+        None if member.operator.unproven else member.operator.sme2 for member in profile.operators
     )

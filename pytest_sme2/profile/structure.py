@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pytest_sme2.results import (
     Executor,
+    Operator,
     OperatorCount,
     Profile,
     Structure,
@@ -19,14 +20,22 @@ def structure_of(profile: Profile) -> Structure:
     for entry in profile.operators:
         operator = entry.operator
         one = OperatorCount(
-            operator.name, operator.category, operator.kind, operator.executor,
-            operator.matrix, operator.sme2, count=1,
+            _name(operator), operator.category, operator.kind, operator.executor,
+            operator.matrix, operator.sme2, count=1, unproven=operator.unproven,
         )  # fmt: skip
         before = counts.get((one.name, one.executor))
         counts[(one.name, one.executor)] = (
             one if before is None else replace(before, count=before.count + 1)
         )
     return sort_structure(counts.values())
+
+
+def _name(operator: Operator) -> str:
+    """XNNPACK has one name for convolutions that run as IGEMM, depthwise or not: two are counted
+    apart, since one of them is matrix work.
+    """
+    by_shape = operator.kind == "depthwise" and operator.algorithm == "IGEMM"
+    return f"{operator.name}, depthwise" if by_shape else operator.name
 
 
 def sort_structure(counts: Iterable[OperatorCount]) -> Structure:

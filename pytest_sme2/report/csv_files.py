@@ -20,7 +20,7 @@ import numpy as np
 
 from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.profile.coverage import sme2_states
+from pytest_sme2.profile.coverage import settled_operators, sme2_states
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.operators import (
     OPERATOR,
@@ -32,7 +32,15 @@ from pytest_sme2.profile.operators import (
 )
 from pytest_sme2.profile.transposes import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.results import Change, Comparison, Evidence, OperatorProfile, Profile, RobustStats
+from pytest_sme2.results import (
+    Change,
+    Comparison,
+    Evidence,
+    Operator,
+    OperatorProfile,
+    Profile,
+    RobustStats,
+)
 from pytest_sme2.session.analysis import Analysis, on_off_pairs
 from pytest_sme2.system.files import write_text
 
@@ -90,7 +98,7 @@ def write_experiment(
     """Write the files of one ETDump into ``folder``; returns their paths."""
     stem = safe_stem(stem or analysis.path.name.removesuffix(".etdump"))
     profile = analysis.profile
-    rows = timeline_rows(select(analysis.columns, rules=analysis.rules))
+    rows = timeline_rows(select(analysis.columns, rules=analysis.rules), profile)
     stats = [robust_stats(member.samples_ns) for member in profile.operators]
     table = map(_operator_row, profile.operators, stats, sme2_states(profile))
     texts = {
@@ -108,30 +116,25 @@ def write_experiment(
     return tuple(paths)
 
 
-def timeline_rows(selection: Selection) -> list[tuple[object, ...]]:
+def timeline_rows(selection: Selection, profile: Profile) -> list[tuple[object, ...]]:
     """Every event of every run, with what it is; starts are counted from the run's own."""
     columns = selection.columns
     rows = np.flatnonzero(selection.role != OUTSIDE)
     origin = np.zeros(max(columns.runs, 1), dtype=np.int64)
     origin[columns.run[selection.execute]] = columns.start[selection.execute].astype(np.int64)
     start = (columns.start[rows].astype(np.int64) - origin[columns.run[rows]]) / 1e3
-    classes = [
-        (
-            known.name,
-            str(known.category),
-            known.kind,
-            str(known.executor),
-            "unproven" if known.unproven else known.sme2,
-        )
-        for known in selection.operators
-    ]
+    known = settled_operators(profile)
     nothing = ("", "", "", "", "")
     return [
         (
             run,
             columns.names[name],
             ROLE_NAMES[role],
-            *(classes[name] if role == OPERATOR else nothing),
+            *(
+                _class(known.get((columns.names[name], instruction), selection.operators[name]))
+                if role == OPERATOR
+                else nothing
+            ),
             instruction,
             depth,
             round(at, 3),
@@ -148,6 +151,16 @@ def timeline_rows(selection: Selection) -> list[tuple[object, ...]]:
             strict=True,
         )
     ]
+
+
+def _class(operator: Operator) -> tuple[object, ...]:
+    return (
+        operator.name,
+        str(operator.category),
+        operator.kind,
+        str(operator.executor),
+        "unproven" if operator.unproven else operator.sme2,
+    )
 
 
 def _operator_row(

@@ -229,16 +229,14 @@ def _cost(cost: InferenceCost) -> dict[str, Any]:
 
 def _proofs(profile: Profile) -> list[int]:
     """An operator each: 0 no matrix operator, 1 on SME2, 2 not on SME2, 3 unproven."""
-    missed = {member.index for member, _ in profile.coverage.missed}
-    unproven = {member.index for member in profile.coverage.unproven}
     return [
         0
         if not member.operator.matrix
-        else 2
-        if member.index in missed
-        else 3
-        if member.index in unproven
         else 1
+        if member.operator.sme2
+        else 3
+        if member.operator.unproven
+        else 2
         for member in profile.operators
     ]
 

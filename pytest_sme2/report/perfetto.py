@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.coverage import settled_operators
 from pytest_sme2.profile.operators import Selection, durations, select
-from pytest_sme2.results import Category, Columns, Counts, InferenceCost
+from pytest_sme2.results import Category, Columns, Counts, InferenceCost, Profile
 
 # Colours of the trace format's own palette, as far apart as it has them.
 _COLOURS = {
@@ -34,6 +35,8 @@ class Track:
     rules: tuple[Rule, ...] = ()
     emulated: bool = False
     cost: InferenceCost | None = None
+    profile: Profile | None = None
+    """What is known of its operators beyond their names."""
 
 
 def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
@@ -45,7 +48,7 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
             _metadata("process_name", process, name=track.name + note),
             _metadata("process_sort_index", process, sort_index=process),
             _metadata("thread_name", process, name="inference"),
-            *_events(process, select(track.columns, rules=track.rules)),
+            *_events(process, select(track.columns, rules=track.rules), track.profile),
         ]
         if track.cost is not None:
             operators = [event for event in events if _is_operator(event, process)]
@@ -89,8 +92,11 @@ def _metadata(kind: str, process: int, **arguments: object) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": process, "tid": _THREAD, "args": arguments}
 
 
-def _events(process: int, selection: Selection) -> Iterator[dict[str, Any]]:
+def _events(
+    process: int, selection: Selection, profile: Profile | None = None
+) -> Iterator[dict[str, Any]]:
     columns = selection.columns
+    known = {} if profile is None else settled_operators(profile)
     if not selection.execute.size:
         return
     origin = int(columns.start[selection.execute].min())
@@ -124,7 +130,10 @@ def _events(process: int, selection: Selection) -> Iterator[dict[str, Any]]:
             yield event(name, "call", _CALL_COLOUR, start, length, {"instruction": instruction})
         for position, at, took in _placed(selection, members, start, start + length):
             label = columns.names[columns.name[selection.rows[position]]]
-            operator = selection.operators[columns.name[selection.rows[position]]]
+            row = selection.rows[position]
+            operator = known.get(
+                (label, int(columns.instruction[row])), selection.operators[columns.name[row]]
+            )
             yield event(
                 label,
                 str(operator.category),
@@ -135,7 +144,7 @@ def _events(process: int, selection: Selection) -> Iterator[dict[str, Any]]:
                     "category": str(operator.category),
                     "kind": operator.kind,
                     "executor": str(operator.executor),
-                    "sme2": operator.sme2,
+                    "sme2": "unproven" if operator.unproven else operator.sme2,
                     "run": int(selection.run[position]),
                 },
             )

@@ -92,6 +92,7 @@ def record_tracks(folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = (
             tuple(rules),
             record.measured.emulated,
             record.measured.costs.get(arm),
+            record.measured.profiles.get(arm),
         )
         for arm in (Arm.OFF, Arm.ON)
         if arm in record.etdumps

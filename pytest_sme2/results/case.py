@@ -50,8 +50,10 @@ class OperatorCount:
     executor: Executor
     matrix: bool
     sme2: bool
-    """As the name proves it; what only a kernel census can tell is in Coverage."""
+    """As its name proves it, or the kernels that ran."""
     count: int
+    unproven: bool = False
+    """Whether neither tells: SME2 and NEON kernels share the name, and no kernels are known."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,13 @@ class Structure:
 
     @property
     def sme2(self) -> int:
-        """Matrix operators on SME2 kernels, as their names prove it."""
+        """Matrix operators on SME2 kernels."""
         return sum(entry.count for entry in self.operators if entry.matrix and entry.sme2)
+
+    @property
+    def unproven(self) -> int:
+        """Matrix operators of which it is not known."""
+        return sum(entry.count for entry in self.operators if entry.unproven)
 
     @property
     def coverage(self) -> float | None:

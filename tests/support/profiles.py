@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.results import Columns, Profile
+from pytest_sme2.results import Columns, KernelCensus, Profile
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support.etdump_builder import (
     Block,
@@ -48,9 +48,9 @@ def columns_of(*runs: Block) -> Columns:
     return read_etdump(build_etdump(runs))
 
 
-def profile_of(*calls: Call) -> Profile:
+def profile_of(*calls: Call, census: KernelCensus | None = None) -> Profile:
     """The profile of one run that makes these calls."""
-    return build_profile(columns_of(run_of(calls)))
+    return build_profile(columns_of(run_of(calls)), census=census)
 
 
 def real(name: str, folder: Path = ETDUMPS) -> Profile:

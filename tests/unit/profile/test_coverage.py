@@ -6,11 +6,20 @@ import pytest
 
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.profile.coverage import coverage, missed_reason, precision, sme2_states
+from pytest_sme2.profile.coverage import missed_reason, precision, sme2_states
 from pytest_sme2.profile.evidence import check_pair
-from pytest_sme2.results import Arm, Coverage, Kernel, KernelCensus, KernelFamily, OperatorShapes
+from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.results import (
+    Arm,
+    Coverage,
+    Kernel,
+    KernelCensus,
+    KernelFamily,
+    MethodShapes,
+    OperatorShapes,
+)
 from pytest_sme2.trace.etdump import read_etdump
-from tests.support.profiles import COVERAGE, Call, profile_of, real
+from tests.support.profiles import COVERAGE, Call, columns_of, profile_of, real, run_of
 
 PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
 QP8 = "Fully Connected (NC, QP8, F32, QC4W) GEMM #1"
@@ -81,7 +90,7 @@ def test_without_any_sme2_no_kernel_is_blamed() -> None:
 
 
 def settled(*kernels: tuple[str, KernelFamily]) -> Coverage:
-    return coverage(profile_of([(QP8, 5)]).operators, census=census(*kernels))
+    return profile_of([(QP8, 5)], census=census(*kernels)).coverage
 
 
 def test_qp8_is_unproven_by_name() -> None:
@@ -207,3 +216,26 @@ def test_a_linear_layer_is_not_taken_for_a_1x1_convolution_where_its_shapes_are_
 )
 def test_a_data_type_in_everyday_words(name: str, word: str) -> None:
     assert precision(classify(name)) == word
+
+
+def test_a_depthwise_convolution_is_told_by_its_shapes() -> None:
+    """XNNPACK runs a 7x7 one as IGEMM, and its name does not show what it is."""
+    calls = [[("Convolution (NHWC, F32) IGEMM #1", 5), ("Convolution (NHWC, PF32) IGEMM #1", 5)]]
+    image = (1, 8, 8, 96)
+    shapes = MethodShapes(
+        "forward",
+        {
+            0: (
+                OperatorShapes("depthwise convolution", (image, (1, 7, 7, 96)), image),
+                OperatorShapes("convolution", (image, (96, 3, 3, 96)), image),
+            )
+        },
+    )
+    found = build_profile(columns_of(run_of(calls)), shapes=(shapes,))
+    assert (found.coverage.sme2_operators, found.coverage.matrix_operators) == (1, 1)
+    assert found.coverage.depthwise_operators == 1
+    assert [operator.kind for operator in structure_of(found).operators] == [
+        "depthwise",
+        "convolution",
+    ]
+    assert structure_of(found).operators[0].name == "Convolution (NHWC, F32) IGEMM, depthwise"

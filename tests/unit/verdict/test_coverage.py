@@ -6,10 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_sme2.profile.structure import structure_of
 from pytest_sme2.results import (
     Arm,
     Check,
+    Kernel,
+    KernelCensus,
+    KernelFamily,
     Outcome,
+    Structure,
 )
 from pytest_sme2.verdict import structure
 from tests.support.gate_examples import (
@@ -56,17 +61,45 @@ def test_coverage_against_the_minimum() -> None:
     assert structure.check_coverage(half, None, exactly).verdict is Outcome.PASS
 
 
-def test_minimum_counts_all_known_matrix_operators() -> None:
-    """A census may prove less than the operators' names say."""
+def test_the_operators_that_missed_sme2_are_named() -> None:
     profile = profile_of([(CONV_ON, 100), (CONV_OFF, 50)])
-    now = measured(profiles={Arm.ON: profile})
+    now = measured(profiles={Arm.ON: profile}, structures={Arm.ON: structure_of(profile)})
     found = structure.check_coverage(now, baseline(), with_limits(min_coverage=0.9))
     assert found.verdict is Outcome.REGRESSED
     assert found.message.startswith("1 of 2 matrix operators run on SME2 kernels, less than")
     (missed, reason), *_ = profile.coverage.missed
     assert found.details == (f"{missed.label}: {reason}",)
-    # A baseline is compared by names alone.
-    assert structure.check_coverage(now, baseline(), LIMITS).verdict is Outcome.PASS
+
+
+QP8 = "Fully Connected (NC, QP8, F32, QC8W) GEMM #1"
+SME2_KERNEL = ("kai_run_matmul_clamp_f32_qai8dxp1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa",
+               KernelFamily.SME2)  # fmt: skip
+NEON_KERNEL = ("kai_run_matmul_clamp_f32_qai8dxp1x8_qsi8cxp4x8_1x4_neon_dotprod",
+               KernelFamily.NEON)  # fmt: skip
+
+
+def dynamic(kernel: tuple[str, KernelFamily] | None) -> Structure:
+    """A program whose operator names do not tell SME2 from NEON; the kernel that ran does."""
+    census = None
+    if kernel is not None:
+        census = KernelCensus(Arm.ON, "emulator", (Kernel(*kernel, 1),))
+    return structure_of(profile_of([(QP8, 5)], census=census))
+
+
+def test_the_kernels_that_ran_count_as_much_as_names() -> None:
+    old = baseline(structures={Arm.ON: dynamic(SME2_KERNEL)})
+    same = measured(structures={Arm.ON: dynamic(SME2_KERNEL)})
+    found = structure.check_coverage(same, old, LIMITS)
+    assert (found.verdict, found.old, found.new) == (Outcome.PASS, 1.0, 1.0)
+
+    fallen = measured(structures={Arm.ON: dynamic(NEON_KERNEL)})
+    found = structure.check_coverage(fallen, old, LIMITS)
+    assert (found.verdict, found.old, found.new) == (Outcome.REGRESSED, 1.0, 0.0)
+
+    phone = measured(structures={Arm.ON: dynamic(None)})
+    found = structure.check_coverage(phone, old, LIMITS)
+    assert found.verdict is Outcome.NOT_MEASURED
+    assert "0 of 1 matrix operators run on SME2 kernels, 1 may" in found.message
 
 
 def test_coverage_without_matrix_operators() -> None:

@@ -1,0 +1,1 @@
+"""Ten architectures that people deploy, in small configurations with random weights."""
