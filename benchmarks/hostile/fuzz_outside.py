@@ -22,7 +22,8 @@ from pytest_sme2.export.weights import upstream_of
 from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
 from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
 from pytest_sme2.system.debian_packages import unpack_content
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
+from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
 from pytest_sme2.trace.etrecord import read_attribution
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
@@ -193,12 +194,32 @@ def _answering(answer: bytes) -> Iterator[int]:
     thread.join(10)
 
 
+NOTE_TEXT = json.dumps(
+    {"version": 1, "settings": {"low_power": "0", "animator_duration_scale": None},
+     "fixed_performance": True}
+)  # fmt: skip
+
+
+def note(chance: Random, folder: Path) -> None:
+    """The note of old settings on a phone: only our settings are put back, with plain values."""
+    text = damaged_json(chance, NOTE_TEXT).decode("utf-8", "replace")
+
+    def read() -> None:
+        settings, _ = parse_note(text, "phone")
+        expect({*settings} <= {*SETTINGS}, f"settings of others: {settings}")
+        for value in settings.values():
+            quote(["settings", "put", "global", "name", value or ""]).encode()
+
+    read_within_bounds(read, NOTE)
+
+
 SUBJECTS = (
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
     Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
     Subject("fuzz-weights", "damaged weights.toml", 500, 30, weights),
     Subject("fuzz-apt-sources", "damaged sources of apt", 500, 30, apt_sources),
     Subject("fuzz-package", "malicious Debian packages", 500, 30, debian_package),
+    Subject("fuzz-note", "damaged notes on a phone", 500, 30, note),
     Subject("fuzz-adb", "answers that are not adb's protocol", 500, 30, adb),
 )
 
@@ -217,6 +238,7 @@ READERS = {
     "system/debian_packages": "fuzz-package",
     "system/elf": "fuzz-qemu-log",
     "targets/phone/adb": "fuzz-adb",
+    "targets/phone/power": "fuzz-note",
     "trace/etdump": "fuzz-etdump",
     "trace/etrecord": "fuzz-etrecord",
     "verdict/baseline_file": "fuzz-baseline",
@@ -244,7 +266,6 @@ NOT_FUZZED = {
     "targets/counter": "reads a file of this package",
     "targets/local": "reads the kernel's own files",
     "targets/phone/leases": "quotes a reason that a worker of the same run gave",
-    "targets/phone/power": "reads its own note on the phone; tested in tests/device",
     "targets/remembered": "a damaged run in the cache is made again",
     "timing/selfcheck": "reads the kernel's own files",
     "verdict/numerics": "reads numbers of any value as they are",

@@ -27,8 +27,8 @@ def test_damaged_files_end_clean(subject: Subject) -> None:
 def test_every_module_that_reads_from_outside_is_fuzzed_or_says_why_not() -> None:
     package = Path(pytest_sme2.__file__).parent
     reads = re.compile(
-        r"read_json\(|read_toml\(|json_value\(|json\.loads?\(|tomllib\.loads|ZipFile\(|"
-        r"tarfile\.open\(|np\.fromfile|\.read_text\(|\.read_bytes\(|\.receive\("
+        r"read_json\(|read_toml\(|read_text_if_there\(|json_value\(|toml_value\(|json\.loads?\(|"
+        r"tomllib\.loads|ZipFile\(|tarfile\.open\(|np\.fromfile|\.read_text\(|\.read_bytes\(|\.receive\("
     )
     found = {
         str(path.relative_to(package).with_suffix(""))
@@ -37,6 +37,15 @@ def test_every_module_that_reads_from_outside_is_fuzzed_or_says_why_not() -> Non
     }
     assert found == {*fuzz_outside.READERS, *fuzz_outside.NOT_FUZZED}
     assert {*fuzz_outside.READERS.values()} <= {subject.name for subject in FUZZED}
+
+
+def test_documents_from_outside_are_read_in_one_place() -> None:
+    """What reads them itself would miss a case that system/reading.py has."""
+    package = Path(pytest_sme2.__file__).parent
+    parses = re.compile(r"json\.loads?\(|tomllib\.loads?\(")
+    for name in fuzz_outside.READERS:
+        text = (package / f"{name}.py").read_text("utf-8")
+        assert not parses.search(text), f"{name} does not read with system/reading.py"
 
 
 def test_names_are_unique_and_the_quick_run_is_the_smaller_one() -> None:

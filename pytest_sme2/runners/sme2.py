@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.errors import BuildError, RunError
+from pytest_sme2.errors import BuildError, RunError, Sme2Error
 from pytest_sme2.results import Arm, Output, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
@@ -25,6 +25,7 @@ from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_compiler
 
@@ -71,6 +72,7 @@ _SYSTEM_LIBRARIES = (
     "libgcc_s.so.1",
 )
 _RECORD = "runner.json"
+_BUILD_AGAIN = "Remove its folder; it is built again."
 # Part of a runner's key: raise it when the content of its folder changes.
 _LAYOUT = "2"
 
@@ -146,8 +148,8 @@ class Sme2Runner(Runner):
         outputs: Path | None,
         log: Path,
     ) -> Run:
+        document = read_json(result, remedy=f"The runner's log is {log}.", error=RunError)
         try:
-            document = json.loads(result.read_text(encoding="utf-8"))
             if document["schema"] != 1:
                 raise ValueError(f"its schema is {document['schema']!r}, not 1")
             if document["sme2"]["requested"] != str(request.arm):
@@ -174,7 +176,7 @@ class Sme2Runner(Runner):
                 etdump=etdump,
                 log=log,
             )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"The runner ended without an error, but its result {result} cannot be used: "
                 f"{type(error).__name__}: {error}. Its log is {log}"
@@ -244,12 +246,12 @@ def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme
     """The runner with this content, if it is still in the cache."""
     for record in sorted(((cache or cache_folder()) / "runners").glob(f"{platform}-*/{_RECORD}")):
         try:
-            version = str(json.loads(record.read_text(encoding="utf-8"))["executorch"])
+            version = str(read_json(record, remedy=_BUILD_AGAIN)["executorch"])
             runner = Sme2Runner("wheel", platform, version, record.parent)
             if runner.sha256 == sha256:
                 trusted(record.parent, cache or cache_folder())
                 return runner
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, Sme2Error):
             # A damaged runner counts as missing.
             continue
     return None
@@ -258,13 +260,13 @@ def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme
 def _is_whole(folder: Path, cache: Path) -> bool:
     """Whether the runner is there as it was built, and nobody else could have put it there."""
     try:
-        files = json.loads((folder / _RECORD).read_text(encoding="utf-8"))["files"]
+        files = read_json(folder / _RECORD, remedy=_BUILD_AGAIN)["files"]
         if {path.name for path in folder.iterdir()} != {_RECORD, *files}:
             return False
         for name, digest in files.items():
             if file_sha256(trusted(folder / name, cache)) != digest:
                 return False
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, Sme2Error):
         return False
     return True
 

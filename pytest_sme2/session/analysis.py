@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import UsageError
+from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.build import build_profiles, leave_out
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.shapes import kept_shapes
 from pytest_sme2.results import Columns, KernelCensus, Profile
 from pytest_sme2.session.run_directory import METRICS
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
@@ -74,8 +74,8 @@ def was_emulated(path: Path) -> bool:
         record = folder / METRICS
         if record.is_file():
             try:
-                return json.loads(record.read_text("utf-8"))["measured"]["emulated"] is True
-            except (OSError, ValueError, KeyError, TypeError):
+                return read_json(record, remedy="")["measured"]["emulated"] is True
+            except (KeyError, TypeError, Sme2Error):
                 return False
     return False
 

@@ -48,6 +48,26 @@ def read_bytes(
     return data
 
 
+def read_text_if_there(
+    path: Path,
+    *,
+    remedy: str,
+    limit: int = DOCUMENT_BYTES,
+    error: type[Sme2Error] = Sme2Error,
+) -> str | None:
+    """The text of a plain file, or None where there is no such file."""
+    try:
+        data = read_bytes(path, remedy=remedy, limit=limit, error=error)
+    except error as reason:
+        if isinstance(reason.__cause__, FileNotFoundError):
+            return None
+        raise
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as reason:
+        raise error(f"{path} cannot be read: {_in_short(reason)}. {remedy}") from reason
+
+
 def read_json(
     path: Path,
     *,
@@ -86,11 +106,18 @@ def read_toml(
     error: type[Sme2Error] = Sme2Error,
 ) -> Mapping[str, Any]:
     data = read_bytes(path, remedy=remedy, limit=limit, error=error)
+    return toml_value(data, str(path), remedy=remedy, error=error)
+
+
+def toml_value(
+    data: bytes | str, where: str, *, remedy: str, error: type[Sme2Error] = Sme2Error
+) -> Mapping[str, Any]:
     try:
-        table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        table: Mapping[str, Any] = tomllib.loads(text)
     except (ValueError, RecursionError, MemoryError) as reason:
         raise error(
-            f"{path} cannot be read: it is not valid TOML: {_in_short(reason)}. {remedy}"
+            f"{where} cannot be read: it is not valid TOML: {_in_short(reason)}. {remedy}"
         ) from reason
     return table
 

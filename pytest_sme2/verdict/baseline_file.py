@@ -31,6 +31,7 @@ from pytest_sme2.results import (
     StoredCost,
     Structure,
 )
+from pytest_sme2.system.reading import json_value
 
 # The history of the file. A change of its meaning raises the number and adds the function that
 # turns the version before it into the new one to MIGRATIONS, under the old number.
@@ -65,11 +66,14 @@ def _by_thread_count(document: Document) -> Document:
 MIGRATIONS: Mapping[int, Migration] = {1: _by_thread_count}
 
 
-def damaged(path: Path, problem: str) -> str:
-    return (
-        f"{path}: the baseline cannot be read: {problem}. Restore it from version control, "
-        "or remove it and run with --update-baselines. It was not changed."
-    )
+REMEDY = (
+    "Restore it from version control, or remove it and run with --update-baselines. "
+    "It was not changed."
+)
+
+
+def _damaged(path: Path, problem: str) -> str:
+    return f"{path}: the baseline cannot be read: {problem}. {REMEDY}"
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -83,24 +87,19 @@ def parse(text: str, path: Path) -> Baseline:
             f"Keep one side (git checkout --ours or --theirs -- {path.name}), then run with "
             "--update-baselines on the merged code."
         )
-    try:
-        document = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise BaselineError(damaged(path, f"it is not JSON ({error})")) from error
+    document = json_value(
+        text, f"{path}: the baseline", remedy=REMEDY, error=BaselineError, finite=True
+    )
     if not isinstance(document, dict):
-        raise BaselineError(damaged(path, "it is not a JSON object"))
+        raise BaselineError(_damaged(path, "it is not a JSON object"))
     try:
         document = migrate(document, path, migrations=MIGRATIONS)
     except (KeyError, TypeError, AttributeError) as error:
-        raise BaselineError(damaged(path, f"it is not of its schema ({error!r})")) from error
+        raise BaselineError(_damaged(path, f"it is not of its schema ({error!r})")) from error
     try:
         return _from_document(_structured(document))
     except ValueError as error:
-        raise BaselineError(damaged(path, str(error))) from error
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
+        raise BaselineError(_damaged(path, str(error))) from error
 
 
 def migrate(
@@ -113,7 +112,7 @@ def migrate(
     """The document in the present schema, one version after another."""
     version = document.get("schema")
     if not isinstance(version, int) or isinstance(version, bool):
-        raise BaselineError(damaged(path, f"its schema is {version!r}, not a number"))
+        raise BaselineError(_damaged(path, f"its schema is {version!r}, not a number"))
     if version > schema:
         raise BaselineError(
             f"{path}: was written with schema {version}; this pytest-sme2 knows up to {schema}. "
@@ -122,7 +121,7 @@ def migrate(
     while version < schema:
         step = migrations.get(version)
         if step is None:
-            raise BaselineError(damaged(path, f"there never was a schema {version}"))
+            raise BaselineError(_damaged(path, f"there never was a schema {version}"))
         document = {**step(document), "schema": version + 1}
         version += 1
     return document

@@ -32,8 +32,9 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baseline_changes import changes
-from pytest_sme2.verdict.baseline_file import census_of_names, damaged, parse, render
+from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
 from pytest_sme2.verdict.stored_latency import starts_epoch
 
 MAX_SESSIONS = 20
@@ -131,13 +132,8 @@ def system_change(theirs: Fingerprint, ours: Fingerprint) -> str | None:
 
 def read(path: Path) -> Baseline | None:
     """The baseline in one file, whatever it is of."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BaselineError(damaged(path, str(error))) from error
-    return parse(text, path)
+    text = read_text_if_there(path, remedy=REMEDY, error=BaselineError)
+    return None if text is None else parse(text, path)
 
 
 def _check_identity(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,7 @@ from typing import Any
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant
 from pytest_sme2.results import Bounds, Category, Limits, Tolerance
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from pytest_sme2.system.reading import read_text_if_there, toml_value
 
 FILE_NAME = "limits.toml"
 
@@ -51,6 +46,7 @@ _LARGEST = 1e18
 """No limit is as large; what is larger is a slip, or overflows further on."""
 _LONGEST_FILE = 2**20
 _LONGEST_LINE = 1000
+_REMEDY = "Correct it."
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -240,25 +236,16 @@ def _variant_tables(
 
 
 def _read_file(path: Path) -> Mapping[str, object]:
-    try:
-        table: Mapping[str, object] = tomllib.loads(_text(path))
-    except FileNotFoundError:
+    text = read_text_if_there(path, remedy=_REMEDY, limit=_LONGEST_FILE, error=UsageError)
+    if text is None:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: cannot be read as TOML: {error}. Correct it.") from error
-    return table
-
-
-def _text(path: Path) -> str:
-    """The file's text; what no person has written is refused before it can cost memory."""
-    with path.open(encoding="utf-8") as file:
-        text = file.read(_LONGEST_FILE + 1)
-    if len(text) > _LONGEST_FILE:
-        raise ValueError("it is larger than any file of limits")
+    # A long line costs the TOML reader much time, and no person has written it.
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > _LONGEST_LINE:
-            raise ValueError(f"line {number} is longer than any limit")
-    return text
+            raise UsageError(
+                f"{path} cannot be read: line {number} is longer than any limit. {_REMEDY}"
+            )
+    return toml_value(text, str(path), remedy=_REMEDY, error=UsageError)
 
 
 def apply_file(limits: Limits, path: Path, variant: str) -> Limits:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.system.reading import json_value
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
@@ -142,15 +143,7 @@ class PhonePower:
         text = self.device.shell(["cat", NOTE])
         if text.code != 0:
             return False
-        try:
-            note = json.loads(text.text)
-            before: dict[str, str | None] = dict(note["settings"])
-            fixed = bool(note["fixed_performance"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise TargetError(
-                f"The note {NOTE} on {self.device.serial} cannot be read, so its settings cannot "
-                "be restored. Read it, restore them by hand, and remove it."
-            ) from error
+        before, fixed = parse_note(text.text, self.device.serial)
         for name, value in before.items():
             self.device.check(_put_back(name, value))
         if fixed:
@@ -262,6 +255,22 @@ class PhonePower:
             settings = self._read_settings()
             facts.update({name: value or "unset" for name, value in settings.items()})
         return facts
+
+
+def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool]:
+    """The settings that a note on a phone keeps, and whether its fixed performance was changed."""
+    where = f"The note {NOTE} on {serial}"
+    remedy = "Its settings cannot be restored. Read it, restore them by hand, and remove it."
+    note = json_value(text, where, remedy=remedy, error=TargetError)
+    settings = note.get("settings") if isinstance(note, dict) else None
+    # Other programs can write to this place, so only what a note of ours can say is done.
+    if not isinstance(settings, dict) or not all(
+        name in SETTINGS
+        and (value is None or (isinstance(value, str) and value.isprintable() and len(value) < 100))
+        for name, value in settings.items()
+    ):
+        raise TargetError(f"{where} cannot be read: it has other things than settings. {remedy}")
+    return settings, bool(note.get("fixed_performance"))
 
 
 def _put_back(name: str, value: str | None) -> list[str]:

@@ -194,7 +194,7 @@ def test_without_any_file_the_defaults_hold(tmp_path: Path) -> None:
         ("[variant.int8.variant.fp16]\n", "variant.int8.variant: is not a limit"),
         ("variant = 1", r"variant: must be a table, as in \[variant\]"),
         ("[variant]\nfp16 = 1", r"variant.fp16: must be a table, as in \[variant.fp16\]"),
-        ("max_regression =", "cannot be read as TOML"),
+        ("max_regression =", "cannot be read: it is not valid TOML"),
     ],
 )
 def test_a_mistake_names_the_file_the_key_and_the_choices(  # type: ignore[no-untyped-def]
@@ -203,7 +203,7 @@ def test_a_mistake_names_the_file_the_key_and_the_choices(  # type: ignore[no-un
     path = write(text)
     with pytest.raises(UsageError, match=message) as caught:
         limits.resolve("fp16", files=[path])
-    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(str(path))
 
 
 def test_unreadable_files_are_errors(tmp_path: Path) -> None:
