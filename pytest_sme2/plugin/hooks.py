@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_sme2.errors import NotMeasurableError, Sme2Error, UsageError, plain
-from pytest_sme2.plugin import fixtures, hookspecs, options
+from pytest_sme2.plugin import fixtures, hookspecs, names, options
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, session_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,14 @@ MARKUP = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    options.add_options(parser)
+    names.add_options(parser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, object, object]:
+    return (yield from names.add_short_names(early_config, parser, args))
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -64,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
         ("numerics", "about the outputs."),
     ):
         config.addinivalue_line("markers", f"{name}: {text}")
-    options.refuse_misread_folder(config)
+    names.refuse_misread_folder(config)
     if options.anything_chosen(config):
         # Bad values are refused before anything is collected.
         options.read_settings(config)
@@ -108,12 +115,13 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
+    taken = names.taken_lines(config)
     if not options.anything_chosen(config):
-        return []
+        return taken
     from pytest_sme2.session.header import header_lines
 
     session = session_of(config)
-    lines = [*header_lines(session.bench), *_workers_in_vain(config, session)]
+    lines = [*taken, *header_lines(session.bench), *_workers_in_vain(config, session)]
     return [plain(line) for line in lines]
 
 

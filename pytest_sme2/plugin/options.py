@@ -1,13 +1,12 @@
 """The plugin's command-line options and ini values, and the one way to read them.
 
-Registering them must be fast. So the functions that read the values are only named here, and
-imported when there is a value.
+``names.py`` registers them, which must be fast. So the functions that read the values are only
+named here, and imported when there is a value.
 """
 
 from __future__ import annotations
 
 import importlib
-import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -343,48 +342,7 @@ RULES_INI = "sme2_categories"
 
 MODEL_FOLDERS_INI = "sme2_models"
 
-
-def add_options(parser: pytest.Parser) -> None:
-    """Add all options under one heading."""
-    group = parser.getgroup("sme2", "performance of ExecuTorch models on Arm with SME2")
-    for option in OPTIONS:
-        if option.parse is None:
-            group.addoption(
-                option.flag,
-                dest=option.destination,
-                action="store_true",
-                default=None,
-                help=option.help,
-            )
-        else:
-            group.addoption(
-                option.flag,
-                dest=option.destination,
-                action="append" if option.repeats else "store",
-                metavar=option.metavar,
-                default=None,
-                help=option.help,
-            )
-        if option.ini:
-            text = f"default of {option.flag}"
-            if option.parse is None:
-                parser.addini(option.destination, text, "bool", default=None)
-            else:
-                parser.addini(option.destination, text, "string", default=None)
-    for name, (flag, metavar, text) in LIMITS.items():
-        group.addoption(flag, dest=f"sme2_{name}", metavar=metavar, default=None, help=text)
-    parser.addini(
-        RULES_INI,
-        "categories of your own operators, one rule per line: PATTERN = CATEGORY KIND",
-        "linelist",
-        default=None,
-    )
-    parser.addini(
-        MODEL_FOLDERS_INI,
-        "folders with model folders, one per line; default: models",
-        "linelist",
-        default=None,
-    )
+LONG_NAMES_INI = "sme2_long_options"
 
 
 def _value(config: pytest.Config, option: Option) -> Any:
@@ -412,26 +370,6 @@ def model_folders(config: pytest.Config) -> tuple[Path, ...]:
         return tuple(base / folder for folder in named)
     default = base / "models"
     return (default,) if default.is_dir() else ()
-
-
-def refuse_misread_folder(config: pytest.Config) -> None:
-    """Raise a usage error if pytest mistook one of our values for a folder of tests.
-
-    pytest looks for its ini file before it knows the options of plugins, and treats an existing
-    path as tests: `pytest --sme2-out /elsewhere` would read the settings of that folder.
-    """
-    here = config.invocation_params.dir
-    chosen = config.getoption("rootdir") or config.getoption("inifilename")
-    found = config.inipath is not None and config.inipath.parent in (here, *here.parents)
-    if chosen or found or config.rootpath == here or hasattr(config, "workerinput"):
-        return
-    flags = {option.flag for option in OPTIONS if option.parse is not None}
-    for flag, value in itertools.pairwise(map(str, config.invocation_params.args)):
-        if flag in flags and (here / value).exists():
-            raise pytest.UsageError(
-                f"{flag} {value}: pytest read {value} as a folder of tests, and took its "
-                f"configuration from there, not from {here}. Write {flag}={value}"
-            )
 
 
 def read_settings(config: pytest.Config) -> Settings:
