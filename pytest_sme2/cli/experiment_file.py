@@ -1,7 +1,8 @@
 """Experiment files: JSON in, checked values out; every message names the field. Runs nothing.
 
 A file names one program, where results go, the experiments (a runner, SME2 on or off, threads,
-runs) and which of them to compare.
+runs) and which of them to compare. The files of Arm's profiling kit are read as they are: what
+they have other names for, ``kit_fields.py`` knows.
 """
 
 from __future__ import annotations
@@ -10,28 +11,33 @@ import difflib
 import importlib.resources
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_sme2.cli.kit_fields import beside, compare_pairs, runner_words
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm
 from pytest_sme2.system.reading import read_json
-from pytest_sme2.targets.settings import DEVICES
+from pytest_sme2.targets.settings import DEVICES, parse_cpus
 
 TEMPLATES = ("mac", "android", "linux", "emulated")
 MODES = ("timing", "xnntrace")
 
-_TOP_FIELDS = ("model", "output_root", "device", "experiments", "compare", "description")
+_TOP_FIELDS = (
+    "model", "output_root", "device", "experiments", "compare", "analysis", "description",
+)  # fmt: skip
 _EXPERIMENT_FIELDS = (
-    "name", "runner_path", "mode", "sme2", "runs", "num_runs", "warmup", "threads", "num_threads",
-    "cpu_affinity", "extra_args", "timeout_seconds", "description",
+    "name", "runner_path", "quiet_runner", "mode", "sme2", "runs", "num_runs", "warmup",
+    "threads", "num_threads", "cpu_affinity", "extra_args", "timeout_seconds", "description",
 )  # fmt: skip
 # More would take longer than anybody waits, or is more than the system's own clocks take.
 _MOST_RUNS = 1_000_000
 _MOST_SECONDS = 1_000_000
 _LONGEST_PATH = 4000
+# An experiment's name and its number of threads: one entry of a file may ask for several numbers.
+Key = tuple[str, int]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -51,6 +57,10 @@ class Experiment:
     extra_arguments: tuple[str, ...] = ()
     timeout_seconds: float = 1800.0
 
+    @property
+    def key(self) -> Key:
+        return self.name, self.threads
+
 
 @dataclass(frozen=True)
 class ExperimentPlan:
@@ -59,12 +69,12 @@ class ExperimentPlan:
     model: Path
     output_root: Path
     experiments: tuple[Experiment, ...]
-    compare: tuple[tuple[str, str], ...] = field(default=())
-    """Names of experiments, before and after."""
+    compare: tuple[tuple[Key, Key], ...] = field(default=())
+    """Experiments, before and after."""
     device: str = "auto"
-
-    def named(self, name: str) -> Experiment:
-        return next(found for found in self.experiments if found.name == name)
+    notes: tuple[str, ...] = ()
+    """What the file says that has no effect here."""
+    file: Path | None = None
 
 
 def template(name: str) -> str:
@@ -80,7 +90,7 @@ def read_plan(path: Path) -> ExperimentPlan:
     document = read_json(path, remedy="Correct it, or start from a template.", error=UsageError)
     try:
         _refuse_odd_text(document)
-        return parse_plan(document)
+        return replace(parse_plan(document), file=path)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -105,28 +115,42 @@ def parse_plan(document: object) -> ExperimentPlan:
     entries = top.get("experiments")
     if not isinstance(entries, list) or not entries:
         raise UsageError("experiments: must be a list with at least one experiment.")
+    notes: list[str] = []
     experiments = tuple(
-        _experiment(entry, f"experiments[{number}]") for number, entry in enumerate(entries)
+        experiment
+        for number, entry in enumerate(entries)
+        for experiment in _experiments(entry, f"experiments[{number}]", notes)
     )
-    names = [experiment.name for experiment in experiments]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise UsageError(f"experiments[{number}].name: {name!r} is taken. Names must differ.")
+    _refuse_same_names(entries)
     device = _text(top, "device", "") or "auto"
     if device not in DEVICES:
         raise UsageError(
             f"device: {device!r} is not a device. Choose one of: {', '.join(DEVICES)}."
         )
+    named = top.get("compare")
+    if "analysis" in top:
+        named = compare_pairs(top["analysis"], notes) if named is None else named
     return ExperimentPlan(
         model=model,
-        output_root=_path(top, "output_root", "", required=True),
+        output_root=beside(model)
+        if top.get("output_root") is None
+        else _path(top, "output_root", "", required=True),
         experiments=experiments,
-        compare=_compare(top.get("compare"), names),
+        compare=_compare(named, experiments),
         device=device,
+        notes=tuple(notes),
     )
 
 
-def _experiment(entry: object, where: str) -> Experiment:
+def _refuse_same_names(entries: Sequence[Mapping[str, Any]]) -> None:
+    names = [entry["name"] for entry in entries]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise UsageError(f"experiments[{number}].name: {name!r} is taken. Names must differ.")
+
+
+def _experiments(entry: object, where: str, notes: list[str]) -> Iterator[Experiment]:
+    """One experiment for each number of threads."""
     found = _object(entry, where)
     _only(found, _EXPERIMENT_FIELDS, f"{where}.")
     name = _text(found, "name", f"{where}.", required=True)
@@ -137,20 +161,44 @@ def _experiment(entry: object, where: str) -> Experiment:
     mode = _text(found, "mode", f"{where}.") or "timing"
     if mode not in MODES:
         raise UsageError(f"{where}.mode: {mode!r} is not a mode. Choose: {' or '.join(MODES)}.")
-    return Experiment(
-        name=name,
-        arm=_arm(found, name, where),
-        mode=mode,
-        runner_path=_path(found, "runner_path", f"{where}.") if found.get("runner_path") else None,
-        runs=_number(found, ("runs", "num_runs"), where, default=10, least=1),
-        warmup=_number(found, ("warmup",), where, default=3, least=0),
-        threads=_number(found, ("threads", "num_threads"), where, default=1, least=1, most=1024),
-        cpus=_cpus(found.get("cpu_affinity"), f"{where}.cpu_affinity"),
-        extra_arguments=_words(found.get("extra_args"), f"{where}.extra_args"),
-        timeout_seconds=_number(
-            found, ("timeout_seconds",), where, default=1800, least=1, most=_MOST_SECONDS
-        ),
+    words, verbose_runner = runner_words(
+        _words(found.get("extra_args"), f"{where}.extra_args"), where, notes
     )
+    runner = "runner_path" if found.get("runner_path") else "quiet_runner"
+    path = _path(found, runner, f"{where}.") if found.get(runner) else None
+    if verbose_runner is not None and mode == "xnntrace":
+        path = verbose_runner
+    for threads in _thread_counts(found, where):
+        yield Experiment(
+            name=name,
+            arm=_arm(found, name, where),
+            mode=mode,
+            runner_path=path,
+            runs=_number(found, ("runs", "num_runs"), where, default=10, least=1),
+            warmup=_number(found, ("warmup",), where, default=3, least=0),
+            threads=threads,
+            cpus=_cpus(found.get("cpu_affinity"), f"{where}.cpu_affinity"),
+            extra_arguments=words,
+            timeout_seconds=_number(
+                found, ("timeout_seconds",), where, default=1800, least=1, most=_MOST_SECONDS
+            ),
+        )
+
+
+def _thread_counts(found: Mapping[str, Any], where: str) -> list[int]:
+    """A number, or a list of numbers."""
+    names = ("threads", "num_threads")
+    lists = [name for name in names if isinstance(found.get(name), list)]
+    if not lists:
+        return [_number(found, names, where, default=1, least=1, most=1024)]
+    (name, *_) = lists
+    if not found[name]:
+        raise UsageError(f"{where}.{name}: is an empty list. Give at least one number of threads.")
+    counts = [
+        _number({name: count}, (name,), where, default=1, least=1, most=1024)
+        for count in found[name]
+    ]
+    return list(dict.fromkeys(counts))
 
 
 def _arm(found: Mapping[str, Any], name: str, where: str) -> Arm:
@@ -171,27 +219,48 @@ def _arm(found: Mapping[str, Any], name: str, where: str) -> Arm:
     return Arm(match[1])
 
 
-def _compare(value: object, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _compare(value: object, experiments: Sequence[Experiment]) -> tuple[tuple[Key, Key], ...]:
     """The pairs that were named; else those whose names differ in sme2_off and sme2_on alone."""
+    keys = [experiment.key for experiment in experiments]
+    names = list(dict.fromkeys(name for name, _ in keys))
     if value is None:
-        partners = ((name.replace("sme2_on", "sme2_off"), name) for name in names)
-        return tuple(pair for pair in partners if pair[0] in names and pair[0] != pair[1])
+        partners = [[name.replace("sme2_on", "sme2_off"), name] for name in names]
+        value = [pair for pair in partners if pair[0] in names and pair[0] != pair[1]]
     if not isinstance(value, list):
         raise UsageError('compare: must be a list of pairs, as in [["x_sme2_off", "x_sme2_on"]].')
-    pairs = []
+    pairs: list[tuple[Key, Key]] = []
     for number, entry in enumerate(value):
         where = f"compare[{number}]"
         if isinstance(entry, dict):
             entry = [entry.get("before", entry.get("off")), entry.get("after", entry.get("on"))]
         if not isinstance(entry, list) or len(entry) != 2:
             raise UsageError(f"{where}: must be two names of experiments, before and after.")
-        for name in entry:
-            if name not in names:
-                raise UsageError(
-                    f"{where}: {name!r} is not an experiment. Choose from: {', '.join(names)}."
-                )
-        pairs.append((str(entry[0]), str(entry[1])))
+        sides = [_side(name, keys, names, where) for name in entry]
+        counts = [{count for _, count in side} for side in sides]
+        if not counts[0] & counts[1]:
+            raise UsageError(
+                f"{where}: {sides[0][0][0]!r} and {sides[1][0][0]!r} differ in threads "
+                f"({', '.join(map(str, sorted(counts[0] | counts[1])))}), so their times cannot "
+                "be compared."
+            )
+        pairs += [
+            (before, after) for before in sides[0] for after in sides[1] if before[1] == after[1]
+        ]
     return tuple(pairs)
+
+
+def _side(name: object, keys: Sequence[Key], names: Sequence[str], where: str) -> list[Key]:
+    """The experiments of a name, with one number of threads where that was named as well."""
+    count = None
+    if isinstance(name, tuple):
+        name, count = name
+    found = [key for key in keys if key[0] == name and count in (None, key[1])]
+    if not found:
+        wanted = f"{name!r}" if count is None else f"{name!r} with {count} threads"
+        raise UsageError(
+            f"{where}: {wanted} is not an experiment. Choose from: {', '.join(names)}."
+        )
+    return found
 
 
 # --- fields ---------------------------------------------------------------------------------------
@@ -257,29 +326,25 @@ def _number(
 
 
 def _cpus(value: object, where: str) -> tuple[int, ...]:
-    """A list of cores, or text such as ``0,1`` or ``4-7``."""
+    """A list of cores, or text: ``0,1``, ``4-7``, or a mask such as ``0x80``."""
     if value is None or value == "":
         return ()
     if isinstance(value, int) and not isinstance(value, bool):
         value = [value]
     if isinstance(value, str):
-        value = _ranges(value, where)
+        try:
+            cores = parse_cpus(value)
+        except UsageError:
+            cores = value
+        if isinstance(cores, str):
+            raise UsageError(f"{where}: {value!r} names no cores, as in 0,1 or 4-7 or 0x80.")
+        return cores
     good = isinstance(value, list) and all(
         isinstance(cpu, int) and not isinstance(cpu, bool) and cpu >= 0 for cpu in value
     )
     if not good:
         raise UsageError(f'{where}: must be cores, as in [0, 1] or "4-7".')
     return tuple(value) if isinstance(value, list) else ()
-
-
-def _ranges(text: str, where: str) -> list[int]:
-    cpus: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
-        if match is None:
-            raise UsageError(f"{where}: {text!r} names no cores, as in 0,1 or 4-7.")
-        cpus += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return cpus
 
 
 def _words(value: object, where: str) -> tuple[str, ...]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan
+from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan, Key
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.shapes import beside, keep_shapes, kept_shapes
+from pytest_sme2.report.experiments import PAIRS, ExperimentAccount, write_experiments
 from pytest_sme2.report.text import count
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, Run, RunRequest
@@ -45,21 +46,38 @@ class Done:
 
 
 def run_plan(
-    plan: ExperimentPlan, say: Say, *, qemu: Path | None = None
+    plan: ExperimentPlan,
+    say: Say,
+    *,
+    settings: Settings | None = None,
+    wheel_runner: bool = False,
+    command: str = "",
 ) -> list[tuple[Path, CaseRecord]]:
-    """Run every experiment; the cases that came of it, each with its folder."""
-    out = plan.output_root.expanduser()
-    settings = Settings(device=parse_device(plan.device), qemu=qemu, out=out)
-    session = Session(settings, say)
+    """Run every experiment; the cases that came of it, each with its folder.
+
+    Args:
+        plan: what to run.
+        say: is told what is being done.
+        settings: of the device; without them as the plan says.
+        wheel_runner: whether to leave the runners that the plan names aside.
+        command: how the user asked for it.
+    """
+    settings = settings or Settings(device=parse_device(plan.device))
+    session = Session(replace(settings, out=plan.output_root.expanduser()), say)
     case = program_case(plan.model)
     _ = session.run_lock
     try:
-        done = {experiment.name: _run(session, case, experiment) for experiment in plan.experiments}
+        done = {}
+        for experiment in plan.experiments:
+            chosen = replace(experiment, runner_path=None) if wheel_runner else experiment
+            done[experiment.key] = _run(session, case, chosen)
         fingerprint = session.bench.target.fingerprint()
-        return [
-            _written(session, case, fingerprint, number, arms, done)
+        cases = [
+            _written(session, case, fingerprint, number, arms, done, command)
             for number, arms in enumerate(_pairs(plan, done))
         ]
+        write_experiments(session.out, cases, [_account(found) for found in done.values()])
+        return cases
     finally:
         session.close()
 
@@ -70,13 +88,17 @@ def _written(
     fingerprint: Fingerprint,
     number: int,
     arms: Mapping[Arm, Done],
-    done: Mapping[str, Done],
+    done: Mapping[Key, Done],
+    command: str,
 ) -> tuple[Path, CaseRecord]:
     """One case's folder with all its files; the first case has the run directory itself."""
     folder = session.out
     if number:
-        folder = folder / "pairs" / "_".join(found.experiment.name for found in arms.values())
+        names = "_".join(found.experiment.name for found in arms.values())
+        threads = next(iter(arms.values())).experiment.threads
+        folder = folder / PAIRS / (names if threads == 1 else f"{names}_t{threads}")
     record = _record(session, session.artifact(case), fingerprint, arms, done, folder)
+    record = replace(record, reproduce=command)
     if number:
         record = replace(record, id=f"{record.id}-{folder.name}")
     write_record(folder, record)
@@ -85,12 +107,28 @@ def _written(
     return folder, record
 
 
+def _account(done: Done) -> ExperimentAccount:
+    chosen, times = done.experiment, done.untraced
+    return ExperimentAccount(
+        experiment=chosen.name,
+        threads=chosen.threads,
+        mode=chosen.mode,
+        sme2=str(chosen.arm),
+        runs=chosen.runs,
+        warmup=chosen.warmup,
+        runner=done.executorch,
+        etdump=done.traced.etdump if done.traced else None,
+        log=done.traced.log if done.traced else None,
+        latency_ns=() if times is None or times.emulated else times.wall_ns,
+    )
+
+
 def _record(
     session: Session,
     artifact: Artifact,
     fingerprint: Fingerprint,
     arms: Mapping[Arm, Done],
-    done: Mapping[str, Done],
+    done: Mapping[Key, Done],
     folder: Path,
 ) -> CaseRecord:
     """One case: a pair, or an experiment on its own."""
@@ -156,10 +194,13 @@ def _runner(experiment: Experiment, bench: Bench) -> Runner:
     if experiment.runner_path is None:
         return bench.runner
     path = experiment.runner_path.expanduser().absolute()
+    in_checkout = Path("executorch", experiment.runner_path).absolute()
+    if not path.is_file() and in_checkout.is_file():
+        path = in_checkout
     if not path.is_file():
         raise UsageError(
             f"runner_path of the experiment {experiment.name!r}: there is no {str(path)!r}. "
-            "Build it with `sme2 build`, or leave the field out to use the wheel's runner."
+            "Build it with `sme2 build`, or use the wheel's runner with --wheel-runner."
         )
     return single_runner(path)
 
@@ -180,14 +221,16 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
         extra_arguments=experiment.extra_arguments,
     )
     folder = session.out / experiment.name
+    # The outputs of several numbers of threads stay apart; what people look for does not.
+    place = folder if experiment.threads == 1 else folder / f"t{experiment.threads}"
     stem = f"{artifact.pte.stem}_{experiment.name}_t{experiment.threads}"
     threads = count(experiment.threads, "thread")
     session.say(f"{experiment.name}: SME2 {experiment.arm} on {bench.target.name}, {threads}")
     if experiment.mode == "xnntrace":
-        census = bench.kernels(request, folder, runner)
+        census = bench.kernels(request, place, runner)
         write_json(folder / f"{stem}_kernels.json", encode(census))
         return Done(experiment, runner.executorch, census=census)
-    traced = _named(bench.run(request, folder, runner), folder, stem)
+    traced = _named(bench.run(request, place, runner), folder, stem)
     if traced.etdump is not None:
         keep_shapes(traced.etdump, artifact.pte, session.say)
     untraced = None
@@ -195,7 +238,7 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
         # A stock runner always traces, so its one process has to do for both.
         bare = replace(request, traced=False, keep_outputs=False)
         always = runner.traces(bare)
-        untraced = traced if always else bench.run(bare, folder / "untraced", runner)
+        untraced = traced if always else bench.run(bare, place / "untraced", runner)
     return Done(experiment, runner.executorch, traced, untraced)
 
 
@@ -205,29 +248,22 @@ def _named(run: Run, folder: Path, stem: str) -> Run:
     return replace(run, etdump=etdump, log=run.log and run.log.replace(folder / f"{stem}.log"))
 
 
-def _pairs(plan: ExperimentPlan, done: Mapping[str, Done]) -> list[dict[Arm, Done]]:
+def _pairs(plan: ExperimentPlan, done: Mapping[Key, Done]) -> list[dict[Arm, Done]]:
     """What belongs together: the pairs to compare, else every experiment on its own."""
     pairs = []
     for before, after in plan.compare:
-        sides = [done[name] for name in (before, after)]
+        sides = [done[key] for key in (before, after)]
         arms = {side.experiment.arm: side for side in sides if side.traced is not None}
-        if len(arms) != len(Arm):
-            continue
-        counts = {side.experiment.threads for side in sides}
-        if len(counts) > 1:
-            raise UsageError(
-                f"compare: {before!r} and {after!r} differ in threads "
-                f"({', '.join(map(str, sorted(counts)))}), so their times cannot be compared."
-            )
-        pairs.append(arms)
-    taken = {found.experiment.name for arms in pairs for found in arms.values()}
+        if len(arms) == len(Arm):
+            pairs.append(arms)
+    taken = {found.experiment.key for arms in pairs for found in arms.values()}
     for found in done.values():
-        if found.traced is not None and found.experiment.name not in taken:
+        if found.traced is not None and found.experiment.key not in taken:
             pairs.append({found.experiment.arm: found})
     return pairs
 
 
-def _census(done: Mapping[str, Done], arm: Arm, threads: int) -> KernelCensus | None:
+def _census(done: Mapping[Key, Done], arm: Arm, threads: int) -> KernelCensus | None:
     """The kernels of the trace experiment of this arm, if there was one."""
     fitting = (
         found.census

@@ -23,7 +23,6 @@ from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost
 from pytest_sme2.report.findings import run_findings, sentences
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
-from pytest_sme2.report.reproduce import reproduce_command
 from pytest_sme2.results import (
     Arm,
     Baseline,
@@ -34,6 +33,7 @@ from pytest_sme2.results import (
     KernelCensus,
     Profile,
 )
+from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.timing.stats import signed_rank_interval
 from pytest_sme2.trace.etdump import read_etdump
@@ -110,7 +110,7 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
         "history": _history(entry.baseline, measured) if timed else [],
         "baseline": _baseline(entry.baseline, measured),
         "environment": _environment(measured),
-        "reproduce": reproduce_command(measured),
+        "reproduce": reproduce_command(record),
         "weights": measured.weights,
     }
 

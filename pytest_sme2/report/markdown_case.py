@@ -12,7 +12,6 @@ from pytest_sme2.report.cost import cost_lines
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
 from pytest_sme2.report.markdown_text import TOP, code, prose, table
 from pytest_sme2.report.noise import noise_of
-from pytest_sme2.report.reproduce import reproduce_command
 from pytest_sme2.report.text import count, duration, percent, printable, times
 from pytest_sme2.results import (
     Arm,
@@ -23,6 +22,7 @@ from pytest_sme2.results import (
     KernelFamily,
     Profile,
 )
+from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
 
 
@@ -300,4 +300,4 @@ def check_lines(record: CaseRecord) -> Iterator[str]:
 
 
 def _reproduce(record: CaseRecord) -> Iterator[str]:
-    yield f"    {printable(reproduce_command(record.measured))}"
+    yield f"    {printable(reproduce_command(record))}"

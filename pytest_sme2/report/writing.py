@@ -5,9 +5,12 @@ What the files hold is decided by the modules beside this one.
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,9 +32,9 @@ from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summa
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
-from pytest_sme2.report.reproduce import reproduce_command
 from pytest_sme2.results import AS_EXPORTED, Arm
 from pytest_sme2.session.analysis import Analysis, analyze_file
+from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
 from pytest_sme2.trace.etdump import read_etdump
@@ -157,7 +160,15 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
         "model": measured.model,
         "variant": measured.variant,
         "weights": measured.weights,
-        "program": {"sha256": measured.pte_sha256, "bytes": measured.pte_bytes},
+        "executorch": {
+            "version": measured.versions.get("executorch", ""),
+            "commit": executorch_commit(measured.versions.get("executorch", "")),
+        },
+        "program": {
+            "path": measured.program,
+            "sha256": measured.pte_sha256,
+            "bytes": measured.pte_bytes,
+        },
         "device": {"target": measured.fingerprint.target, **dict(measured.fingerprint.facts)},
         "device_state": dict(record.state),
         "taken_from_the_cache": [str(arm) for arm in record.remembered],
@@ -172,7 +183,7 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
         },
         "host": platform.platform(),
         "command": list(command) or sys.argv,
-        "reproduce": reproduce_command(measured),
+        "reproduce": reproduce_command(record),
         "experiments": {
             str(arm): {
                 "etdump": name,
@@ -181,6 +192,23 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
             for arm, name in record.etdumps.items()
         },
     }
+
+
+@functools.cache
+def executorch_commit(version: str) -> str | None:
+    """The commit that the installed ExecuTorch was built from, if that is the ``version``."""
+    try:
+        files = importlib.metadata.files("executorch") or []
+        found = importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    place = next((file for file in files if str(file) == "executorch/version.py"), None)
+    if found.partition("+")[0] != version.partition("+")[0] or place is None:
+        return None
+    # Importing it would import the whole package.
+    text = Path(str(place.locate())).read_text("utf-8", "replace")
+    commit = re.search(r"^git_version.*?['\"]([0-9a-f]{40})['\"]", text, re.MULTILINE)
+    return None if commit is None else commit[1]
 
 
 def write_run(out: Path, records: Sequence[CaseRecord]) -> Path:

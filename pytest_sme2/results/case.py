@@ -164,6 +164,8 @@ class CaseResult:
     """Load time of each process; None where the target is emulated."""
     peak_bytes: Mapping[Arm, int] | None = None
     """Median over processes of the peak resident set; None where the target is emulated."""
+    program: str = ""
+    """The path of the .pte file that ran."""
     pte_bytes: int | None = None
     pte_sha256: str = ""
     agreements: tuple[Agreement, ...] = ()

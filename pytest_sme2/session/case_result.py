@@ -115,6 +115,7 @@ def assemble(
         profiles=dict(profiles),
         structures={arm: structure_of(profile) for arm, profile in profiles.items()},
         kernels=_kernels(pair),
+        program=str(artifact.pte),
         pte_bytes=artifact.pte.stat().st_size if artifact.pte.exists() else None,
         pte_sha256=artifact.sha256,
         agreements=_agreements(pair, runs),

@@ -40,6 +40,8 @@ class CaseRecord:
     """The device's state that is not part of its fingerprint: battery, screen, heat …"""
     remembered: tuple[Arm, ...] = ()
     """The arms whose emulated run was made before and taken from the cache."""
+    reproduce: str = ""
+    """The command that measures the case again, in the folder where it was measured."""
 
 
 def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:

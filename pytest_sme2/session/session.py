@@ -40,6 +40,7 @@ from pytest_sme2.results import (
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_turn import CaseTurn
 from pytest_sme2.session.cases import Case, select_cases
+from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache_limit import apply_limit
 from pytest_sme2.system.files import safe_name
@@ -198,9 +199,7 @@ class Session:
         )
 
     def baseline_reference(self, case: Case) -> OpenReference | None:
-        """What was measured for the case's baseline, where it is at hand: in the bundle that was
-        stored beside it, else in the cache.
-        """
+        """What the case's baseline was measured on: in the bundle beside it, else in the cache."""
         from pytest_sme2.session.reference import baseline_reference
 
         baseline = self.baseline(case)
@@ -472,7 +471,8 @@ class Session:
         from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
 
         folder = self.folder(case)
-        dumps = {arm: self.traced(case, arm).etdump for arm in self.bench.arms}
+        arms = self.bench.arms
+        dumps = {arm: self.traced(case, arm).etdump for arm in arms}
         write_record(
             folder,
             CaseRecord(
@@ -482,9 +482,8 @@ class Session:
                 measurement=self.measurement(case),
                 checks=tuple(checks),
                 state=self.state(case),
-                remembered=tuple(
-                    arm for arm in self.bench.arms if self._traced(case, arm).remembered
-                ),
+                remembered=tuple(arm for arm in arms if self._traced(case, arm).remembered),
+                reproduce=run_command(case, self.settings, self.bench.target.name),
                 etdumps={arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump},
             ),
         )

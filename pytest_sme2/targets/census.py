@@ -138,7 +138,7 @@ def _logged(target: Target, runner: Runner, request: RunRequest, folder: Path) -
     if not census.operators and not census.candidates:
         raise RunError(
             f"The log {run.log} holds no line of XNNPACK's, so the kernels on {target.name!r} are "
-            "not to be seen. Give runners built with `sme2 build --variant xnnlog`, or use "
-            "--device emulated."
+            "not to be seen. Build runners with `sme2 build --variant xnnlog`, and give them as "
+            "--runner-on and --runner-off; or use --device emulated."
         )
     return census

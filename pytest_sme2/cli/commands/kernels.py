@@ -11,13 +11,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
-from pytest_sme2.errors import UsageError
+from pytest_sme2.cli.device_options import add_device_options, device_settings
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
 from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.targets.settings import DEVICES, parse_device
 
 EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
 
@@ -29,33 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fp32",
         help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
     )
-    parser.add_argument(
-        "--device", default="emulated", help=f"{', '.join(DEVICES)} (default: emulated)"
-    )
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
-    parser.add_argument(
-        "--runner-on", type=Path, metavar="FILE", help="an executor_runner built with SME2 on"
-    )
-    parser.add_argument(
-        "--runner-off", type=Path, metavar="FILE", help="an executor_runner built with SME2 off"
-    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_folder_argument(parser)
+    add_device_options(parser, "emulated", runners=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if (arguments.runner_on is None) != (arguments.runner_off is None):
-        raise UsageError("Give both --runner-on and --runner-off, or neither.")
     session = Session(
-        Settings(
-            device=parse_device(arguments.device),
-            model_folders=model_folders(arguments),
-            qemu=arguments.qemu,
-            runner_on=arguments.runner_on,
-            runner_off=arguments.runner_off,
-        ),
+        Settings(model_folders=model_folders(arguments), **device_settings(arguments, "emulated")),
         _say,
     )
     censuses = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
+from pytest_sme2.cli.device_options import add_device_options, device_settings
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
@@ -20,7 +22,6 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
 from pytest_sme2.system.qemu import checked_cpu
 from pytest_sme2.system.terminal import clear_line, terminal_line
-from pytest_sme2.targets.settings import DEVICES, parse_device
 
 if TYPE_CHECKING:
     from pytest_sme2.report.noise import Noise
@@ -40,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the experiments of this JSON file; its paths are relative to the current folder",
     )
     parser.add_argument(
+        "--wheel-runner",
+        action="store_true",
+        help="with --config: ignore its runner_path, and use the runner built from ExecuTorch's "
+        "wheel",
+    )
+    parser.add_argument(
         "--template",
         choices=TEMPLATES,
         help="print an example of an experiment file, and run nothing",
@@ -49,14 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fp32",
         help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
     )
-    parser.add_argument("--device", default="auto", help=f"{', '.join(DEVICES)} (default: auto)")
     parser.add_argument(
         "--threads", default="1", metavar="N", help="number of threads (default: 1)"
     )
     parser.add_argument(
         "--budget", default="30s", metavar="TIME", help="time to measure (default: 30s)"
     )
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
     parser.add_argument(
         "--sme2-cpu",
         metavar="NAME[:BITS]",
@@ -73,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_folder_argument(parser)
+    add_device_options(parser, "auto", runners=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -94,8 +100,19 @@ def run_config(arguments: argparse.Namespace) -> int:
     from pytest_sme2.system.files import encode
 
     plan = read_plan(arguments.config)
+    for note in plan.notes:
+        print(f"sme2: {arguments.config}: {note}", file=sys.stderr)
+    command = ["sme2", "run", "--config", str(arguments.config)]
+    command += ["--device", arguments.device] if arguments.device else []
+    command += ["--wheel-runner"] if arguments.wheel_runner else []
     try:
-        cases = run_plan(plan, terminal_line(sys.stderr), qemu=arguments.qemu)
+        cases = run_plan(
+            plan,
+            terminal_line(sys.stderr),
+            settings=Settings(**device_settings(arguments, plan.device)),
+            wheel_runner=arguments.wheel_runner,
+            command=shlex.join(command),
+        )
     finally:
         clear_line(sys.stderr)
     if arguments.json:
@@ -145,15 +162,14 @@ def run_model(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(
-        device=parse_device(arguments.device),
         model_folders=model_folders(arguments),
         threads=parse_threads(arguments.threads)[:1],
         out=arguments.out,
-        qemu=arguments.qemu,
         fresh=arguments.fresh,
         weights=arguments.weights,
         budget_seconds=parse_budget(arguments.budget),
         no_cost=arguments.no_cost,
+        **device_settings(arguments, "auto"),
     )
 
 

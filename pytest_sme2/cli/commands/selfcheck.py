@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pytest_sme2.cli.device_options import add_device_options, device_settings
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Arm, Outcome, PairedTiming, RunRequest
 from pytest_sme2.runners.base import Runner
@@ -19,7 +20,6 @@ from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.targets.settings import DEVICES, parse_device
 from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import PairProgress
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
@@ -29,19 +29,15 @@ EXAMPLE = "sme2 selfcheck --minutes 2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--device",
-        default=None,
-        help=f"{', '.join(DEVICES)} (default: this machine, with or without SME2)",
-    )
     parser.add_argument("--minutes", type=float, default=1.0, help="about how long (default: 1)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_device_options(parser, "this machine, with or without SME2", runners=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not (math.isfinite(arguments.minutes) and arguments.minutes > 0):
         raise UsageError("--minutes takes a number above 0, as in --minutes 2.")
-    target = _target(arguments.device)
+    target = _target(arguments)
     capabilities = target.capabilities()
     if not capabilities.timing:
         raise TargetError(
@@ -71,11 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_code(result)
 
 
-def _target(device: str | None) -> Target:
+def _target(arguments: argparse.Namespace) -> Target:
     """``auto`` would prefer an emulator with SME2, whose times are worth nothing here."""
-    if device is None:
+    if arguments.device is None:
         return LocalTarget()
-    return choose_target(Settings(device=parse_device(device)))
+    return choose_target(Settings(**device_settings(arguments, "auto")))
 
 
 def _job_maker(target: Target, runner: Runner, arm: Arm, folder: Path) -> MakeJob:

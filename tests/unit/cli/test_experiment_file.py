@@ -28,7 +28,7 @@ def experiment(**changes: Any) -> dict[str, Any]:
 def test_the_least_a_file_needs() -> None:
     found = parse_plan(plan())
     assert [entry.arm for entry in found.experiments] == [Arm.ON, Arm.OFF]
-    assert found.compare == (("mac_sme2_off", "mac_sme2_on"),)
+    assert found.compare == ((("mac_sme2_off", 1), ("mac_sme2_on", 1)),)
     first = found.experiments[0]
     assert (first.runs, first.warmup, first.threads, first.mode) == (10, 3, 1, "timing")
     assert first.runner_path is None
@@ -68,8 +68,110 @@ def test_pairs_may_be_named_in_either_form() -> None:
         {"before": pair[0], "after": pair[1]},
         {"off": pair[0], "on": pair[1]},
     ):
-        assert parse_plan(plan(compare=[entry])).compare == (pair,)
+        assert parse_plan(plan(compare=[entry])).compare == (((pair[0], 1), (pair[1], 1)),)
     assert parse_plan(plan(compare=[])).compare == ()
+
+
+def kit_plan(**changes: Any) -> dict[str, Any]:
+    """A file with the fields that those of Arm's profiling kit have."""
+    entry = {"runner_path": "cmake-out/x/executor_runner", "mode": "timing", "runs": 4, "warmup": 1}
+    return {
+        "model": "out_net/artifacts/net_xnnpack_fp16.pte",
+        "output_root": "out_net/runs/phone",
+        "experiments": [
+            {"name": "phone_sme2_on", **entry, "threads": [1, 4]},
+            {"name": "phone_sme2_off", **entry, "threads": [1, 4], "cpu_affinity": "0xf0"},
+        ],
+        "analysis": {"compare_pairs": []},
+        **changes,
+    }
+
+
+def test_the_files_of_the_profiling_kit_are_read_as_they_are() -> None:
+    found = parse_plan(kit_plan())
+    assert [entry.key for entry in found.experiments] == [
+        ("phone_sme2_on", 1),
+        ("phone_sme2_on", 4),
+        ("phone_sme2_off", 1),
+        ("phone_sme2_off", 4),
+    ]
+    assert found.experiments[2].cpus == (4, 5, 6, 7)
+    assert found.compare == tuple(
+        (("phone_sme2_off", count), ("phone_sme2_on", count)) for count in (1, 4)
+    )
+    assert found.notes == ()
+
+
+def test_pairs_of_the_kit_name_their_threads_and_notes_name_what_is_ignored() -> None:
+    pair = {
+        "baseline": {"experiment": "phone_sme2_off", "threads": 4},
+        "candidate": {"experiment": "phone_sme2_on", "threads": 4},
+        "label": "four",
+    }
+    found = parse_plan(kit_plan(analysis={"compare_pairs": [pair], "plots": True}))
+    assert found.compare == ((("phone_sme2_off", 4), ("phone_sme2_on", 4)),)
+    assert found.notes == (
+        "analysis.plots is ignored: the analysis here has no such choice",
+        "analysis.compare_pairs[0].label is ignored: pairs are named after their experiments",
+    )
+
+
+def test_the_other_words_of_the_kit(tmp_path: Path) -> None:
+    document = kit_plan(
+        experiments=[
+            {
+                "name": "mac_sme2_on",
+                "mode": "xnntrace",
+                "quiet_runner": "quiet",
+                "extra_args": ["--verbose-runner", "loud", "--no-output", "--flag=1"],
+            }
+        ]
+    )
+    del document["output_root"]
+    found = parse_plan(document)
+    assert found.output_root == Path("out_net/results")
+    assert found.experiments[0].runner_path == Path("loud")
+    assert found.experiments[0].extra_arguments == ("--flag=1",)
+    assert found.notes == (
+        "experiments[0].extra_args: loud is the runner of xnntrace experiments",
+        "experiments[0].extra_args: --no-output is ignored: it is an option of the kit's script",
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (kit_plan(analysis=[]), "analysis: must be an object"),
+        (kit_plan(analysis={"compare_pairs": {}, "x": 1}), None),
+        (kit_plan(analysis={"compare_pairs": [1]}), r"analysis.compare_pairs\[0\]: must be an obj"),
+        (
+            kit_plan(analysis={"compare_pairs": [{"baseline": {"experiment": 1}}]}),
+            r"analysis.compare_pairs\[0\].baseline: must be as in",
+        ),
+        (
+            kit_plan(
+                analysis={
+                    "compare_pairs": [
+                        {
+                            "baseline": {"experiment": "phone_sme2_off", "threads": 2},
+                            "candidate": {"experiment": "phone_sme2_on", "threads": 2},
+                        }
+                    ]
+                }
+            ),
+            r"compare\[0\]: 'phone_sme2_off' with 2 threads is not an experiment",
+        ),
+        (experiment(threads=[]), r"experiments\[0\].threads: is an empty list"),
+        (experiment(threads=[1, "2"]), r"experiments\[0\].threads: '2' is not a whole number"),
+        (plan(model="REPLACE_WITH_PATH"), "model: 'REPLACE_WITH_PATH' is not a program"),
+    ],
+)
+def test_mistakes_in_files_of_the_kit(document: Any, message: str | None) -> None:
+    if message is None:
+        assert parse_plan(document).compare
+        return
+    with pytest.raises(UsageError, match=message):
+        parse_plan(document)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,36 @@ def test_what_belongs_to_no_pair_is_a_case_of_its_own(
     assert [folder for folder, _ in found] == [tmp_path, tmp_path / "pairs" / "alone"]
     assert found[1][1].id == "toy_fp16-as exported-alone"
     assert found[1][1].measured.evidence is None
+
+
+def test_every_pair_is_in_the_files_at_the_top(target: PretendedTarget, tmp_path: Path) -> None:
+    on, off = ({**entry, "threads": [1, 2]} for entry in PAIR)
+    found = run(tmp_path, on, off)
+    assert [folder.relative_to(tmp_path).as_posix() for folder, _ in found] == [
+        ".",
+        "pairs/x_sme2_off_x_sme2_on_t2",
+    ]
+    assert [record.measured.threads for _, record in found] == [1, 2]
+    dumps = {
+        f"x_sme2_{arm}/toy_fp16_x_sme2_{arm}_t{count}.etdump"
+        for arm in ("on", "off")
+        for count in (1, 2)
+    }
+    for name in ("metrics.json", "manifest.json"):
+        results = json.loads((tmp_path / name).read_text())["results"]
+        assert {entry["metrics"]["etdump"] for entry in results} == dumps
+        assert {len(entry["metrics"]["latency_ms"]) for entry in results} == {10}
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["program"]["path"] == str(PROGRAM)
+    assert [case["folder"] for case in manifest["cases"]] == [".", "pairs/x_sme2_off_x_sme2_on_t2"]
+    summary = json.loads((tmp_path / "analysis_summary.json").read_text())
+    assert set(summary["experiments"]) == {dump.removesuffix(".etdump") for dump in dumps}
+    assert len(summary["pairs"]) == 2
+    (pipeline,) = tmp_path.glob("*_pipeline_summary.json")
+    document = json.loads(pipeline.read_text())
+    assert [case["threads"] for case in document["cases"]] == [1, 2]
+    assert pipeline.with_suffix(".md").read_text().count("toy_fp16-as exported") >= 2
+    assert [found.problem for found in validate_run(tmp_path) if found.problem] == []
 
 
 def test_times_with_different_thread_counts_are_not_compared(

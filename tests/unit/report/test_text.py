@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.report.reproduce import reproduce_command
 from pytest_sme2.report.text import clipped, count, duration, percent, times
-from pytest_sme2.results import AS_EXPORTED
-from tests.support.gate_examples import measured
 
 
 @pytest.mark.parametrize(
@@ -37,10 +34,3 @@ def test_figures() -> None:
     assert times(1.856) == "1.86x"
     assert times(None) == "-"
     assert (count(1, "pair"), count(2, "pair")) == ("1 pair", "2 pairs")
-
-
-def test_the_command_that_measures_again() -> None:
-    assert reproduce_command(measured(model="a b")) == (
-        "pytest --device=linux '--sme2-models=a b' --sme2-variants=fp16 --threads=1"
-    )
-    assert "EXPERIMENT.json" in reproduce_command(measured(variant=AS_EXPORTED))

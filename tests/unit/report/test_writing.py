@@ -78,7 +78,7 @@ def test_a_run_directory_is_as_it_should_be(
     ]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["command"] == ["pytest", "tests"]
-    assert manifest["reproduce"].startswith("pytest --device=linux --sme2-models=toy")
+    assert manifest["reproduce"].startswith("sme2 run toy --variant ")
     assert read_record(folder).checks[0].metric == "evidence"
 
 

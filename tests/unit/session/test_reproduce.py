@@ -1,0 +1,66 @@
+"""The command that measures a case again, in words; tests/device runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import build_parser
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import AS_EXPORTED
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.reproduce import reproduce_command, run_command
+from pytest_sme2.session.run_directory import SCHEMA, CaseRecord
+from pytest_sme2.session.settings import Settings
+from tests.support.gate_examples import measured
+
+
+def case(**changes: object) -> Case:
+    return Case(**{"model": "net", "variant": parse_variant("fp16@64"), **changes})  # type: ignore[arg-type]
+
+
+def test_what_was_chosen_is_said_again() -> None:
+    plain = Settings(model_folders=(Path("models"),))
+    assert run_command(case(), plain, "linux") == "sme2 run net --variant fp16@64 --device linux"
+    chosen = Settings(
+        model_folders=(Path("/my nets"),),
+        weights=Path("w.pt"),
+        serials=("a", "b:5"),
+        power_mode="boost",
+        cpus=(4, 5),
+        fixed_performance=True,
+        emulated_cpu="arm-c1",
+        no_cost=True,
+    )
+    command = run_command(case(threads=2), chosen, "android")
+    assert command == (
+        "sme2 run net --variant fp16@64 --device android --threads 2 --models-folder '/my nets' "
+        "--weights w.pt --sme2-cpu arm-c1 --serial a --serial b:5 --power-mode boost --cpus 4,5 "
+        "--fixed-performance --no-cost"
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(
+            qemu=Path("q"), runner_on=Path("a"), runner_off=Path("b"), device_bundle=Path("c"),
+            adb_server="lab:5037", cpus="big", fake_phone=True,
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_accepts_it(settings: Settings) -> None:
+    words = run_command(case(), settings, "android").split()
+    build_parser(("run",)).parse_args(words[1:])
+
+
+def test_a_record_of_an_older_version_has_a_command_too() -> None:
+    def record(**changes: object) -> CaseRecord:
+        return CaseRecord(SCHEMA, "x", measured(**changes), None, (), {})
+
+    assert reproduce_command(record(model="a b")) == (
+        "sme2 run 'a b' --variant fp16 --device linux"
+    )
+    assert "EXPERIMENT.json" in reproduce_command(record(variant=AS_EXPORTED))
