@@ -358,6 +358,7 @@ def _operators(
     samples = group.matrix.T.tolist()
     aten = attribution.aten if attribution else {}
     modules = attribution.modules if attribution else {}
+    origins = attribution.origins if attribution else {}
     shapes = match_shapes(list(zip(group.operators, group.instructions, strict=True)), methods)
     return tuple(
         OperatorProfile(
@@ -373,6 +374,7 @@ def _operators(
             aten=aten.get(instruction, ()),
             modules=modules.get(instruction, ()),
             shapes=shapes[index],
+            origin=origins.get(instruction),
         )
         for index, (instruction, share) in enumerate(
             zip(group.instructions, shares.tolist(), strict=True)

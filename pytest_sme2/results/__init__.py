@@ -62,6 +62,7 @@ from pytest_sme2.results.trace import (
     Columns,
     MethodShapes,
     OperatorShapes,
+    Origin,
     Shape,
     shape_text,
 )
@@ -112,6 +113,7 @@ __all__ = [
     "OperatorCount",
     "OperatorProfile",
     "OperatorShapes",
+    "Origin",
     "Outcome",
     "Output",
     "Pair",

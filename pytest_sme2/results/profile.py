@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results.trace import OperatorShapes
+from pytest_sme2.results.trace import OperatorShapes, Origin
 
 if TYPE_CHECKING:
     pass
@@ -85,6 +85,8 @@ class OperatorProfile:
     modules: tuple[str, ...] = ()
     shapes: OperatorShapes | None = None
     """Of its tensors, where the program was at hand; of matrix operators alone."""
+    origin: Origin | None = None
+    """Where the model has it; known of portable operators whose ETRecord was at hand."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,11 +56,31 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where an operator of a program was written in the model."""
+
+    written: str
+    """The operator as the model has it, before anything was decomposed: ``aten.silu``."""
+    module: str = ""
+    """The path of the module, ``features.0.2``; empty for the model itself."""
+    module_type: str = ""
+    """The module's class, without its package: ``SiLU``."""
+    file: str = ""
+    line: int = 0
+    code: str = ""
+    """The line itself."""
+    constant: bool = False
+    """Whether no input of the model goes into it: the result is always the same."""
+
+
+@dataclass(frozen=True)
 class Attribution:
     """What a call of the program came from: ATen operators and modules, by instruction."""
 
     aten: Mapping[int, tuple[str, ...]]
     modules: Mapping[int, tuple[str, ...]]
+    origins: Mapping[int, Origin] = field(default_factory=dict)
+    """Of calls that run one operator; a delegate call runs many."""
 
 
 Shape = tuple[int, ...]

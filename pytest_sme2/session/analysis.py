@@ -9,6 +9,7 @@ from pathlib import Path
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.build import build_profiles, leave_out
 from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.origins import kept_origins
 from pytest_sme2.profile.shapes import kept_shapes
 from pytest_sme2.results import Columns, KernelCensus, Profile
 from pytest_sme2.session.run_directory import METRICS
@@ -50,9 +51,7 @@ def analyze_file(
     ``program`` adds shapes; without it those that were kept beside the ETDump are taken.
     """
     columns = read_etdump(path)
-    attribution = None
-    if etrecord is not None:
-        attribution = read_attribution(etrecord)
+    attribution = kept_origins(path) if etrecord is None else read_attribution(etrecord)
     shapes = kept_shapes(path) if program is None else read_program(program)
     profiles = build_profiles(
         columns, rules=rules, census=census, attribution=attribution, shapes=shapes

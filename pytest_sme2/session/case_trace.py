@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
+from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
 from pytest_sme2.results import (
     CountedInference,
@@ -50,6 +51,7 @@ def trace_case(bench: Bench, request: RunRequest, folder: Path) -> Traced:
         traced = Traced(bench.run(request, folder))
     if traced.run.etdump is not None:
         keep_shapes(traced.run.etdump, request.artifact.pte, bench.say)
+        keep_origins(traced.run.etdump, request.artifact.etrecord, bench.say)
     return traced
 
 
@@ -59,7 +61,11 @@ def profile_of(case: str, traced: Traced, rules: Sequence[Rule]) -> Profile:
     if etdump is None:
         raise TargetError(f"{case}: the traced run left no ETDump. See {traced.run.log}.")
     return build_profile(
-        read_etdump(etdump), rules=rules, census=traced.census, shapes=kept_shapes(etdump)
+        read_etdump(etdump),
+        rules=rules,
+        census=traced.census,
+        attribution=kept_origins(etdump),
+        shapes=kept_shapes(etdump),
     )
 
 

@@ -57,6 +57,7 @@ def write_record(folder: Path, record: CaseRecord) -> None:
 def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
     from pytest_sme2.profile.build import build_profile
+    from pytest_sme2.profile.origins import kept_origins
     from pytest_sme2.profile.shapes import kept_shapes
     from pytest_sme2.trace.etdump import read_etdump
 
@@ -84,6 +85,7 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
             columns,
             rules=rules,
             census=record.measured.kernels.get(arm),
+            attribution=kept_origins(etdump),
             shapes=kept_shapes(etdump),
         )
     return replace(record, measured=replace(record.measured, profiles=profiles))

@@ -11,6 +11,7 @@ from.
 from __future__ import annotations
 
 import contextlib
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import Attribution
+from pytest_sme2.results import Attribution, Origin
 from pytest_sme2.system.reading import json_value
 
 # The graph of a model with 2,000 operators has 8 MB.
@@ -31,6 +32,10 @@ _EDGE_OPERATORS = "executorch.exir.dialects.edge.ops."
 _TORCH_OPERATORS = "torch.ops."
 # It takes one part of a result: no operator of the model.
 _NOT_AN_OPERATOR = "_operator.getitem"
+# The history of a node is nested, its oldest operator innermost and so last.
+_HISTORY = re.compile(r'"target": "([^"]{1,200})"')
+_FRAME = re.compile(r'File "([^"]{1,4096})", line (\d{1,9}), in [^\n]*\n *([^\n]{0,200})')
+_TORCH_FILE = re.compile(r"[/\\]torch[/\\]|^<")
 _REMEDY = (
     "Use the ETRecord that was written when this program was exported, by ExecuTorch 1.0 or newer."
 )
@@ -83,21 +88,67 @@ def _document(archive: zipfile.ZipFile, name: str) -> Any:
     return json_value(data, f"{archive.filename}: {name}", remedy=_REMEDY, error=EtdumpError)
 
 
-def _nodes(program: Any) -> Mapping[int, list[tuple[str, str]]]:
-    """The operator and the innermost module of every node, by debug handle, in graph order."""
-    found: dict[int, list[tuple[str, str]]] = {}
+def _nodes(program: Any) -> Mapping[int, list[tuple[str, Origin]]]:
+    """The operator and the origin of every node, by debug handle, in graph order."""
+    found: dict[int, list[tuple[str, Origin]]] = {}
+    varying = _inputs(program["graph_module"]["signature"])
     for node in program["graph_module"]["graph"]["nodes"]:
         metadata = node["metadata"]
+        constant = varying.isdisjoint(_names([given["arg"] for given in node["inputs"]]))
+        if not constant:
+            varying |= _names(node["outputs"])
         if "debug_handle" in metadata and node["target"] != _NOT_AN_OPERATOR:
             name = str(node["target"]).removeprefix(_EDGE_OPERATORS)
             name = name.removeprefix(_TORCH_OPERATORS)
-            module = _innermost_module(str(metadata.get("nn_module_stack", "")))
-            found.setdefault(int(metadata["debug_handle"]), []).append((name, module))
+            found.setdefault(int(metadata["debug_handle"]), []).append(
+                (name, _origin(name, metadata, constant))
+            )
     return found
 
 
-def _innermost_module(stack: str) -> str:
-    """The path of the last ``key,path,type``; brackets in it may hold commas of their own."""
+def _inputs(signature: Any) -> set[str]:
+    """The values that differ from one inference to the next: inputs, and buffers if any changes."""
+    changes = any("buffer_mutation" in output for output in signature["output_specs"])
+    kinds = {"user_input", "buffer"} if changes else {"user_input"}
+    return _names([given for given in signature["input_specs"] if not kinds.isdisjoint(given)])
+
+
+def _names(value: Any) -> set[str]:
+    """All tensors that a part of the document names."""
+    if isinstance(value, list):
+        return {name for part in value for name in _names(part)}
+    if not isinstance(value, dict):
+        return set()
+    own = {value["name"]} if isinstance(value.get("name"), str) else set()
+    return own.union(*map(_names, value.values()))
+
+
+def _origin(name: str, metadata: Mapping[str, Any], constant: bool) -> Origin:
+    """Where a node was written; what decomposed it into several keeps its history."""
+    module, module_type = _innermost_module(str(metadata.get("nn_module_stack", "")))
+    history = _HISTORY.findall(str(metadata.get("from_node", "")))
+    written = str(history[-1] if history else name).removeprefix(_TORCH_OPERATORS)
+    file, line, code = _own_frame(str(metadata.get("stack_trace", "")))
+    return Origin(_plain(written), module, module_type, file, line, code, constant)
+
+
+def _plain(operator: str) -> str:
+    """``aten.silu`` of ``aten.silu_.default``."""
+    return ".".join(operator.split(".")[:2]).rstrip("_")
+
+
+def _own_frame(trace: str) -> tuple[str, int, str]:
+    """The innermost line outside of torch: the model's own, or its library's."""
+    frames = _FRAME.findall(trace)
+    own = [frame for frame in frames if not _TORCH_FILE.search(frame[0])]
+    if not own:
+        return "", 0, ""
+    file, line, code = own[-1]
+    return file, int(line), code.strip()
+
+
+def _innermost_module(stack: str) -> tuple[str, str]:
+    """Path and class of the last ``key,path,type``; brackets in it may hold commas of their own."""
     parts = [""]
     depth = 0
     for letter in stack.rpartition(";")[2]:
@@ -107,17 +158,20 @@ def _innermost_module(stack: str) -> str:
         else:
             parts[-1] += letter
     # The model itself has no path.
-    return parts[1].strip() if len(parts) == 3 else ""
+    return (parts[1].strip(), parts[2].rpartition(".")[2]) if len(parts) == 3 else ("", "")
 
 
-def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, str]]]) -> Attribution:
+def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) -> Attribution:
     aten: dict[int, tuple[str, ...]] = {}
     modules: dict[int, tuple[str, ...]] = {}
+    origins: dict[int, Origin] = {}
     for instruction, its_handles in handles.items():
         wanted: Iterable[Any] = [its_handles] if isinstance(its_handles, int) else its_handles
         members = [member for handle in wanted for member in nodes.get(int(handle), ())]
         if members:
             aten[int(instruction)] = tuple(name for name, _ in members)
-            paths = dict.fromkeys(path for _, path in members if path)
+            paths = dict.fromkeys(origin.module for _, origin in members if origin.module)
             modules[int(instruction)] = tuple(paths)
-    return Attribution(aten, modules)
+            if len({origin for _, origin in members}) == 1:
+                origins[int(instruction)] = members[0][1]
+    return Attribution(aten, modules, origins)

@@ -137,3 +137,11 @@ def test_a_document_that_grows_without_end_is_cut_short(
     path = changed(tmp_path / "a.etrecord", program=lambda document: ["x" * (2 << 20)])
     with pytest.raises(EtdumpError, match="has more than 1 MiB"):
         read_attribution(path)
+
+
+def test_the_origin_of_an_operator_is_its_line_in_the_model() -> None:
+    found = read_attribution(ETRECORDS / "toy.etrecord").origins
+    cumsum = next(origin for origin in found.values() if origin.written == "aten.cumsum")
+    assert (cumsum.module_type, cumsum.file, cumsum.line) == ("Toy", "etrecord_program.py", 27)
+    assert "torch.cumsum" in cumsum.code
+    assert not cumsum.constant

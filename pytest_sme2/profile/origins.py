@@ -1,0 +1,73 @@
+"""The file beside an ETDump that remembers where its program's operators come from.
+
+The ETRecord itself is large, since it holds the weights, and may be gone later. It is read in
+``trace/etrecord.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import EtdumpError
+from pytest_sme2.results import Attribution, Origin
+from pytest_sme2.system.files import write_text
+from pytest_sme2.system.reading import read_json
+from pytest_sme2.trace.etrecord import read_attribution
+
+SUFFIX = ".origins.json"
+# 1: the first.
+SCHEMA = 1
+
+
+def beside(etdump: Path) -> Path:
+    return etdump.with_name(etdump.name.removesuffix(".etdump") + SUFFIX)
+
+
+def keep_origins(etdump: Path, etrecord: Path | None, say: Callable[[str], None]) -> None:
+    """Remember what the ETRecord says; a run does not fail for want of it."""
+    beside(etdump).unlink(missing_ok=True)
+    if etrecord is None:
+        return
+    try:
+        found = read_attribution(etrecord)
+    except EtdumpError as error:
+        say(f"where operators come from stays unknown: {error}")
+        return
+    document = {"schema": SCHEMA, **asdict(found)}
+    write_text(beside(etdump), json.dumps(document, separators=(",", ":")) + "\n")
+
+
+def kept_origins(etdump: Path) -> Attribution | None:
+    """What ``keep_origins`` wrote; None where it did not."""
+    path = beside(etdump)
+    if not path.is_file():
+        return None
+    remedy = "Remove it, or run the model again."
+    document = read_json(path, remedy=remedy, error=EtdumpError, finite=True)
+    try:
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
+        return Attribution(
+            aten=_words(document["aten"]),
+            modules=_words(document["modules"]),
+            origins={int(row): _origin(entry) for row, entry in document["origins"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise EtdumpError(f"{path} cannot be used: {error}. {remedy}") from error
+
+
+def _words(entries: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
+    return {int(row): tuple(map(str, words)) for row, words in entries.items()}
+
+
+def _origin(entry: Mapping[str, Any]) -> Origin:
+    words = ("written", "module", "module_type", "file", "code")
+    return Origin(
+        **{word: str(entry[word]) for word in words},
+        line=int(entry["line"]),
+        constant=entry["constant"] is True,
+    )
