@@ -25,7 +25,7 @@ from typing import Any
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.export.explain import Reporter, explain, own_line, shorten, target_name
 from pytest_sme2.export.quantize import quantize, quantize_weights
-from pytest_sme2.export.random_weights import fill_zero_weights, settle_batch_norms
+from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.export.torchvision_shim import import_torchvision, misses_operators
 from pytest_sme2.export.variant import Variant
@@ -191,22 +191,50 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         arguments = tuple(model.get_example_inputs())
         keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
         keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
-        if entry.kind == "executorch" and request.weights is None:
+        network, arguments, keywords = _in(torch.float32, network, arguments, keywords, torch)
+        # All variants get the same weights, so fp32 decides for all.
+        if request.weights is None and (
+            entry.kind == "executorch" or _is_dead(network, arguments, keywords, torch)
+        ):
             settle_batch_norms(fill_zero_weights(network), *arguments, **keywords)
-    half = request.variant.precision == "fp16"
-    network = network.half() if half else network.float()
+    if request.variant.precision == "fp16":
+        return _in(torch.float16, network, arguments, keywords, torch)
+    return network, arguments, keywords
+
+
+def _in(
+    dtype: Any, network: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The network and its inputs with all their floats in one data type."""
+    from torch.utils._pytree import tree_map
 
     def fit(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if value.is_floating_point():
-            value = value.half() if half else value.float()
+            value = value.to(dtype)
         return value.detach().contiguous()
 
-    from torch.utils._pytree import tree_map
-
     arguments, keywords = tree_map(fit, (arguments, keywords))
-    return network, arguments, keywords
+    return network.to(dtype), arguments, keywords
+
+
+def _is_dead(
+    network: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
+) -> bool:
+    """Whether an output is zero or constant, as that of deep networks with random weights is.
+
+    Then nothing would be known of the other variants: comparing such outputs says nothing.
+    """
+    from torch.utils._pytree import tree_leaves
+
+    with torch.no_grad():
+        outputs = tree_leaves(network(*arguments, **keywords))
+    return any(
+        lifeless(float(output.min()), float(output.max()), output.numel())
+        for output in outputs
+        if isinstance(output, torch.Tensor) and output.is_floating_point() and output.numel()
+    )
 
 
 def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:

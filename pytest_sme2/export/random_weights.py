@@ -13,6 +13,20 @@ from typing import Any
 FEW_VALUES = 64
 # As a share of the channels' mean.
 LEAST_VARIANCE = 0.1
+# The least normal number of fp16: what is smaller has lost its digits there.
+LEAST_PEAK = 2.0**-14
+# Of the largest value. Any constant comes closer than that to an output that varies less.
+LEAST_SPREAD = 0.01
+
+
+def lifeless(least: float, greatest: float, values: int) -> str:
+    """Why an output between these two says nothing about its model; empty where it does."""
+    peak = max(abs(least), abs(greatest))
+    if peak < LEAST_PEAK:
+        return f"nearly zero (its largest value is {peak:.2g})"
+    if values > 1 and greatest - least < LEAST_SPREAD * peak:
+        return f"nearly constant (all values lie between {least:.4g} and {greatest:.4g})"
+    return ""
 
 
 def fill_zero_weights(network: Any) -> Any:

@@ -31,6 +31,7 @@ MARKUP = {
     "PASS": {"green": True},
     "IMPROVED": {"green": True, "bold": True},
     "REGRESSED": {"red": True, "bold": True},
+    "FAILED": {"red": True, "bold": True},
     "INVALID": {"red": True, "bold": True},
     "SUSPECTED": {"red": True, "bold": True},
     "INCONCLUSIVE": {"yellow": True},

@@ -123,6 +123,11 @@ class Agreement:
     """None where a side is all zeros."""
     has_nan: bool
     """On the side that is being checked; the errors are then infinite."""
+    peak: float | None = None
+    """The largest magnitude that was expected: the scale of the errors."""
+    dead: str = ""
+    """Why the expected output says nothing about the model, ``nearly zero (…)``; empty if it does.
+    """
 
 
 @dataclass(frozen=True)

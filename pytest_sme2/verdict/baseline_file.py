@@ -389,6 +389,8 @@ def _to_document(baseline: Baseline) -> Document:
         del document["cost"]
     for entry in document["outputs"]:
         entry |= {key: None for key in ("max_abs", "max_rel") if math.isinf(entry[key])}
+        # What is compared with is not part of the result.
+        del entry["peak"], entry["dead"]
     for session in document["sessions"]:
         if session["yardstick_ns"] is None:
             del session["yardstick_ns"]

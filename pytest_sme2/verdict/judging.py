@@ -14,6 +14,7 @@ CREATE_HINT = "Make one with --update-baselines."
 _ORDER = (
     Outcome.INVALID,
     Outcome.REGRESSED,
+    Outcome.FAILED,
     Outcome.SUSPECTED,
     Outcome.INCONCLUSIVE,
     Outcome.MACHINE_CHANGED,
@@ -32,7 +33,7 @@ def combine(checks: Sequence[Check]) -> Outcome:
     return min((check.verdict for check in checks), key=_ORDER.index)
 
 
-FAILING = (Outcome.INVALID, Outcome.REGRESSED, Outcome.SUSPECTED)
+FAILING = (Outcome.INVALID, Outcome.REGRESSED, Outcome.FAILED, Outcome.SUSPECTED)
 """These fail a test."""
 WARNING = (Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED)
 """These warn; with --sme2-strict they fail."""

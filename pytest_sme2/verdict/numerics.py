@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import EvidenceError
+from pytest_sme2.export.random_weights import lifeless
 from pytest_sme2.results import Agreement, Arm, Artifact, Output, Tolerance
 
 if TYPE_CHECKING:
@@ -79,12 +80,15 @@ def agreement(
             "other: the two are not the same program."
         )
     has_nan = bool(np.isnan(actual).any())
+    scale = _scale(expected, dtype)
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     if bool(same.all()):
         cosine = None if has_nan or not actual.any() else 1.0
-        return Agreement(against, arm, index, dtype, True, 0.0, 0.0, None, cosine, has_nan)
+        return Agreement(against, arm, index, dtype, True, 0.0, 0.0, None, cosine, has_nan, *scale)
     if not (np.isfinite(actual[~same]).all() and np.isfinite(expected[~same]).all()):
-        return Agreement(against, arm, index, dtype, False, math.inf, math.inf, None, None, has_nan)
+        return Agreement(
+            against, arm, index, dtype, False, math.inf, math.inf, None, None, has_nan, *scale
+        )
     finite = np.isfinite(expected)
     actual, expected = actual[finite], expected[finite]
     # One scale for both sides, so that squares of large or tiny values do not over- or underflow;
@@ -107,7 +111,24 @@ def agreement(
         sqnr_db=10 * math.log10(signal / noise) if signal and noise else None,
         cosine=float(np.dot(scaled, wanted)) / length if length else None,
         has_nan=has_nan,
+        peak=scale[0],
+        dead=scale[1],
     )
+
+
+def _scale(expected: NDArray[np.float64], dtype: str) -> tuple[float | None, str]:
+    """The largest magnitude, and whether such an output says anything.
+
+    Whole numbers count or name things: a constant is as good an answer as any.
+    """
+    import numpy as np
+
+    finite = expected[np.isfinite(expected)]
+    if not finite.size:
+        return None, ""
+    least, greatest = float(finite.min()), float(finite.max())
+    dead = lifeless(least, greatest, finite.size) if "float" in dtype else ""
+    return max(abs(least), abs(greatest)), dead
 
 
 def within(found: Agreement, tolerance: Tolerance) -> bool:

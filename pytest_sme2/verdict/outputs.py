@@ -9,16 +9,23 @@ from pytest_sme2.results import Agreement, CaseResult, Check, Limits, Outcome, T
 from pytest_sme2.verdict.judging import number
 from pytest_sme2.verdict.numerics import within
 
+# ExecuTorch 1.5 loads half values as floats from this width on.
+_WRONG_LAYER_NORM = 256
+
 
 def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
     """Whether the outputs are right: SME2 on against ``off``, or against the eager ``reference``.
 
-    A NaN fails whatever the tolerance: it is the one wrong answer that no precision explains.
+    A NaN fails whatever the tolerance: it is the one wrong answer that no precision explains. An
+    expected output that says nothing, since it is zero or constant, neither fails nor passes. It is
+    never a regression: the tolerance does not come from a baseline.
     """
     metric = f"outputs against {against}"
     if measured.nan_arms:
         arms = " and ".join(str(arm) for arm in measured.nan_arms)
-        return Check(metric, Outcome.REGRESSED, f"The output holds NaN (SME2 {arms}).")
+        return Check(
+            metric, Outcome.FAILED, f"The output holds NaN (SME2 {arms}).{known_cause(measured)}"
+        )
     found = [entry for entry in measured.agreements if entry.against == against]
     if not found:
         return Check(
@@ -27,42 +34,88 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
             f"No output was compared with the {against}, so nothing is known about it.",
         )
     if any(entry.has_nan for entry in found):
-        return Check(metric, Outcome.REGRESSED, "The output holds NaN.")
+        return Check(metric, Outcome.FAILED, f"The output holds NaN.{known_cause(measured)}")
     precision = parse_variant(measured.variant).precision
-    table: Mapping[str, Tolerance] = (
-        limits.on_off_tolerances if against == "off" else limits.tolerances
-    )
-    tolerance = table.get(precision)
+    tolerance = tolerance_of(measured.variant, limits, against)
     if tolerance is None:
         return Check(
             metric,
             Outcome.INVALID,
             f"No tolerance is known for {precision}. Give one in limits.toml.",
         )
-    outside = [entry for entry in found if not within(entry, tolerance)]
-    worst = max(found, key=lambda entry: entry.max_rel)
-    count = f"{len(outside)} of {number(len(found), 'output')}"
+    alive = [entry for entry in found if not entry.dead]
+    if not alive:
+        return Check(
+            metric,
+            Outcome.NOT_MEASURED,
+            f"Comparing says nothing: what is expected is {found[0].dead}. Give trained weights "
+            "(--weights), or other example inputs.",
+            details=tuple(agreement_line(entry, tolerance) for entry in found),
+        )
+    outside = [entry for entry in alive if not within(entry, tolerance)]
+    worst = max(alive, key=lambda entry: entry.max_rel)
+    count = f"{len(outside)} of {number(len(alive), 'output')}"
     message = (
-        f"{count} outside the tolerance for {precision}."
+        f"{count} outside the tolerance for {precision}.{known_cause(measured)}"
         if outside
-        else f"All {number(len(found), 'output')} within the tolerance for {precision}."
+        else f"All {number(len(alive), 'output')} within the tolerance for {precision}."
     )
+    dead = len(found) - len(alive)
+    if dead:
+        message += f" {number(dead, 'output')} not judged: what is expected is zero or constant."
     return Check(
         metric,
-        Outcome.REGRESSED if outside else Outcome.PASS,
+        Outcome.FAILED if outside else Outcome.PASS,
         message,
         new=worst.max_rel,
         unit="share",
         limit=tolerance.max_rel,
-        details=tuple(_agreement_line(entry, tolerance) for entry in outside or found),
+        details=tuple(agreement_line(entry, tolerance) for entry in outside or found),
     )
 
 
-def _agreement_line(entry: Agreement, tolerance: Tolerance) -> str:
+def tolerance_of(variant: str, limits: Limits, against: str) -> Tolerance | None:
+    table: Mapping[str, Tolerance] = (
+        limits.on_off_tolerances if against == "off" else limits.tolerances
+    )
+    return table.get(parse_variant(variant).precision)
+
+
+def known_cause(measured: CaseResult) -> str:
+    """A sentence, with a space before it, where the cause of wrong outputs is known."""
+    profile = measured.profiles.get(measured.arm)
+    if profile is None or parse_variant(measured.variant).precision != "fp16":
+        return ""
+    wide = [
+        member
+        for member in profile.operators
+        if member.operator.operation == "native_layer_norm"
+        and member.shapes is not None
+        and member.shapes.inputs
+        and member.shapes.inputs[0][-1:] >= (_WRONG_LAYER_NORM,)
+    ]
+    if not wide:
+        return ""
+    return (
+        f" A known cause: {number(len(wide), 'LayerNorm')} of {_WRONG_LAYER_NORM} values or more, "
+        "which ExecuTorch 1.5 computes wrongly in fp16. `sme2 advise` names them and the way out."
+    )
+
+
+def agreement_line(entry: Agreement, tolerance: Tolerance) -> str:
+    """One output in words: the error, its scale, and what is allowed."""
+    return f"output {entry.index} ({entry.dtype}, {entry.arm}): {agreement_text(entry, tolerance)}"
+
+
+def agreement_text(entry: Agreement, tolerance: Tolerance | None) -> str:
+    if entry.dead:
+        return f"not judged: what is expected is {entry.dead}"
     if entry.identical:
-        return f"output {entry.index} ({entry.dtype}, {entry.arm}): identical"
-    parts = [f"largest error {entry.max_abs:.3g} ({entry.max_rel:.2%} of the largest value)"]
+        return "identical"
+    peak = "" if entry.peak is None else f", {entry.peak:.3g}"
+    parts = [f"largest error {entry.max_abs:.3g} ({entry.max_rel:.2%} of the largest value{peak})"]
     if entry.sqnr_db is not None:
-        least = "" if tolerance.min_sqnr_db is None else f", at least {tolerance.min_sqnr_db:g}"
-        parts.append(f"signal over noise {entry.sqnr_db:.1f} dB{least}")
-    return f"output {entry.index} ({entry.dtype}, {entry.arm}): {'; '.join(parts)}"
+        least = None if tolerance is None else tolerance.min_sqnr_db
+        asked = "" if least is None else f", at least {least:g}"
+        parts.append(f"signal over noise {entry.sqnr_db:.1f} dB{asked}")
+    return "; ".join(parts)

@@ -25,7 +25,7 @@ def check_memory(
     if most is not None and new > most:
         return Check(
             metric,
-            Outcome.REGRESSED,
+            Outcome.FAILED if baseline is None else Outcome.REGRESSED,
             f"{new / 1e6:.1f} MB is more than the {most / 1e6:.1f} MB allowed.",
             new=new,
             unit="bytes",

@@ -56,7 +56,8 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
 
 def _against_minimum(new: Estimate, old: Estimate | None, least: float) -> Check:
     if new.high < least:
-        verdict, tail = Outcome.REGRESSED, f"less than the {least:.2f}x required"
+        verdict = Outcome.FAILED if old is None else Outcome.REGRESSED
+        tail = f"less than the {least:.2f}x required"
     elif new.low >= least:
         verdict, tail = Outcome.PASS, f"at least the {least:.2f}x required"
     else:

@@ -86,7 +86,8 @@ def check_coverage(measured: CaseResult, baseline: Baseline | None, limits: Limi
     details = _missed(measured)
     short = _short_of(structure, least)
     if short is not None:
-        return Check(metric, Outcome.REGRESSED, short, old, new, "share", None, least, details)
+        fallen = Outcome.FAILED if old is None else Outcome.REGRESSED
+        return Check(metric, fallen, short, old, new, "share", None, least, details)
     text = f"{structure.sme2} of {structure.matrix} matrix operators run on SME2 kernels"
     if structure.unproven:
         text += f", {structure.unproven} may (their name does not tell)"

@@ -7,6 +7,7 @@ import json
 import shlex
 import statistics
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from pytest_sme2.cli.device_options import add_device_options, device_settings
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
-from pytest_sme2.results import CaseResult
+from pytest_sme2.results import CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
@@ -132,6 +133,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 
 def run_model(arguments: argparse.Namespace) -> int:
+    """One model; exit code 1 where its outputs are wrong."""
     from pytest_sme2.report.noise import noise_of
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.run_directory import METRICS, read_record
@@ -145,7 +147,8 @@ def run_model(arguments: argparse.Namespace) -> int:
     case = _case(session, arguments)
     try:
         measured = session.measured(case, timed=session.bench.timed)
-        folder = session.keep(case, measured, ())
+        checks = _output_checks(measured, session.limits(case))
+        folder = session.keep(case, measured, checks)
         record = read_record(folder)
         write_case(folder, record)
     finally:
@@ -157,7 +160,7 @@ def run_model(arguments: argparse.Namespace) -> int:
         print("\n".join(_lines(session, case, measured, folder, noise_of(record))))
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
-    return 0
+    return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -236,9 +239,27 @@ def _lines(
         lines.append(f"measured   {precise}")
     if not able.timing:
         lines.append(f"no timing  {able.reason}")
-    for entry in measured.agreements:
-        other = "SME2 off" if entry.against == "off" else "the eager model"
-        shown = "identical" if entry.identical else f"largest error {entry.max_abs:.2g}"
-        lines.append(f"output {entry.index}   SME2 {entry.arm} against {other}: {shown}")
+    lines += _output_lines(measured, session.limits(case))
     lines.append(f"files      {folder}")
     return lines
+
+
+def _output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
+    """Every comparison with its scale, then the verdict by the limits that tests have."""
+    from pytest_sme2.verdict.outputs import agreement_text, tolerance_of
+
+    for entry in measured.agreements:
+        other = "SME2 off" if entry.against == "off" else "the eager model"
+        tolerance = tolerance_of(measured.variant, limits, entry.against)
+        text = agreement_text(entry, tolerance)
+        yield f"output {entry.index}   SME2 {entry.arm} against {other}: {text}"
+    for check in _output_checks(measured, limits):
+        yield f"{check.metric}: {check.verdict}. {check.message}"
+
+
+def _output_checks(measured: CaseResult, limits: Limits) -> list[Check]:
+    from pytest_sme2.verdict.outputs import check_outputs
+
+    compared = {entry.against for entry in measured.agreements}
+    sides = [side for side in ("off", "reference") if side in compared or measured.nan_arms]
+    return [check_outputs(measured, limits, side) for side in sides]

@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_sme2.profile.build import build_profile
 from pytest_sme2.results import (
     Arm,
     Check,
     Limits,
+    MethodShapes,
+    OperatorShapes,
     Outcome,
     Tolerance,
 )
@@ -23,6 +26,7 @@ from tests.support.gate_examples import (
     measured,
     with_limits,
 )
+from tests.support.profiles import columns_of, run_of
 
 
 @pytest.mark.parametrize("against", ["off", "reference"])
@@ -31,10 +35,10 @@ from tests.support.gate_examples import (
     [
         ({}, Outcome.PASS),
         ({"identical": True, "sqnr_db": None, "max_rel": 0.0}, Outcome.PASS),
-        ({"max_rel": 0.2}, Outcome.REGRESSED),
-        ({"sqnr_db": 20.0}, Outcome.REGRESSED),
-        ({"has_nan": True}, Outcome.REGRESSED),
-        ({"identical": True, "has_nan": True}, Outcome.REGRESSED),
+        ({"max_rel": 0.2}, Outcome.FAILED),
+        ({"sqnr_db": 20.0}, Outcome.FAILED),
+        ({"has_nan": True}, Outcome.FAILED),
+        ({"identical": True, "has_nan": True}, Outcome.FAILED),
     ],
 )
 def test_output_verdicts(against: str, changes: dict[str, object], outcome: Outcome) -> None:
@@ -45,18 +49,18 @@ def test_output_verdicts(against: str, changes: dict[str, object], outcome: Outc
 
 def test_tolerance_is_that_of_the_precision() -> None:
     close = agreement(max_rel=1e-3, sqnr_db=60.0)
-    for variant, outcome in (("fp16@256", Outcome.PASS), ("fp32", Outcome.REGRESSED)):
+    for variant, outcome in (("fp16@256", Outcome.PASS), ("fp32", Outcome.FAILED)):
         now = measured(variant=variant, agreements=(close,))
         assert outputs.check_outputs(now, LIMITS, "off").verdict is outcome
     own = with_limits(on_off_tolerances={"fp16": Tolerance(max_abs=1e-9)})
-    assert outputs.check_outputs(measured(), own, "off").verdict is Outcome.REGRESSED
+    assert outputs.check_outputs(measured(), own, "off").verdict is Outcome.FAILED
     assert outputs.check_outputs(measured(), Limits(), "off").verdict is Outcome.INVALID
 
 
 def test_nan_fails_without_a_comparison() -> None:
     now = measured(agreements=(), nan_arms=(Arm.OFF,))
     found = outputs.check_outputs(now, LIMITS, "reference")
-    assert found.verdict is Outcome.REGRESSED
+    assert found.verdict is Outcome.FAILED
     assert "NaN (SME2 off)" in found.message
     nothing = outputs.check_outputs(measured(agreements=()), LIMITS, "reference")
     assert nothing.verdict is Outcome.INVALID
@@ -105,7 +109,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
         Check(
             "outputs against off",
-            Outcome.REGRESSED,
+            Outcome.FAILED,
             "2 of 3 outputs outside the tolerance for fp16.",
             new=0.5,
             unit="share",
@@ -121,7 +125,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         lambda: outputs.check_outputs(measured(), TIGHT, "off"),
         Check(
             "outputs against off",
-            Outcome.REGRESSED,
+            Outcome.FAILED,
             "1 of 1 output outside the tolerance for fp16.",
             new=0.001,
             unit="share",
@@ -133,13 +137,13 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
     ),
     "NaN in both arms": (
         lambda: outputs.check_outputs(measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off"),
-        Check("outputs against off", Outcome.REGRESSED, "The output holds NaN (SME2 on and off)."),
+        Check("outputs against off", Outcome.FAILED, "The output holds NaN (SME2 on and off)."),
     ),
     "NaN in one output of two": (
         lambda: outputs.check_outputs(
             measured(agreements=(agreement(), agreement(index=1, has_nan=True))), LIMITS, "off"
         ),
-        Check("outputs against off", Outcome.REGRESSED, "The output holds NaN."),
+        Check("outputs against off", Outcome.FAILED, "The output holds NaN."),
     ),
     "no tolerance": (
         lambda: outputs.check_outputs(measured(), Limits(), "off"),
@@ -164,3 +168,35 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
 def test_whole_check(case: str) -> None:
     make, expected = CASES[case]
     assert_same_check(make(), expected)
+
+
+ZERO = "nearly zero (its largest value is 0)"
+
+
+def test_a_dead_output_neither_fails_nor_passes() -> None:
+    for changes in ({"identical": True}, {"max_rel": 1.0, "sqnr_db": 0.0}):
+        dead = agreement(dead=ZERO, **changes)
+        found = outputs.check_outputs(measured(agreements=(dead,)), LIMITS, "off")
+        assert found.verdict is Outcome.NOT_MEASURED
+        assert ZERO in found.message
+        assert found.details == (f"output 0 (float32, on): not judged: what is expected is {ZERO}",)
+
+
+def test_a_dead_output_does_not_hide_the_others() -> None:
+    dead = agreement(index=1, dead=ZERO, identical=True)
+    for other, outcome in ((agreement(), Outcome.PASS), (agreement(max_rel=0.9), Outcome.FAILED)):
+        found = outputs.check_outputs(measured(agreements=(other, dead)), LIMITS, "off")
+        assert found.verdict is outcome
+        assert found.message.endswith("1 output not judged: what is expected is zero or constant.")
+
+
+@pytest.mark.parametrize(("width", "known"), [(255, False), (256, True)])
+def test_a_wrong_layer_norm_is_named_as_the_cause(width: int, known: bool) -> None:
+    rows = (1, 4, width)
+    shapes = MethodShapes(
+        "forward", {0: (OperatorShapes("aten::native_layer_norm.out", (rows,), rows),)}
+    )
+    profile = build_profile(columns_of(run_of([("native_layer_norm.out", 5)])), shapes=(shapes,))
+    now = measured(profiles={Arm.ON: profile}, agreements=(agreement(max_rel=0.9),))
+    found = outputs.check_outputs(now, LIMITS, "off")
+    assert ("1 LayerNorm of 256 values or more" in found.message) is known

@@ -31,7 +31,7 @@ from tests.support.gate_examples import (
         (1.9, 2.1, 1.9, Outcome.PASS),
         (1.9, 2.1, 2.0, Outcome.INCONCLUSIVE),
         (1.9, 2.1, 2.1, Outcome.SUSPECTED),
-        (1.9, 2.1, 2.2, Outcome.REGRESSED),
+        (1.9, 2.1, 2.2, Outcome.FAILED),
         (0.0, math.inf, 1.0, Outcome.INVALID),
     ],
 )
@@ -49,7 +49,7 @@ def test_speedup_against_the_minimum(
     ("low", "high", "outcome"),
     [
         (0.99, 1.01, Outcome.NO_BASELINE),
-        (0.9, 0.95, Outcome.REGRESSED),
+        (0.9, 0.95, Outcome.FAILED),
         (0.9, 1.01, Outcome.SUSPECTED),
     ],
 )
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
         Check(
             "speedup",
-            Outcome.REGRESSED,
+            Outcome.FAILED,
             "SME2 makes it 2.00x [1.97, 2.03] as fast, less than the 2.50x required.",
             new=2.0,
             unit="ratio",
