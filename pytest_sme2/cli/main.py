@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "clean": "remove our files from the cache, or from a phone",
     "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
     "kernels": "show which kernels run, with SME2 on and off",
+    "matrix": "show which kernel runs each operator in each data type and size",
     "models": "list all models, and the problems of broken ones",
     "export": "export a model to an ExecuTorch program for XNNPACK",
     "run": "run a model with SME2 on and off, and show the evidence",

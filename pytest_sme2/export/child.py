@@ -152,7 +152,7 @@ class Export:
                 stdout=subprocess.PIPE,
                 stderr=log_stream,
                 cwd=folder,
-                env=_environment(),
+                env=export_environment(),
                 start_new_session=True,
             )
             tie(process.pid)
@@ -261,7 +261,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
     return f"signal {-code}"
 
 
-def _environment() -> dict[str, str]:
+def export_environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     # A fixed order of sets of strings, so that the output is always the same.
     # Without the last one, oneDNN leaves a perf-PID.map in the temporary folder of Arm machines.

@@ -36,6 +36,7 @@ from pytest_sme2.results.cost import (
 )
 from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily, Pair
 from pytest_sme2.results.finding import Cost, Finding, Topic
+from pytest_sme2.results.matrix import Cell, CellAnswer, KernelMatrix
 from pytest_sme2.results.profile import (
     Category,
     Coverage,
@@ -84,6 +85,8 @@ __all__ = [
     "Capabilities",
     "CaseResult",
     "Category",
+    "Cell",
+    "CellAnswer",
     "Change",
     "Check",
     "Columns",
@@ -104,6 +107,7 @@ __all__ = [
     "KernelCensus",
     "KernelCost",
     "KernelFamily",
+    "KernelMatrix",
     "Limits",
     "Look",
     "MethodShapes",

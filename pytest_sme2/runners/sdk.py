@@ -103,6 +103,26 @@ def executorch_sdk(
     return folder
 
 
+def executorch_python(version: str, *, progress: Say | None = None) -> Path | None:
+    """A folder for ``sys.path`` with this version's Python package; None if it is installed."""
+    version = sdk_version(version)
+    if installed_version() == version:
+        return None
+    platform = host_platform()
+    folder = cache_folder() / "sdk" / f"executorch-{version}-{platform}-python"
+    with locked(Path(f"{folder}.lock"), f"downloading ExecuTorch {version}", say=progress):
+        if not folder.is_dir():
+            if progress is not None:
+                progress(f"Downloading ExecuTorch {version} for {platform}")
+            with working_folder(folder) as temporary:
+                wheel = _download_wheel(platform, version, temporary)
+                # The archive was checked by pip; zipfile keeps its names inside the folder.
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(temporary / "unpacked")
+                (temporary / "unpacked").rename(folder)
+    return folder
+
+
 def _installed_folder() -> Path | None:
     spec = importlib.util.find_spec("executorch")
     for location in (spec.submodule_search_locations or ()) if spec else ():

@@ -26,6 +26,7 @@ ORDER = (
     "timing",
     "verdict",
     "session",
+    "matrix",
     "report",
     "plugin",
     "cli",

@@ -1,0 +1,176 @@
+"""``sme2 matrix``: which kernel runs each operator in each data type and size."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.profile.kernel_matrix import (
+    CellChange,
+    changes,
+    read_matrix,
+    select,
+    shipped_matrix,
+    shipped_versions,
+    write_matrix,
+)
+from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
+from pytest_sme2.system.files import encode
+
+EXAMPLE = "sme2 matrix --operator 'convolution 1x1' --data-type fp16"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--executorch",
+        metavar="VERSION|FILE",
+        help="the version to show or make, or a file made with --make (default: the newest)",
+    )
+    parser.add_argument("--operator", action="append", default=[], help="show these alone")
+    parser.add_argument("--data-type", action="append", default=[], help="show these alone")
+    parser.add_argument(
+        "--family", choices=("sme2", "neon", "portable"), help="show what runs there alone"
+    )
+    parser.add_argument(
+        "--changes", metavar="VERSION|FILE", help="show what changed since that one instead"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    making = parser.add_argument_group("making a matrix")
+    making.add_argument(
+        "--make", action="store_true", help="make it on the emulator; goes on where it was stopped"
+    )
+    making.add_argument("--out", type=Path, metavar="FILE", help="where to write it")
+    making.add_argument(
+        "--only", metavar="PATTERN", help="only cells whose id fits, as in 'linear-int8*'"
+    )
+    making.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.make:
+        return _make(arguments)
+    if arguments.out is not None or arguments.only is not None:
+        raise UsageError("--out and --only are for --make.")
+    matrix = _chosen(arguments.executorch)
+    if arguments.changes is not None:
+        before = _chosen(arguments.changes)
+        print(changes_text(before, matrix, changes(before, matrix)), end="")
+        return 0
+    answers = select(
+        matrix,
+        operators=arguments.operator,
+        data_types=arguments.data_type,
+        family=arguments.family or "",
+    )
+    if not answers:
+        raise UsageError(
+            "No cell fits. Operators: "
+            + ", ".join(dict.fromkeys(answer.cell.operator for answer in matrix.answers))
+            + ". Data types: "
+            + ", ".join(dict.fromkeys(answer.cell.data_type for answer in matrix.answers))
+            + "."
+        )
+    if arguments.json:
+        print(json.dumps([encode(answer) for answer in answers], indent=1))
+    else:
+        print(table(matrix, answers), end="")
+    return 0
+
+
+def _chosen(value: str | None) -> KernelMatrix:
+    if value is None:
+        versions = shipped_versions()
+        if not versions:
+            raise UsageError("This package has no matrix. Make one with: sme2 matrix --make")
+        return shipped_matrix(versions[-1])
+    return read_matrix(Path(value)) if Path(value).is_file() else shipped_matrix(value)
+
+
+def table(matrix: KernelMatrix, answers: Sequence[CellAnswer]) -> str:
+    """A row per cell."""
+    titles = ("operator", "data type", "rows", "size", "runs on", "per MAC", "SQNR", "kernel")
+    rows: list[tuple[str, ...]] = [titles, *map(_row, answers)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        f"ExecuTorch {matrix.executorch}, torch {matrix.torch}, emulated CPU {matrix.cpu}",
+        "per MAC: instructions of the inference for each multiply-accumulate; SQNR: in dB against "
+        "eager fp32",
+        "",
+    ]
+    for row in rows:
+        cells = (word.ljust(width) for word, width in zip(row, widths, strict=True))
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _row(answer: CellAnswer) -> tuple[str, ...]:
+    cell, each = answer.cell, answer.instructions_per_mac
+    return (
+        cell.operator,
+        cell.data_type,
+        str(cell.rows),
+        cell.size,
+        answer.family or "-",
+        "-" if each is None else f"{each:.3g}",
+        "-" if answer.sqnr_db is None else f"{answer.sqnr_db:.1f}",
+        answer.problem or answer.kernel,
+    )
+
+
+def changes_text(before: KernelMatrix, after: KernelMatrix, found: Sequence[CellChange]) -> str:
+    """What changed between two versions, the most important first."""
+    lines = [
+        f"ExecuTorch {before.executorch} to {after.executorch}: {len(found)} of "
+        f"{len(after.answers)} cells changed"
+    ]
+    for change in found:
+        old, new = change.before, change.after
+        lines.append(f"{change.what:<12}  {new.cell}: {_short(old)} → {_short(new)}")
+    return "\n".join(lines) + "\n"
+
+
+def _short(answer: CellAnswer) -> str:
+    if answer.problem:
+        return answer.problem
+    return f"{answer.family}, {answer.kernel}, {answer.instructions:,} instructions"
+
+
+# --- making ---------------------------------------------------------------------------------------
+
+
+def _make(arguments: argparse.Namespace) -> int:
+    from pytest_sme2.matrix.cells import all_cells
+    from pytest_sme2.matrix.making import make_matrix
+    from pytest_sme2.matrix.programs import Programs, versions_of
+    from pytest_sme2.runners.sdk import executorch_python, sdk_version
+    from pytest_sme2.runners.sme2 import wheel_runner
+    from pytest_sme2.system.qemu import find_qemu
+    from pytest_sme2.targets.emulated import EmulatedTarget
+
+    if arguments.out is None:
+        raise UsageError("Say where to write the matrix: --out FILE")
+    cells = [cell for cell in all_cells() if _fits(cell, arguments.only)]
+    if not cells:
+        raise UsageError(f"No cell fits {arguments.only!r}. A cell's id: {all_cells()[0].id}")
+    version = sdk_version(arguments.executorch)
+    target = EmulatedTarget(find_qemu(arguments.qemu))
+    runner = wheel_runner(target.platform, executorch=version, progress=_say)
+    programs = Programs(versions_of(version), executorch_python(version, progress=_say), _say)
+    matrix = make_matrix(programs, target, runner, cells, _say)
+    write_matrix(matrix, arguments.out)
+    problems = sum(bool(answer.problem) for answer in matrix.answers)
+    _say(f"{arguments.out}: {len(cells)} cells, {problems} of them without an answer")
+    return 0
+
+
+def _fits(cell: Cell, pattern: str | None) -> bool:
+    return pattern is None or fnmatch.fnmatchcase(cell.id, pattern)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,94 @@
+"""The questions of the matrix: operators times data types times rows, and awkward sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_sme2.results import Cell
+
+OPERATORS = (
+    "linear",
+    "convolution 1x1",
+    "convolution 3x3",
+    "grouped convolution",
+    "depthwise convolution",
+    "transposed convolution",
+    "batch matrix product",
+    "attention",
+)
+
+DATA_TYPES = (
+    "fp32",
+    "fp16",
+    "fp16 with fp32 weights",
+    "bf16",
+    "int8 per tensor",
+    "int8 per channel",
+    "dynamic int8",
+    "int4 per group",
+    "int4 per channel",
+)
+
+ROWS = (1, 4, 32, 256)
+# Awkward sizes are asked for once: how many rows there are changes little about them.
+AWKWARD_ROWS = 32
+
+REGULAR = "regular"
+_CHANNELS = {REGULAR: (64, 64), "odd inputs": (67, 64), "odd outputs": (64, 61), "1 input": (1, 64)}
+SIZES = tuple(_CHANNELS)
+
+# Operators without weights: a data type of the weights does not apply to them.
+WITHOUT_WEIGHTS = ("batch matrix product", "attention")
+_OF_WEIGHTS = ("fp16 with fp32 weights", "int4 per group", "int4 per channel")
+# These are quantized in linear layers only.
+_OF_LINEAR = ("int4 per group", "int4 per channel")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers behind a cell."""
+
+    inputs: int
+    """Input channels, or columns of the left matrix."""
+    outputs: int
+    groups: int
+    height: int
+    width: int
+    """Height times width are the rows of a convolution."""
+
+
+def sizes(cell: Cell) -> Sizes:
+    inputs, outputs = _CHANNELS[cell.size]
+    groups = 1
+    if cell.operator == "grouped convolution":
+        groups, inputs = 4, inputs + inputs % 4
+        outputs += -outputs % 4
+    if cell.operator == "depthwise convolution":
+        groups, outputs = inputs, inputs
+    height = {1: 1, 4: 2, 32: 4, 256: 16}[cell.rows]
+    return Sizes(inputs, outputs, groups, height, cell.rows // height)
+
+
+def all_cells() -> tuple[Cell, ...]:
+    """Every question that makes sense, in the order of the page."""
+    return tuple(
+        Cell(operator, data_type, rows, size)
+        for operator in OPERATORS
+        for data_type in DATA_TYPES
+        for size in SIZES
+        for rows in (ROWS if size == REGULAR else (AWKWARD_ROWS,))
+        if _makes_sense(operator, data_type, size)
+    )
+
+
+def _makes_sense(operator: str, data_type: str, size: str) -> bool:
+    if operator in WITHOUT_WEIGHTS and data_type in _OF_WEIGHTS:
+        return False
+    if data_type in _OF_LINEAR and operator != "linear":
+        return False
+    if operator == "depthwise convolution":
+        # Inputs and outputs are one number here.
+        return size in (REGULAR, "odd inputs")
+    if operator == "grouped convolution":
+        return size in (REGULAR, "odd inputs")
+    return True

@@ -1,0 +1,202 @@
+"""The programs of the cells. Needs torch; runs in the child process that ``programs.py`` starts.
+
+All cells of one wheel are exported by one process, since importing torch takes longer than most
+of them. The parent gets one line per finished cell.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.matrix.cells import Sizes, sizes
+from pytest_sme2.results import Cell
+
+SEED = 0
+_INT4_GROUP = 32
+_HEADS = 4
+_KEYS = 32
+
+
+def main(request_file: str) -> None:
+    """Export every cell of the request into a folder of its own."""
+    import torch
+
+    request = json.loads(Path(request_file).read_text("utf-8"))
+    for fields in request["cells"]:
+        cell = Cell(**fields)
+        folder = Path(request["folder"]) / cell.id
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            answer = export(cell, folder, torch)
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"problem": f"{type(error).__name__}: {_first_line(error)}"}
+        (folder / "export.json").write_text(json.dumps(answer), "utf-8")
+
+
+def export(cell: Cell, folder: Path, torch: Any) -> dict[str, Any]:
+    """Write the program, its inputs and what eager fp32 answers; describe them."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    torch.manual_seed(SEED)
+    network, inputs = build(cell, sizes(cell), torch)
+    with torch.no_grad():
+        reference = network(*inputs)
+    network, inputs = _converted(cell.data_type, network, inputs, torch)
+    program = torch.export.export(network, inputs)
+    quantizer = _quantizer(cell.data_type)
+    if quantizer is not None:
+        program = _quantized(program, quantizer, inputs, torch)
+    executable = to_edge_transform_and_lower(
+        program, partitioner=[XnnpackPartitioner()]
+    ).to_executorch()
+    with (folder / "program.pte").open("wb") as file:
+        executable.write_to_file(file)
+    for index, tensor in enumerate(inputs):
+        _write(folder / f"input_{index}.bin", tensor, torch)
+    output = reference.float()
+    _write(folder / "reference_0.bin", output, torch)
+    return {
+        "inputs": [_spec(tensor) for tensor in inputs],
+        "outputs": [_spec(output)],
+    }
+
+
+# --- one operator ---------------------------------------------------------------------------------
+
+
+def build(cell: Cell, size: Sizes, torch: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The network in fp32, and its inputs."""
+    if cell.operator == "linear":
+        network = torch.nn.Linear(size.inputs, size.outputs)
+        return network.eval(), (torch.randn(cell.rows, size.inputs),)
+    if cell.operator == "batch matrix product":
+        left = torch.randn(_HEADS, cell.rows, size.inputs)
+        return _product(torch), (left, torch.randn(_HEADS, size.inputs, size.outputs))
+    if cell.operator == "attention":
+        query = torch.randn(1, _HEADS, cell.rows, size.inputs)
+        key = torch.randn(1, _HEADS, _KEYS, size.inputs)
+        return _attention(torch), (query, key, torch.randn(1, _HEADS, _KEYS, size.outputs))
+    network = _convolution(cell.operator, size, torch).eval()
+    return network, (torch.randn(1, size.inputs, size.height, size.width),)
+
+
+def _convolution(operator: str, size: Sizes, torch: Any) -> Any:
+    if operator == "transposed convolution":
+        return torch.nn.ConvTranspose2d(size.inputs, size.outputs, 3, stride=2, padding=1)
+    side = 1 if operator == "convolution 1x1" else 3
+    return torch.nn.Conv2d(size.inputs, size.outputs, side, padding=side // 2, groups=size.groups)
+
+
+def _product(torch: Any) -> Any:
+    class Product(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, left: Any, right: Any) -> Any:
+            return torch.bmm(left, right)
+
+    return Product()
+
+
+def _attention(torch: Any) -> Any:
+    class Attention(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, query: Any, key: Any, value: Any) -> Any:
+            return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+    return Attention()
+
+
+# --- one data type --------------------------------------------------------------------------------
+
+
+def _converted(
+    data_type: str, network: Any, inputs: tuple[Any, ...], torch: Any
+) -> tuple[Any, tuple[Any, ...]]:
+    if data_type == "fp16 with fp32 weights":
+        return _casting(network, torch), tuple(tensor.half() for tensor in inputs)
+    floats = {"fp16": torch.float16, "bf16": torch.bfloat16}
+    if data_type in floats:
+        kind = floats[data_type]
+        return network.to(kind), tuple(tensor.to(kind) for tensor in inputs)
+    if data_type == "int4 per group":
+        from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+        from torchao.quantization.granularity import PerGroup
+
+        configuration = Int8DynamicActivationIntxWeightConfig(
+            weight_dtype=torch.int4, weight_granularity=PerGroup(_INT4_GROUP)
+        )
+        quantize_(network, configuration)
+    return network, inputs
+
+
+def _casting(network: Any, torch: Any) -> Any:
+    """The weights stay in fp32; they are cast to the type of the input when they are used."""
+
+    class Casting(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network
+
+        def forward(self, value: Any) -> Any:
+            weights = {
+                name: parameter.to(value.dtype) for name, parameter in self.inner.named_parameters()
+            }
+            return torch.func.functional_call(self.inner, weights, (value,))
+
+    return Casting().eval()
+
+
+def _quantizer(data_type: str) -> Any:
+    """The quantizer of XNNPACK for a data type; None where nothing is quantized in the graph."""
+    options: dict[str, dict[str, Any]] = {
+        "int8 per tensor": {"is_per_channel": False},
+        "int8 per channel": {"is_per_channel": True},
+        "dynamic int8": {"is_per_channel": True, "is_dynamic": True},
+        "int4 per channel": {
+            "is_per_channel": True,
+            "is_dynamic": True,
+            "weight_qmin": -8,
+            "weight_qmax": 7,
+        },
+    }
+    if data_type not in options:
+        return None
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**options[data_type]))
+
+
+def _quantized(program: Any, quantizer: Any, inputs: tuple[Any, ...], torch: Any) -> Any:
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    prepared = prepare_pt2e(program.module(), quantizer)
+    with torch.no_grad():
+        prepared(*inputs)
+    return torch.export.export(convert_pt2e(prepared), inputs)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _write(path: Path, tensor: Any, torch: Any) -> None:
+    flat = tensor.detach().contiguous().reshape(-1)
+    path.write_bytes(flat.view(torch.uint8).numpy().tobytes())
+
+
+def _spec(tensor: Any) -> dict[str, Any]:
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else "no message"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
