@@ -61,7 +61,7 @@ def sizes(cell: Cell) -> Sizes:
     inputs, outputs = _CHANNELS[cell.size]
     groups = 1
     if cell.operator == "grouped convolution":
-        groups, inputs = 4, inputs + inputs % 4
+        groups, inputs = 4, inputs + -inputs % 4
         outputs += -outputs % 4
     if cell.operator == "depthwise convolution":
         groups, outputs = inputs, inputs

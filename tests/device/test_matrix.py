@@ -1,0 +1,33 @@
+"""Cells of the kernel matrix, exported and run for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.profile.kernel_matrix import find_answer, read_matrix
+from pytest_sme2.results import Cell
+
+
+def test_a_matrix_names_the_kernel_behind_every_cell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "matrix.json"
+    words = ["matrix", "--make", "--only", "linear-int8_per_*-m32-regular", "--out", str(path)]
+    assert main(words) == 0, capsys.readouterr().err
+    matrix = read_matrix(path)
+    channel = find_answer(matrix, Cell("linear", "int8 per channel", 32, "regular"))
+    tensor = find_answer(matrix, Cell("linear", "int8 per tensor", 32, "regular"))
+    assert channel is not None
+    assert tensor is not None
+    assert (channel.family, tensor.family) == ("sme2", "neon")
+    assert "sme2_mopa" in channel.kernel
+    assert channel.macs == 32 * 64 * 64
+    assert channel.instructions_per_mac is not None
+    assert tensor.instructions_per_mac is not None
+    assert channel.instructions_per_mac < tensor.instructions_per_mac
+    # Eight bits are worth about 6 dB each, less what a small layer loses.
+    assert channel.sqnr_db is not None
+    assert 30 < channel.sqnr_db < 50

@@ -1,0 +1,36 @@
+"""The questions of the kernel matrix."""
+
+from __future__ import annotations
+
+from pytest_sme2.matrix.cells import DATA_TYPES, OPERATORS, ROWS, all_cells, sizes
+
+
+def test_every_operator_data_type_and_number_of_rows_is_asked_for() -> None:
+    cells = all_cells()
+    assert {cell.operator for cell in cells} == set(OPERATORS)
+    assert {cell.data_type for cell in cells} == set(DATA_TYPES)
+    assert {cell.rows for cell in cells} == set(ROWS)
+
+
+def test_ids_are_unique_and_safe_as_folder_names() -> None:
+    names = [cell.id for cell in all_cells()]
+    assert len(set(names)) == len(names)
+    assert all(name.replace("_", "").replace("-", "").isalnum() for name in names)
+
+
+def test_rows_are_the_pixels_of_a_convolution() -> None:
+    for cell in all_cells():
+        size = sizes(cell)
+        assert size.height * size.width == cell.rows
+
+
+def test_groups_divide_the_channels() -> None:
+    for cell in all_cells():
+        size = sizes(cell)
+        assert size.inputs % size.groups == 0
+        assert size.outputs % size.groups == 0
+
+
+def test_four_bits_are_asked_for_in_linear_layers_alone() -> None:
+    four_bits = {cell.operator for cell in all_cells() if cell.data_type.startswith("int4")}
+    assert four_bits == {"linear"}

@@ -1,0 +1,67 @@
+"""Exporting the programs of the matrix: what is made is kept, and a crash takes one cell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.matrix import programs
+from pytest_sme2.matrix.cells import all_cells
+from pytest_sme2.matrix.programs import Programs
+
+CELLS = all_cells()[:4]
+
+# Stands in for the child that needs torch: the third cell ends the process.
+CHILD = f"""
+import json, os, sys
+from pathlib import Path
+request = json.load(open(sys.argv[1], encoding="utf-8"))
+sys.path[:] = request["sys_path"]
+from pytest_sme2.results import Cell
+for fields in request["cells"]:
+    cell = Cell(**fields)
+    print("begin", cell.id, flush=True)
+    folder = Path(request["folder"]) / cell.id
+    folder.mkdir(parents=True, exist_ok=True)
+    if cell.id == {CELLS[2].id!r}:
+        os._exit(11)
+    (folder / "export.json").write_text(json.dumps({{"problem": "made by " + str(os.getpid())}}))
+    print("done", cell.id, flush=True)
+"""
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(programs, "_BOOTSTRAP", CHILD)
+    return Programs({"executorch": "1.5.1"}, None, lambda line: None)
+
+
+def test_a_cell_that_ends_the_process_is_named_and_the_others_go_on(made: Programs) -> None:
+    made.export(CELLS)
+    answers = [made.artifact(cell) for cell in CELLS]
+    assert answers[2] == "the export ended the process"
+    assert all(str(answers[index]).startswith("made by") for index in (0, 1, 3))
+
+
+def test_what_was_made_is_not_made_again(made: Programs) -> None:
+    made.export(CELLS)
+    first = [made.artifact(cell) for cell in CELLS]
+    made.export(CELLS)
+    assert [made.artifact(cell) for cell in CELLS] == first
+
+
+def test_another_version_has_a_folder_of_its_own(made: Programs) -> None:
+    other = Programs({"executorch": "1.5.0"}, None, lambda line: None)
+    assert other.folder != made.folder
+
+
+def test_a_damaged_record_is_an_error_that_names_it(made: Programs) -> None:
+    made.export(CELLS)
+    record = made.folder / CELLS[0].id / "export.json"
+    record.write_text(json.dumps({"inputs": "many"}))
+    with pytest.raises(Sme2Error, match=r"export\.json"):
+        made.artifact(CELLS[0])
