@@ -29,7 +29,8 @@ from benchmarks.hostile.trials import NotCleanError, Subject, expect
 from pytest_sme2.cli.experiment_file import read_plan, template
 from pytest_sme2.errors import EtdumpError, Sme2Error
 from pytest_sme2.export.store import load_artifact
-from pytest_sme2.plugin.conclusion import update_lines
+from pytest_sme2.plugin.conclusion import update_baseline
+from pytest_sme2.report.baseline_update import update_lines
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.validation import validate_run
@@ -219,7 +220,7 @@ def metrics(chance: Random, folder: Path) -> None:
         run_report([record])
         write_html(folder / "report.html", [(case, record)], folder / "baselines")
         with contextlib.suppress(Sme2Error):
-            update_lines(folder / "baselines", record)
+            update_lines([update_baseline(folder / "baselines", record)], str(folder))
 
     read_within_bounds(read, METRICS)
 

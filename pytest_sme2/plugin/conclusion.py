@@ -9,8 +9,11 @@ from typing import Any
 
 from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.export.variant import PRECISIONS
+from pytest_sme2.report.baseline_update import Update, update_lines
 from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
+from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.terminal import run_lines
+from pytest_sme2.report.text import WIDTH
 from pytest_sme2.report.writing import write_case, write_run
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
@@ -25,12 +28,13 @@ def conclude_run(
     settings: Settings,
     *,
     verbosity: int = 0,
+    width: int = WIDTH,
     command: Sequence[str] = (),
 ) -> tuple[list[str], bool]:
     """The lines to print, and whether something went wrong while concluding."""
     records: dict[Path, CaseRecord] = {}
     problems: list[str] = []
-    updates: list[str] = []
+    updates: list[Update] = []
     for case, name in folders.items():
         folder = Path(name)
         made = tuple(decode(check, Check, folder) for check in checks.get(case, ()))
@@ -46,7 +50,7 @@ def conclude_run(
         records[folder] = record
     # Workers report in any order.
     records = dict(sorted(records.items(), key=lambda item: _place(item[1], settings)))
-    lines = run_lines(list(records.values()), verbosity)
+    lines = run_lines(list(records.values()), verbosity, width)
     if records:
         try:
             lines += _write_reports(records, settings, verbosity)
@@ -54,15 +58,17 @@ def conclude_run(
             problems.append(f"the report was not written: {error}")
     if settings.strict and not settings.update_baselines:
         problems += _devices_without_baselines(records.values(), _baseline_folder(settings))
-    return [*lines, *updates, *problems], bool(problems)
+    stored = update_lines(updates, str(_baseline_folder(settings)), verbosity, width)
+    return [*lines, *stored, *problems], bool(problems)
 
 
 def _stored(
-    record: CaseRecord, settings: Settings, lines: list[str], problems: list[str]
+    record: CaseRecord, settings: Settings, updates: list[Update], problems: list[str]
 ) -> CaseRecord:
     """Store the case's baseline; its checks then say STORED instead of NO_BASELINE."""
     try:
-        lines += update_lines(_baseline_folder(settings), record, force=settings.force_update)
+        root = _baseline_folder(settings)
+        updates.append(update_baseline(root, record, force=settings.force_update))
     except (BaselineError, OSError) as error:
         problems.append(f"{record.id}: the baseline was not written: {error}")
         return record
@@ -73,6 +79,15 @@ def _stored(
         for check in record.checks
     )
     return replace(record, checks=checks)
+
+
+def update_baseline(root: Path, record: CaseRecord, *, force: bool = False) -> Update:
+    """Store one case's baseline; what that changed."""
+    measured = record.measured
+    path = baselines.baseline_path(root, measured.model, measured.variant, measured.fingerprint)
+    new = not path.exists()
+    _, changes = baselines.store(root, measured, force=force)
+    return Update(record.id, str(path), changes, new, baselines.doubts(measured) if changes else ())
 
 
 def _devices_without_baselines(records: Iterable[CaseRecord], root: Path) -> list[str]:
@@ -132,16 +147,8 @@ def _write_reports(
             path = chosen.resolve()
             write_text(path, export([record.measured for record in records.values()]))
             written.append(path)
+    if settings.comment is not None:
+        path = settings.comment.resolve()
+        write_text(path, comment_text(list(records.values())))
+        written.append(path)
     return [f"report: {path}" for path in written] if verbosity >= 0 else []
-
-
-def update_lines(root: Path, record: CaseRecord, *, force: bool = False) -> list[str]:
-    """Store one case's baseline; what changed, old → new, and what of it is of little use."""
-    path, changes = baselines.store(root, record.measured, force=force)
-    if not changes:
-        return [f"{record.id}: the baseline stays as it is ({path})"]
-    return [
-        f"{record.id}: baseline written to {path}",
-        *(f"  {change.what}: {change.old} → {change.new}" for change in changes),
-        *(f"  warning: {doubt}" for doubt in baselines.doubts(record.measured)),
-    ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_sme2.errors import ModelError, Sme2Warning, plain
-from pytest_sme2.plugin.state import CHECKS, GATE, session_of
+from pytest_sme2.plugin.state import CHECKS, GATE, WIDTH, session_of
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Artifact, Check, Comparison, Limits, Pair, Profile
@@ -160,6 +160,7 @@ def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check
             command=reproduce(request.node.nodeid, options),
             growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
             shown=tuple({check.verdict for check in bad}),
+            width=request.config.stash[WIDTH],
         )
         pytest.fail(plain(text), pytrace=False)
     for check in checks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import pytest
 
 from pytest_sme2.errors import NotMeasurableError, Sme2Error, UsageError, plain
 from pytest_sme2.plugin import fixtures, hookspecs, names, options
-from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, session_of
+from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, session_of
 
 if TYPE_CHECKING:
     from pytest_sme2.session.run_lock import RunLock
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 NOT_RESTORED = "sme2_not_restored"
 """Where a worker names a device that it could not put back."""
+WIDTH_KEY = "sme2_width"
+"""Where a worker, which has no terminal, finds the width of the controller's."""
 
 MARKUP = {
     "PASS": {"green": True},
@@ -72,6 +75,10 @@ def pytest_configure(config: pytest.Config) -> None:
         ("numerics", "about the outputs."),
     ):
         config.addinivalue_line("markers", f"{name}: {text}")
+    worker = getattr(config, "workerinput", {})
+    columns = worker.get(WIDTH_KEY) or shutil.get_terminal_size().columns
+    # Longer lines are hard to read, and a terminal of no width is none.
+    config.stash[WIDTH] = min(max(columns, 60), 120)
     names.refuse_misread_folder(config)
     if options.anything_chosen(config):
         # Bad values are refused before anything is collected.
@@ -105,6 +112,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if SESSION in config.stash:
         with contextlib.suppress(Sme2Error):
             config.stash[SESSION].close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput[WIDTH_KEY] = node.config.stash[WIDTH]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -355,6 +367,7 @@ class Collector:
             self.checks,
             chosen,
             verbosity=self.config.get_verbosity(),
+            width=self.config.stash[WIDTH],
             command=("pytest", *map(str, self.config.invocation_params.args)),
         )
         self.lines = lines

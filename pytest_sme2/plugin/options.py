@@ -166,6 +166,14 @@ OPTIONS: tuple[Option, ...] = (
         "write one HTML file with all results; it needs no network.",
     ),
     Option(
+        "--sme2-comment",
+        "comment",
+        "FILE.md",
+        PATH,
+        "write a comment for a pull request: the verdict in one line, and a small table.",
+        ini=False,
+    ),
+    Option(
         "--sme2-strict",
         "strict",
         None,

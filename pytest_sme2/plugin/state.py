@@ -20,18 +20,20 @@ GATE: pytest.StashKey[Gate] = pytest.StashKey()
 """Of an item: its gate, if it asked for one."""
 PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: devices that could not be put back."""
+WIDTH: pytest.StashKey[int] = pytest.StashKey()
+"""Of the run: how wide the terminal is. While a test runs, nobody knows: its output is captured."""
 
 
 def session_of(config: pytest.Config) -> Session:
     """The run's session, made when it is first asked for."""
     if SESSION not in config.stash:
+        from pytest_sme2.plugin.progress import progress_of
         from pytest_sme2.session.session import Session
-        from pytest_sme2.system.terminal import progress_line
 
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         config.stash[SESSION] = Session(
             options.read_settings(config),
-            say=progress_line(config),
+            say=progress_of(config),
             identity=worker.get("testrunuid"),
         )
     return config.stash[SESSION]

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Collection, Sequence
 
 from pytest_sme2.report.text import clipped, count, duration, percent, printable, times
+from pytest_sme2.report.versus_baseline import summary
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.verdict.growth import Growth
 from pytest_sme2.verdict.judging import FAILING
@@ -32,6 +33,7 @@ def failure_text(
     command: str,
     growth: Growth | None = None,
     shown: Collection[Outcome] = FAILING,
+    width: int = WIDTH,
 ) -> str:
     """What a failed test says.
 
@@ -40,14 +42,16 @@ def failure_text(
         command: how to see it again, as ``reproduce`` makes it.
         growth: where the time went, where times were measured.
         shown: the outcomes that are explained; the rest is counted.
+        width: of the terminal.
     """
-    title = f"{verdict.model}-{verdict.variant} on {verdict.target}: {verdict.outcome}"
-    lines = [clipped(title, WIDTH)]
     explained = [check for check in verdict.checks if check.verdict in shown]
+    # pytest's summary shows the first line only, and cuts it: what got worse comes first.
+    case = f"{verdict.model}-{verdict.variant} on {verdict.target}: {verdict.outcome}"
+    lines = [clipped(line, width) for line in (summary(explained), case) if line]
     for check in explained:
-        lines += ["", *_check_lines(check)]
+        lines += ["", *_check_lines(check, width)]
     if growth is not None:
-        lines += _growth_lines(growth)
+        lines += _growth_lines(growth, width)
     others = len(verdict.checks) - len(explained)
     if others:
         lines += ["", f"{count(others, 'other check')}: {_summary(verdict.checks, shown)}."]
@@ -61,13 +65,13 @@ def _summary(checks: Sequence[Check], shown: Collection[Outcome]) -> str:
     return ", ".join(f"{found.count(outcome)} {outcome}" for outcome in dict.fromkeys(found))
 
 
-def _check_lines(check: Check) -> list[str]:
+def _check_lines(check: Check, width: int) -> list[str]:
     head = f"{check.metric}: {check.verdict}"
     values = _values(check)
-    lines = _wrapped(f"{head}  {values}" if values else head, "  ", "      ")
-    lines += _wrapped(check.message, "    ", "    ")
+    lines = _wrapped(f"{head}  {values}" if values else head, width, "  ", "      ")
+    lines += _wrapped(check.message, width, "    ", "    ")
     for line in check.details[:MOST_LINES]:
-        lines += _wrapped(line, "      ", "        ")
+        lines += _wrapped(line, width, "      ", "        ")
     if len(check.details) > MOST_LINES:
         lines.append(f"      and {len(check.details) - MOST_LINES} more")
     return lines
@@ -110,12 +114,12 @@ def _limit(check: Check) -> str:
     return f"{limit * 100:+.1f} %" if check.unit == "ns" else _value(limit, check.unit)
 
 
-def _growth_lines(growth: Growth) -> list[str]:
+def _growth_lines(growth: Growth, width: int) -> list[str]:
     since = printable(growth.since)
     lines = []
     if growth.structure:
         lines += ["", f"  Operators added (+) or removed (-) since {since}:"]
-        lines += [f"    {clipped(line, WIDTH - 4)}" for line in growth.structure[:MOST_LINES]]
+        lines += [f"    {clipped(line, width - 4)}" for line in growth.structure[:MOST_LINES]]
         if len(growth.structure) > MOST_LINES:
             lines.append(f"    and {len(growth.structure) - MOST_LINES} more")
     least = NEGLIGIBLE * max(growth.end_to_end.before_ns, growth.end_to_end.after_ns)
@@ -129,7 +133,7 @@ def _growth_lines(growth: Growth) -> list[str]:
         if grown:
             named = True
             lines += ["", f"  {title} that take longer since {since} (traced runs):"]
-            lines += [_growth_line(change) for change in grown[:MOST_LINES]]
+            lines += [_growth_line(change, width) for change in grown[:MOST_LINES]]
             if len(grown) > MOST_LINES:
                 lines.append(f"    and {len(grown) - MOST_LINES} more")
     if not named:
@@ -137,20 +141,20 @@ def _growth_lines(growth: Growth) -> list[str]:
     return lines
 
 
-def _growth_line(change: Change) -> str:
+def _growth_line(change: Change, width: int) -> str:
     amounts = (
         f"{duration(change.before_ns)} -> {duration(change.after_ns)}, +{duration(change.delta_ns)}"
     )
     part = change.delta_ns / change.before_ns if change.before_ns else None
     amounts += " (new)" if part is None else f" ({part * 100:+.1f} %)"
-    name = clipped(change.name, max(20, WIDTH - 4 - 2 - len(amounts)))
+    name = clipped(change.name, max(20, width - 4 - 2 - len(amounts)))
     return f"    {name}  {amounts}"
 
 
-def _wrapped(text: str, first: str, rest: str) -> list[str]:
+def _wrapped(text: str, width: int, first: str, rest: str) -> list[str]:
     return textwrap.wrap(
         printable(text),
-        WIDTH,
+        width,
         initial_indent=first,
         subsequent_indent=rest,
         break_on_hyphens=False,

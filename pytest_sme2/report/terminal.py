@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.cost import (
@@ -21,31 +22,47 @@ from pytest_sme2.report.cost import (
 from pytest_sme2.report.findings import RunFinding, run_findings
 from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
-from pytest_sme2.results import Arm, CaseResult, Category, Outcome
+from pytest_sme2.report.versus_baseline import (
+    change_text,
+    deciding,
+    interval_text,
+    limit_text,
+    value_text,
+)
+from pytest_sme2.results import Arm, CaseResult, Category, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.verdict.judging import combine
+from pytest_sme2.verdict.judging import UNCHECKED, combine
 
 _HEADINGS = (
     "variant", "SME2", "by work", "off ms", "on ms", "speedup", "most time", "MB", "off Minst",
     "on Minst", "fewer", "most work", "verdict",
 )  # fmt: skip
 _LEFT = (0, 6, 11, 12)
+_COMPARED = ("variant", "rests on", "baseline", "now", "change", "interval %", "limit", "checks")
+_COMPARED_LEFT = (0, 1)
+_EVERY = ("variant", "check", "baseline", "now", "change", "interval %", "limit", "verdict")
+_EVERY_LEFT = (0, 1, 7)
+# Which columns of these two go first where the terminal is too narrow: limit, interval.
+_EXPENDABLE = (6, 5)
 _NOTHING = "-"
 _SHORT = {Category.DATA_MOVEMENT: "MOVE", Category.ELEMENTWISE: "ELEM"}
 MOST_FINDINGS = 6
 _FINDINGS_PER_MODEL = 3
 
 
-def run_lines(records: Sequence[CaseRecord], verbosity: int = 0) -> list[str]:
-    """The table of all cases and what there is to say about them.
+def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WIDTH) -> list[str]:
+    """The table of all cases, how they compare with their baselines, and what there is to say.
 
-    With a verbosity below 0 the table alone, below -1 nothing, above 0 every finding.
+    With a verbosity below 0 the tables alone, below -1 nothing, above 0 every check and finding.
     """
     if not records or verbosity < -1:
         return []
-    lines = [*_table(records)]
+    lines = [*_table(records, _HEADINGS, _LEFT, [[_row(record)] for record in records], width)]
+    compared = [*_comparison(records, verbosity, width)]
+    if compared:
+        lines += ["", *compared]
     if verbosity >= 0:
-        lines += ["", *_findings(records, verbosity)]
+        lines += ["", *_findings(records, verbosity, width)]
     return lines
 
 
@@ -60,34 +77,93 @@ def split_verdict(line: str) -> tuple[str, Outcome | None]:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _table(records: Sequence[CaseRecord]) -> Iterator[str]:
-    rows = [_HEADINGS, *(_row(record) for record in records)]
+def _table(
+    records: Sequence[CaseRecord],
+    headings: Sequence[str],
+    left: Sequence[int],
+    body: Sequence[Sequence[Sequence[str]]],
+    width: int,
+    expendable: Sequence[int] = (),
+) -> Iterator[str]:
+    """``body`` holds the rows of each record. Cases of one model stand under its name."""
+    rows = [headings, *(row for found in body for row in found)]
     # A column in which nobody has anything to say, such as latency on an emulator, is left out.
     kept = [
         column
-        for column in range(len(_HEADINGS))
+        for column in range(len(headings))
         if any(row[column] != _NOTHING for row in rows[1:])
     ]
     widths = {column: max(len(row[column]) for row in rows) for column in kept}
-    room = WIDTH - 2 - sum(widths[column] + 1 for column in kept if column)
-    widths[0] = min(widths[0], max(room, 8))
-    heading, *body = [
-        " ".join(
-            clipped(row[column], widths[column]).ljust(widths[column])
-            if column in _LEFT
-            else row[column].rjust(widths[column])
-            for column in kept
-        ).rstrip()
-        for row in rows
-    ]
-    yield f"  {heading}"
+
+    def excess() -> int:
+        return 2 + sum(widths[column] for column in kept) + len(kept) - 1 - width
+
+    for column in expendable:
+        if excess() > 0 and column in kept:
+            kept.remove(column)
+    # What is still too wide is taken from the names.
+    for column in left[:2]:
+        if column in kept and excess() > 0:
+            widths[column] = max(min(8, widths[column]), widths[column] - excess())
+
+    def line(row: Sequence[str]) -> str:
+        return (
+            "  "
+            + " ".join(
+                clipped(row[column], widths[column]).ljust(widths[column])
+                if column in left
+                else row[column].rjust(widths[column])
+                for column in kept
+            ).rstrip()
+        )
+
+    yield line(headings)
     model = None
-    for record, line in zip(records, body, strict=True):
+    for record, found in zip(records, body, strict=True):
         name = (record.measured.model, record.measured.fingerprint.target)
-        if name != model:
-            yield clipped(f"{name[0]} on {name[1]}", WIDTH)
+        if found and name != model:
+            yield clipped(f"{name[0]} on {name[1]}", width)
             model = name
-        yield f"  {line}"
+        yield from map(line, found)
+
+
+def _comparison(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
+    """What each verdict rests on; with -v every check that was made."""
+    judged = [record for record in records if record.checks]
+    if verbosity <= 0:
+        # Where there was nothing to compare with, the verdict says all there is.
+        judged = [r for r in judged if combine(r.checks) not in (*UNCHECKED, Outcome.STORED)]
+    if not judged:
+        return
+    if verbosity > 0:
+        every = [[_check_row(record, check) for check in record.checks] for record in judged]
+        yield from _table(judged, _EVERY, _EVERY_LEFT, every, width, _EXPENDABLE)
+        return
+    rows = []
+    for record in judged:
+        check = deciding(record.checks)
+        if check is not None:
+            same = sum(each.verdict is check.verdict for each in record.checks)
+            counted = f"{same} of {len(record.checks)}"
+            rows.append([(*_check_row(record, check)[:-1], counted)])
+    yield from _table(judged, _COMPARED, _COMPARED_LEFT, rows, width, _EXPENDABLE)
+
+
+def _check_row(record: CaseRecord, check: Check) -> tuple[str, ...]:
+    return (
+        _variant(record),
+        check.metric,
+        value_text(check.old, check.unit, check.metric),
+        value_text(check.new, check.unit, check.metric),
+        change_text(check),
+        interval_text(check) or _NOTHING,
+        limit_text(check) or _NOTHING,
+        str(check.verdict),
+    )
+
+
+def _variant(record: CaseRecord) -> str:
+    return record.id.removeprefix(f"{record.measured.model}-") or record.measured.variant
 
 
 def _row(record: CaseRecord) -> tuple[str, ...]:
@@ -95,7 +171,7 @@ def _row(record: CaseRecord) -> tuple[str, ...]:
     coverage = measured.coverage
     peak = (measured.peak_bytes or {}).get(measured.arm)
     return (
-        record.id.removeprefix(f"{measured.model}-") or measured.variant,
+        _variant(record),
         _NOTHING if coverage is None else f"{coverage.sme2_operators}/{coverage.matrix_operators}",
         coverage_by_work(measured),
         _latency(measured, Arm.OFF),
@@ -148,7 +224,8 @@ def _most_work(measured: CaseResult) -> str:
 # --- the findings ---------------------------------------------------------------------------------
 
 
-def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
+def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
+    say = partial(bullet, width=width)
     found = run_findings(records)
     of_model: Counter[str] = Counter()
     shown: list[RunFinding] = []
@@ -159,37 +236,37 @@ def _findings(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
         ):
             shown.append(finding)
     for finding in shown:
-        yield bullet(f"{finding.model}: {finding.text}")
+        yield say(f"{finding.model}: {finding.text}")
         if verbosity > 0 and finding.remedy:
-            yield bullet(finding.remedy, indent="    ")
+            yield say(finding.remedy, indent="    ")
     left = len(found) - len(shown)
     if left:
-        yield bullet(f"{left} more with -v, and in report.md")
-    yield from _unmeasured(records)
-    yield from _precisions(records, verbosity)
+        yield say(f"{left} more with -v, and in report.md")
+    yield from _unmeasured(records, width)
+    yield from _precisions(records, verbosity, width)
     if any(record.measured.emulated for record in records):
-        yield bullet(
+        yield say(
             "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "
             "since emulated time says nothing about hardware"
         )
     if any(record.measured.costs for record in records):
-        yield bullet(f"Minst: a million instructions per inference; {LIMITS_OF_COST}")
+        yield say(f"Minst: a million instructions per inference; {LIMITS_OF_COST}")
     for reason in sorted({record.measured.uncounted for record in records} - {""}):
         if any(record.measured.emulated for record in records):
-            yield bullet(f"cost is not shown everywhere: {reason}")
+            yield say(f"cost is not shown everywhere: {reason}")
     remembered = sum(len(record.remembered) for record in records)
     if remembered:
-        yield bullet(
+        yield say(
             f"{remembered} emulated runs were made before, with the same program, runner and "
             "emulator, and taken from the cache; --sme2-fresh makes them again"
         )
     if any(record.measured.weights.startswith("random") for record in records):
         times = any(not record.measured.emulated for record in records)
         what = "latency" if times else "structure"
-        yield bullet(f"weights are random: {what} does not depend on them, accuracy does")
+        yield say(f"weights are random: {what} does not depend on them, accuracy does")
 
 
-def _unmeasured(records: Sequence[CaseRecord]) -> Iterator[str]:
+def _unmeasured(records: Sequence[CaseRecord], width: int) -> Iterator[str]:
     """What the device could not measure: green must not look like checked."""
     metrics: dict[str, dict[str, None]] = {}
     for record in records:
@@ -197,10 +274,10 @@ def _unmeasured(records: Sequence[CaseRecord]) -> Iterator[str]:
             if check.verdict is Outcome.NOT_MEASURED:
                 metrics.setdefault(check.message, {})[check.metric] = None
     for reason, names in metrics.items():
-        yield bullet(f"not measured: {', '.join(names)}: {reason}")
+        yield bullet(f"not measured: {', '.join(names)}: {reason}", width=width)
 
 
-def _precisions(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
+def _precisions(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
     """How well times were measured: of all cases in one sentence, with -v of each."""
     found: dict[str, Noise] = {}
     for record in records:
@@ -208,6 +285,6 @@ def _precisions(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
         if entry is not None:
             found[record.id] = entry
     if found and verbosity > 0:
-        yield from (bullet(f"{name}: {entry}") for name, entry in found.items())
+        yield from (bullet(f"{name}: {entry}", width=width) for name, entry in found.items())
     elif found:
-        yield bullet(overall(found))
+        yield bullet(overall(found), width=width)

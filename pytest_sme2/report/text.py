@@ -47,9 +47,9 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def bullet(sentence: str, indent: str = "- ") -> str:
+def bullet(sentence: str, indent: str = "- ", width: int = WIDTH) -> str:
     """A finding as a list item, wrapped to the terminal."""
     return textwrap.fill(
-        printable(sentence), WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent),
+        printable(sentence), width, initial_indent=indent, subsequent_indent=" " * len(indent),
         break_on_hyphens=False,
     )  # fmt: skip

@@ -48,6 +48,8 @@ class Settings:
     """When even the first look is given up; None means ten budgets."""
     limits: Mapping[str, object] = field(default_factory=dict)
     """Limits given on the command line, by the names of limits.SCALARS."""
+    comment: Path | None = None
+    """The Markdown file for a pull request to write at the end; None means none."""
     github_benchmark_json: Path | None = None
     bencher_json: Path | None = None
     runner_on: Path | None = None

@@ -75,18 +75,3 @@ def clear_line(stream: TextIO) -> None:
         controlled = _controlled(stream)
         controlled.write("\r\x1b[K")
         controlled.flush()
-
-
-def progress_line(config: Any) -> Say:
-    """For pytest: through its output capture on a terminal, silent in logs and with ``-q``."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    quiet = config.get_verbosity() < 0 or hasattr(config, "workerinput")
-    if capture is None or quiet or not sys.__stderr__ or not sys.__stderr__.isatty():
-        return lambda line: None
-    say = terminal_line(sys.__stderr__)
-
-    def outside_capture(line: str) -> None:
-        with capture.global_and_fixture_disabled():
-            say(line)
-
-    return outside_capture

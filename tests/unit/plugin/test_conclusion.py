@@ -48,10 +48,15 @@ def test_checks_go_into_the_record_and_the_table(tmp_path: Path) -> None:
 
 
 def test_reports_are_written_and_named(tmp_path: Path) -> None:
-    chosen = settings(tmp_path, report=tmp_path / "r.html", bencher_json=tmp_path / "bencher.json")
+    chosen = settings(
+        tmp_path,
+        report=tmp_path / "r.html",
+        bencher_json=tmp_path / "bencher.json",
+        comment=tmp_path / "c.md",
+    )
     lines, failed = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
     assert not failed
-    for name in ("report.md", "r.html", "bencher.json"):
+    for name in ("report.md", "r.html", "bencher.json", "c.md"):
         assert f"report: {tmp_path / name}" in lines
         assert (tmp_path / name).stat().st_size > 0
     quiet, _ = conclude_run(folders(toy_run(tmp_path)), {}, chosen, verbosity=-1)
@@ -83,9 +88,11 @@ def test_baselines_are_stored_only_when_asked(tmp_path: Path) -> None:
     lines, failed = conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
     assert not failed
     (stored,) = (tmp_path / "baselines").glob("*/toy-fp16.json")
-    assert f"toy-fp16: baseline written to {stored}" in lines
+    assert "1 new" in " ".join(lines)
     again, _ = conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
-    assert any("the baseline stays as it is" in line for line in again)
+    assert any("1 unchanged" in line for line in again)
+    every, _ = conclude_run(paths, {}, settings(tmp_path, update_baselines=True), verbosity=1)
+    assert f"toy-fp16: the baseline stays as it is ({stored})" in every
 
 
 @pytest.mark.parametrize("verbosity", [0, -2])

@@ -22,7 +22,17 @@ def records(root: Path, **choices: bool) -> list[CaseRecord]:
 
 
 def judged(record: CaseRecord, outcome: Outcome) -> CaseRecord:
-    return replace(record, checks=(Check("latency (on)", outcome, "Said."),))
+    slower = 1.0 if outcome is Outcome.PASS else 1.115
+    return replace(
+        record,
+        checks=(
+            Check("operators (on)", Outcome.PASS, "The same.", 6, 6, "count", None, 6),
+            Check(
+                "latency (on)", outcome, "Said.", 9e6, 9e6 * slower, "ns",
+                (slower - 0.013, slower + 0.014), 0.02,
+            ),
+        ),
+    )  # fmt: skip
 
 
 def flat(lines: list[str]) -> str:
@@ -92,6 +102,8 @@ def test_quiet_prints_the_table_alone_and_quieter_nothing(tmp_path: Path) -> Non
     table = run_lines(found, -1)
     assert len(table) == 5
     assert run_lines(found)[:5] == table
+    compared = run_lines([judged(found[0], Outcome.PASS), *found[1:]], -1)
+    assert "rests on" in compared[6]
     assert run_lines(found, -2) == []
     assert run_lines([]) == []
 
@@ -158,3 +170,39 @@ def test_more_threads_that_are_slower_are_told(tmp_path: Path) -> None:
     assert f"{first.measured.variant}: 4 threads are 50.0% slower than 1" in text
     faster = replace(both, medians_ns={arm: (values[0] / 2,) for arm, values in medians.items()})
     assert "threads are" not in flat(run_lines([first, replace(first, measured=faster)], 1))
+
+
+def test_a_case_says_what_its_verdict_rests_on(tmp_path: Path) -> None:
+    found = records(tmp_path)
+    lines = run_lines(
+        [judged(found[0], Outcome.REGRESSED), judged(found[1], Outcome.PASS)], width=90
+    )
+    (slower,) = (line for line in lines if "+11.5" in line)
+    assert slower.split() == [
+        *("fp16", "latency", "(on)", "9.000", "ms", "10.035", "ms", "+11.5", "%"),
+        *("[+10.2,", "+12.9]", "2", "%", "1", "of", "2"),
+    ]
+    assert not any("operators (on)" in line for line in lines)
+
+
+def test_verbose_lists_every_check(tmp_path: Path) -> None:
+    record = judged(records(tmp_path)[0], Outcome.REGRESSED)
+    lines = run_lines([record], 1)
+    for check in record.checks:
+        (row,) = (line for line in lines if f" {check.metric} " in line)
+        assert row.endswith(f" {check.verdict}")
+
+
+def test_a_case_without_a_baseline_has_no_row_of_comparison(tmp_path: Path) -> None:
+    found = [judged(record, Outcome.NO_BASELINE) for record in records(tmp_path)]
+    assert not any("rests on" in line for line in run_lines(found))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_text_is_wrapped_at_the_width_of_the_terminal(tmp_path: Path, width: int) -> None:
+    found = [judged(record, Outcome.REGRESSED) for record in records(tmp_path)]
+    sentences = [line for line in run_lines(found, 0, width) if line.startswith(("- ", "  "))]
+    text = "\n".join(sentences).splitlines()
+    prose = text[next(n for n, line in enumerate(text) if line.startswith("- ")) :]
+    assert max(map(len, prose)) <= width
+    assert max(map(len, prose)) > width - 20

@@ -1,0 +1,212 @@
+"""What is being done right now, beside pytest's own output and never in it.
+
+On a terminal it is one line below pytest's, which is taken away before pytest writes again. In a
+log it is a line of its own every 30 seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TextIO
+
+import pytest
+
+from pytest_sme2.errors import plain
+
+EVERY_SECONDS = 30.0
+_WAKE_SECONDS = 1.0
+
+
+class Progress:
+    """Says nothing: for workers, and for those who asked for quiet."""
+
+    def say(self, line: str) -> None:
+        """What is being done from now on."""
+
+    def clear(self) -> None:
+        """Make room: pytest is about to write."""
+
+    def stop(self) -> None:
+        """The run is over."""
+
+
+class TerminalProgress(Progress):
+    """One line below pytest's, which stays as it is: the cursor goes back to where it was."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        column: Callable[[], int],
+        width: int,
+        uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._stream = stream
+        self._column = column
+        """Where pytest's cursor is."""
+        self._width = width
+        self._uncaptured = uncaptured
+        self._shown = False
+
+    def say(self, line: str) -> None:
+        start = "\r\x1b[K" if self._shown or not self._column() else "\n\x1b[K"
+        with self._uncaptured():
+            self._stream.write(start + plain(line).replace("\n", " ")[: self._width - 1])
+            self._stream.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        if not self._shown:
+            return
+        column = self._column()
+        back = f"\x1b[1A\x1b[{column}C" if column else ""
+        self._stream.write(f"\r\x1b[K{back}")
+        self._stream.flush()
+        self._shown = False
+
+    def stop(self) -> None:
+        self.clear()
+
+
+class LogProgress(Progress):
+    """A line now and then: what is being done, for how long, and how far the run is."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        column: Callable[[], int],
+        done: Callable[[], str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._column = column
+        self._done = done
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._line = ""
+        self._since = self._told = clock()
+        self._ours = False
+        """Whether the last thing written was ours: then pytest's line is broken already."""
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def say(self, line: str) -> None:
+        with self._lock:
+            self._line, self._since = plain(line).replace("\n", " "), self._clock()
+        self.tick()
+        if self._thread is None:
+            # What takes long says nothing meanwhile, so somebody has to look at the clock.
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._ours = False
+
+    def stop(self) -> None:
+        self._over.set()
+        with self._lock:
+            self._line = ""
+
+    def tick(self) -> None:
+        """Say it if it is time to."""
+        with self._lock:
+            now = self._clock()
+            if not self._line or now - self._told < EVERY_SECONDS:
+                return
+            self._told = now
+            apart = "" if self._ours or not self._column() else "\n"
+            took = f" ({now - self._since:.0f} s)" if now - self._since >= 1 else ""
+            self._write(f"{apart}sme2: {self._done()}: {self._line}{took}\n")
+            self._ours = True
+
+    def _watch(self) -> None:
+        while not self._over.wait(_WAKE_SECONDS):
+            self.tick()
+
+
+class Hooks:
+    """Keeps the progress and pytest's own output apart, and counts the tests."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._done = 0
+        self._progress = _progress(config, self.how_far)
+
+    def say(self, line: str) -> None:
+        self._progress.say(line)
+
+    def how_far(self) -> str:
+        session: Any = self._config.pluginmanager.get_plugin("session")
+        total = getattr(session, "testscollected", 0)
+        return f"{self._done} of {total} tests done" if total else "collecting tests"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self) -> None:
+        self._progress.clear()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        self._progress.clear()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._done += report.when == "teardown"
+        self._progress.clear()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logfinish(self) -> None:
+        self._progress.clear()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        self._progress.clear()
+
+    def pytest_unconfigure(self) -> None:
+        self._progress.stop()
+
+
+def progress_of(config: pytest.Config) -> Callable[[str], None]:
+    """Where the run says what it is doing; nowhere in a worker, and with ``-q``."""
+    hooks = Hooks(config)
+    config.pluginmanager.register(hooks, "sme2-progress")
+    return hooks.say
+
+
+def _progress(config: pytest.Config, how_far: Callable[[], str]) -> Progress:
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    capture = config.pluginmanager.getplugin("capturemanager")
+    quiet = config.get_verbosity() < 0 or hasattr(config, "workerinput")
+    if reporter is None or capture is None or quiet:
+        return Progress()
+    writer = config.get_terminal_writer()
+
+    def column() -> int:
+        return int(writer.width_of_current_line)
+
+    uncaptured: Callable[[], AbstractContextManager[None]] = capture.global_and_fixture_disabled
+    with uncaptured():
+        stream = sys.stdout
+        if stream is not None and stream.isatty():
+            return TerminalProgress(stream, column, writer.fullwidth, uncaptured)
+        return LogProgress(_written_past_capture(), column, how_far)
+
+
+def _written_past_capture() -> Callable[[str], None]:
+    """A copy of the standard output, which pytest redirects while a test runs."""
+    try:
+        descriptor = os.dup(1)
+    except OSError:
+        return lambda text: None
+    stream = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")
+
+    def write(text: str) -> None:
+        stream.write(text)
+        stream.flush()
+
+    return write

@@ -1,0 +1,112 @@
+"""What ``--update-baselines`` stored: a few lines, or with -v every value, old and new. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_sme2.report.text import WIDTH, bullet, count
+from pytest_sme2.results import BaselineChange
+
+MOST_CASES = 3
+"""Of those that changed; the rest is counted."""
+MOST_CHANGES = 4
+# What a reader wants to know first; of operators and kernels only how many changed.
+_FIRST = ("SME2 coverage", "latency", "speedup", "instructions", "peak memory", "program size")
+_COUNTED = {
+    "operator": ("operator", "operators"),
+    "kernel": ("kernel", "kernels"),
+    "share": ("share of time", "shares of time"),
+    "version": ("version", "versions"),
+}
+
+
+@dataclass(frozen=True)
+class Update:
+    """One case whose baseline was brought up to date."""
+
+    case: str
+    path: str
+    changes: tuple[BaselineChange, ...]
+    new: bool
+    """Whether there was no baseline before."""
+    doubts: tuple[str, ...] = ()
+    """What of it is of little use, one sentence each."""
+
+
+def update_lines(
+    updates: Sequence[Update], root: str, verbosity: int = 0, width: int = WIDTH
+) -> list[str]:
+    """What was stored, for all cases together."""
+    if not updates:
+        return []
+    return [*(_every(updates) if verbosity > 0 else _summary(updates, root, width))]
+
+
+def _every(updates: Sequence[Update]) -> Iterator[str]:
+    for update in updates:
+        if not update.changes:
+            yield f"{update.case}: the baseline stays as it is ({update.path})"
+            continue
+        yield f"{update.case}: baseline written to {update.path}"
+        yield from (f"  {entry.what}: {entry.old} → {entry.new}" for entry in update.changes)
+        yield from (f"  warning: {doubt}" for doubt in update.doubts)
+
+
+def _summary(updates: Sequence[Update], root: str, width: int) -> Iterator[str]:
+    new = [update for update in updates if update.new]
+    changed = [update for update in updates if update.changes and not update.new]
+    same = len(updates) - len(new) - len(changed)
+    parts = ((len(new), "new"), (len(changed), "changed"), (same, "unchanged"))
+    counted = ", ".join(f"{number} {word}" for number, word in parts if number)
+    yield bullet(f"baselines: {counted}, in {root}", "", width)
+    if new:
+        yield bullet(f"new: {_named([update.case for update in new])}", "  ", width)
+        yield bullet(f"stored of them: {_kinds(new)}", "  ", width)
+    for update in changed[:MOST_CASES]:
+        yield bullet(f"{update.case}: {_told(update.changes)}", "  ", width)
+    if len(changed) > MOST_CASES:
+        yield bullet(f"changed, too: {_named([u.case for u in changed[MOST_CASES:]])}", "  ", width)
+    doubts = [f"{update.case}: {doubt}" for update in updates for doubt in update.doubts]
+    if doubts:
+        more = f" ({count(len(doubts) - 1, 'more warning')} with -v)" if len(doubts) > 1 else ""
+        yield bullet(f"warning: {doubts[0]}{more}", "  ", width)
+    if new or changed:
+        yield "  Every value, old and new, is shown with -v. Commit the files."
+
+
+def _named(cases: Sequence[str], most: int = 6) -> str:
+    left = len(cases) - most
+    return ", ".join(cases[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def _kinds(updates: Sequence[Update]) -> str:
+    """``operators, kernels, instructions (off), …``: each kind of value once."""
+    found: dict[str, None] = {}
+    for update in updates:
+        for entry in update.changes:
+            word = entry.what.partition(" ")[0]
+            # What is in brackets is the arm or the number of threads.
+            plural = _COUNTED.get(word, ("", re.sub(r" \(.*", "", entry.what)))[1]
+            found[plural] = None
+    return ", ".join(found)
+
+
+def _told(changes: Sequence[BaselineChange]) -> str:
+    ranked = sorted(
+        (entry for entry in changes if entry.what.partition(" ")[0] not in _COUNTED), key=_rank
+    )
+    parts = [f"{entry.what} {entry.old} → {entry.new}" for entry in ranked[:MOST_CHANGES]]
+    for word, (one, several) in _COUNTED.items():
+        number = sum(entry.what.partition(" ")[0] == word for entry in changes)
+        if number:
+            parts.append(f"{number} {one if number == 1 else several}")
+    left = len(ranked) - MOST_CHANGES
+    return "; ".join(parts) + (f"; and {left} more" if left > 0 else "")
+
+
+def _rank(entry: BaselineChange) -> int:
+    return next(
+        (number for number, name in enumerate(_FIRST) if entry.what.startswith(name)), len(_FIRST)
+    )

@@ -1,0 +1,174 @@
+"""How a case compares with its baseline: which check the verdict rests on, and the change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_sme2.report.text import duration, percent, times
+from pytest_sme2.results import Check, Outcome
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.verdict.judging import FAILING, WARNING, combine
+
+# Of checks with the same verdict, the one a reader asks for first.
+_FIRST = (
+    "latency against",
+    "latency",
+    "cost",
+    "speedup",
+    "SME2 coverage",
+    "operators",
+    "evidence",
+    "kernels",
+)
+# Values of these are sums of many small parts: a change is told as a part of the whole.
+_RELATIVE = ("ns", "bytes", "ratio")
+_COST = "cost"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many cases there are of each kind."""
+
+    failed: int
+    warned: int
+    passed: int
+    unchecked: int
+
+    def __str__(self) -> str:
+        """``1 failed, 2 passed``."""
+        parts = (
+            (self.failed, "failed"),
+            (self.warned, "warned"),
+            (self.passed, "passed"),
+            (self.unchecked, "not checked"),
+        )
+        return ", ".join(f"{number} {word}" for number, word in parts if number) or "no cases"
+
+
+def count_cases(records: Sequence[CaseRecord]) -> Counted:
+    """What the cases come to. A case without a comparison counts as not checked."""
+    found = [combine(record.checks) if record.checks else None for record in records]
+    failed = sum(outcome in FAILING for outcome in found)
+    warned = sum(outcome in WARNING for outcome in found)
+    passed = sum(outcome in (Outcome.PASS, Outcome.IMPROVED, Outcome.STORED) for outcome in found)
+    return Counted(failed, warned, passed, len(found) - failed - warned - passed)
+
+
+def worst_first(records: Sequence[CaseRecord]) -> list[CaseRecord]:
+    """Failed, then warned, then the rest, each in the given order."""
+
+    def rank(record: CaseRecord) -> int:
+        outcome = combine(record.checks) if record.checks else None
+        return 0 if outcome in FAILING else 1 if outcome in WARNING else 2
+
+    return sorted(records, key=rank)
+
+
+def deciding(checks: Sequence[Check]) -> Check | None:
+    """The check that the verdict of a case rests on; None where nothing was checked."""
+    if not checks:
+        return None
+    outcome = combine(checks)
+    return min((check for check in checks if check.verdict is outcome), key=_order)
+
+
+def _order(check: Check) -> tuple[bool, int, bool]:
+    place = next(
+        (number for number, name in enumerate(_FIRST) if check.metric.startswith(name)),
+        len(_FIRST),
+    )
+    # What was compared says more than what was only looked at; SME2 on comes before off.
+    return check.old is None, place, "(off" in check.metric
+
+
+def value_text(value: float | None, unit: str, metric: str = "") -> str:
+    """``12.345 ms``, ``1.20 MB``, ``1.85x``, ``43.0 %``, ``16``; a dash for nothing."""
+    if value is None:
+        return "-"
+    if unit == "ns":
+        return duration(value)
+    if unit == "bytes":
+        return f"{value / 1e6:.2f} MB"
+    if unit == "ratio":
+        return times(value)
+    if unit == "share":
+        return percent(value)
+    if metric.startswith(_COST):
+        return f"{value / 1e6:.3f} Minst" if value >= 1000 else f"{value:g}"
+    return f"{value:g}"
+
+
+def change_text(check: Check) -> str:
+    """``+11.5 %``, ``+3`` or ``+2.1 points``; a dash where nothing was compared."""
+    old, new = check.old, check.new
+    if old is None or new is None:
+        return "-"
+    if check.unit == "share":
+        return f"{(new - old) * 100:+.1f} points"
+    if old and (check.unit in _RELATIVE or check.metric.startswith(_COST)):
+        return _signed(new / old - 1, exact=check.metric.startswith(_COST))
+    difference = new - old
+    return f"{difference:+g}" if difference else "0"
+
+
+def _signed(part: float, *, exact: bool = False) -> str:
+    """One digit for what is measured, two for what is counted; never ``-0.0``."""
+    text = f"{part * 100:+.{2 if exact else 1}f}"
+    return f"{'0.00' if exact else '0.0'} %" if float(text) == 0 else f"{text} %"
+
+
+def interval_text(check: Check) -> str:
+    """The interval of the change: ``[+10.2, +12.9]``, in percent; empty where there is none."""
+    if check.interval is None or check.old is None:
+        return ""
+    low, high = check.interval
+    if check.unit == "ns":  # already new over old
+        low, high = low - 1, high - 1
+    elif check.unit == "ratio" and check.old:
+        low, high = low / check.old - 1, high / check.old - 1
+    else:
+        return ""
+    return f"[{low * 100:+.1f}, {high * 100:+.1f}]"
+
+
+def limit_text(check: Check) -> str:
+    """``2 %`` of a time, as it was allowed; the value itself of what has no percentage."""
+    limit = check.limit
+    if limit is None or (check.unit == "count" and limit == check.old):
+        return ""
+    if check.unit == "ns":
+        return f"{limit * 100:g} %"
+    if check.unit == "bytes" and check.old:
+        return f"{(limit / check.old - 1) * 100:.3g} %"
+    if check.metric.startswith(_COST) and check.old:
+        return f"{(limit / check.old - 1) * 100:.3g} %"
+    if check.unit == "share" and check.old is not None:
+        return f"{(limit - check.old) * 100:+.3g} points"
+    return value_text(limit, check.unit, check.metric)
+
+
+def headline(check: Check) -> str:
+    """One check in a few words: ``latency (on) +11.5 %, limit 2 %``."""
+    change, limit = change_text(check), limit_text(check)
+    if change == "-" and (check.new is None or not limit):
+        return f"{check.metric} {check.verdict}"
+    if change == "-":
+        parts = [f"{check.metric} {value_text(check.new, check.unit, check.metric)}"]
+    elif check.unit in _RELATIVE or check.unit == "share" or check.metric.startswith(_COST):
+        parts = [f"{check.metric} {change}"]
+    else:
+        old, new = (value_text(value, check.unit) for value in (check.old, check.new))
+        parts = [f"{check.metric} {old} -> {new}"]
+    if limit:
+        parts.append(f"limit {limit}")
+    return ", ".join(parts)
+
+
+def summary(checks: Sequence[Check]) -> str:
+    """The worst check in a few words, and how many more there are like it."""
+    chosen = deciding(checks)
+    if chosen is None:
+        return ""
+    others = sum(check.verdict in FAILING and check is not chosen for check in checks)
+    return headline(chosen) + (f"; and {others} more" if others else "")

@@ -1,0 +1,113 @@
+"""The progress stays out of pytest's own output, on a terminal and in a log."""
+
+from __future__ import annotations
+
+import io
+
+from pytest_sme2.plugin.progress import EVERY_SECONDS, LogProgress, TerminalProgress
+
+
+def screen(text: str) -> list[str]:
+    """What a terminal shows: as much of one as the progress line needs."""
+    lines, row, column = [""], 0, 0
+    while text:
+        if text.startswith("\x1b["):
+            end = next(place for place in range(2, len(text)) if text[place].isalpha())
+            number = int(text[2:end] or 0)
+            if text[end] == "K":
+                lines[row] = lines[row][:column]
+            elif text[end] == "A":
+                row -= number
+            elif text[end] == "C":
+                column += number
+            text = text[end + 1 :]
+            continue
+        letter, text = text[0], text[1:]
+        if letter == "\r":
+            column = 0
+        elif letter == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        else:
+            lines[row] = lines[row][:column].ljust(column) + letter + lines[row][column + 1 :]
+            column += 1
+    return [line for line in lines if line]
+
+
+def test_on_a_terminal_the_dots_stay_in_their_line() -> None:
+    stream = io.StringIO()
+    dots = "test_a.py .."
+    stream.write(dots)
+    progress = TerminalProgress(stream, lambda: len(dots), 40)
+    progress.say("toy: exporting")
+    progress.say("toy: a traced run")
+    assert screen(stream.getvalue()) == [dots, "toy: a traced run"]
+    progress.clear()
+    progress.clear()
+    stream.write("F")
+    assert screen(stream.getvalue()) == [f"{dots}F"]
+
+
+def test_on_a_terminal_a_line_is_never_wider_than_it_and_never_two() -> None:
+    stream = io.StringIO()
+    progress = TerminalProgress(stream, lambda: 0, 20)
+    progress.say("a" * 30 + "\nb")
+    assert screen(stream.getvalue()) == ["a" * 19]
+    progress.stop()
+    assert screen(stream.getvalue()) == []
+
+
+class Log:
+    """A log, pytest's column in it and the clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.column = 0
+        self.text = ""
+        self.progress = LogProgress(
+            self.write, lambda: self.column, lambda: "3 of 9 tests done", clock=lambda: self.now
+        )
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+
+def test_in_a_log_there_is_a_line_every_thirty_seconds() -> None:
+    log = Log()
+    log.progress.say("toy: exporting")
+    assert log.text == ""
+    for _ in range(4):
+        log.now += EVERY_SECONDS / 2
+        log.progress.tick()
+    log.progress.stop()
+    assert log.text.splitlines() == [
+        "sme2: 3 of 9 tests done: toy: exporting (30 s)",
+        "sme2: 3 of 9 tests done: toy: exporting (60 s)",
+    ]
+
+
+def test_in_a_log_a_line_never_runs_into_the_dots() -> None:
+    log = Log()
+    log.progress.say("toy: exporting")
+    log.text, log.column = "test_a.py ..", 12
+    for _ in range(2):
+        log.now += EVERY_SECONDS
+        log.progress.tick()
+    assert log.text.splitlines()[0] == "test_a.py .."
+    assert all(line.startswith("sme2: ") for line in log.text.splitlines()[1:])
+    # pytest goes on in the same line, as it believes.
+    log.progress.clear()
+    log.text += "."
+    log.now += EVERY_SECONDS
+    log.progress.tick()
+    log.progress.stop()
+    assert log.text.splitlines()[3] == "."
+
+
+def test_after_the_end_nothing_is_said() -> None:
+    log = Log()
+    log.progress.say("toy: exporting")
+    log.progress.stop()
+    log.now += EVERY_SECONDS
+    log.progress.tick()
+    assert log.text == ""
