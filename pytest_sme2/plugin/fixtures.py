@@ -146,6 +146,7 @@ def sme2_benchmark() -> None:
 
 def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check]) -> None:
     """End the test as the verdicts say; the message alone must be enough to start fixing."""
+    from pytest_sme2.plugin.reproduce import test_words
     from pytest_sme2.report.failure import failure_text, reproduce
     from pytest_sme2.session.gate import failing
     from pytest_sme2.verdict.judging import WARNING
@@ -154,10 +155,9 @@ def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check
     updating = session.settings.update_baselines
     bad = failing(checks, strict=session.settings.strict and not updating)
     if bad:
-        options = [f"--device={session.bench.target.name}", *session.settings.as_options()]
         text = failure_text(
             gate.verdict(checks),
-            command=reproduce(request.node.nodeid, options),
+            command=reproduce(test_words(request.node, session.bench.target.name)),
             growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
             shown=tuple({check.verdict for check in bad}),
             width=request.config.stash[WIDTH],

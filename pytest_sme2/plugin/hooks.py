@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_sme2.errors import NotMeasurableError, Sme2Error, UsageError, plain
-from pytest_sme2.plugin import fixtures, hookspecs, names, options
+from pytest_sme2.plugin import fixtures, hookspecs, missing_device, names, options
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, session_of
 
 if TYPE_CHECKING:
@@ -240,15 +240,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 # --- how they end ---------------------------------------------------------------------------------
 
 
-def _speak_plainly(item: pytest.Item | None = None) -> Generator[None, object, object]:
+def _speak_plainly(item: pytest.Item, *, setup: bool = False) -> Generator[None, object, object]:
     """Our errors say all there is to say: a skip with its reason, or a plain failure."""
     try:
-        if item is not None:
+        if setup:
             _ask_for_device(item)
+            missing_device.skip_others(item)
         return (yield)
     except Sme2Error as error:
         if isinstance(error, NotMeasurableError):
             raise pytest.skip.Exception(str(error)) from None
+        missing_device.remember(item, error)
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
@@ -264,12 +266,12 @@ def _ask_for_device(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from _speak_plainly(item))
+    return (yield from _speak_plainly(item, setup=True))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    result = yield from _speak_plainly()
+    result = yield from _speak_plainly(item)
     _skip_if_nothing_was_checked(item)
     return result
 
@@ -285,7 +287,7 @@ def _skip_if_nothing_was_checked(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from _speak_plainly())
+    return (yield from _speak_plainly(item))
 
 
 @pytest.hookimpl(wrapper=True)

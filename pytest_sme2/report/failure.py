@@ -22,9 +22,9 @@ NEGLIGIBLE = 0.005
 """What grew by less than this part of end-to-end time is not worth a line."""
 
 
-def reproduce(node: str, options: Sequence[str] = ()) -> str:
+def reproduce(words: Sequence[str]) -> str:
     """The command that runs one test again, as it can be pasted into a shell."""
-    return shlex.join(("pytest", *options, node))
+    return shlex.join(("pytest", *words))
 
 
 def failure_text(

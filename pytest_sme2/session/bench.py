@@ -53,10 +53,11 @@ class Bench:
         """The target, ready to run."""
         target = self.device.prepared
         if self.settings.require_sme2 and not target.capabilities().sme2:
-            raise TargetError(
+            self.device.missing = TargetError(
                 f"--require-sme2: {target.name} has no SME2: {target.capabilities().reason} "
                 "Choose another device with --device, or leave --require-sme2 out."
             )
+            raise self.device.missing
         return target
 
     @functools.cached_property

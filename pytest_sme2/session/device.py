@@ -18,6 +18,7 @@ from pytest_sme2.errors import (
 )
 from pytest_sme2.results import Fingerprint
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system import provision
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu, parse_cpu
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -50,12 +51,20 @@ class HeldDevice:
         self._target: Target | None = None
         self._prepared = False
         self._gone: list[Leased] = []
+        self.notes: list[str] = []
+        """What was done to have the device: an emulator that was fetched, for example."""
+        self.missing: TargetError | None = None
+        """Why there is no device that can be used."""
 
     @property
     def chosen(self) -> Target:
         """The target as it was chosen; nothing is changed on it yet."""
         if self._target is None:
-            self._target = self._choose()
+            try:
+                self._target = self._choose()
+            except TargetError as error:
+                self.missing = error
+                raise
         return self._target
 
     @property
@@ -109,9 +118,10 @@ class HeldDevice:
                     target.restore()
 
     def _choose(self, like: Fingerprint | None = None) -> Target:
+        self.notes = []
         try:
             target = choose_target(
-                self.settings, run=self._run(), soc=self.soc, like=like, progress=self._say
+                self.settings, run=self._run(), soc=self.soc, like=like, progress=self._note
             )
         except NoDeviceLeftError as error:
             if self.soc is None or like is not None or error.retired:
@@ -125,6 +135,10 @@ class HeldDevice:
                 f"it asks for a chip named like {self.soc!r}, and {target.name} is another"
             )
         return target
+
+    def _note(self, line: str) -> None:
+        self.notes.append(line)
+        self._say(line)
 
     def _retire(self, error: TargetError) -> None:
         target = self._target
@@ -155,13 +169,14 @@ def choose_target(
     all are in use, one is waited for.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
-    without SME2, whose capabilities then say why.
+    without SME2, whose capabilities then say why. ``emulated`` fetches an emulator where there is
+    none, if there is a ``progress`` to tell.
     """
     device = parse_device(settings.device)
     if device == "android":
         return _phone(settings, run, soc=soc, like=like, timeout=wait_seconds, progress=progress)
     if device == "emulated":
-        return _emulator(settings)
+        return _emulator(settings, progress)
     if device == "auto":
         return _automatic(settings)
     local = LocalTarget()
@@ -173,10 +188,20 @@ def choose_target(
     return local
 
 
-def _emulator(settings: Settings) -> EmulatedTarget:
+def _emulator(settings: Settings, progress: Callable[[str], None] | None = None) -> EmulatedTarget:
     chosen = settings.emulated_cpu
     cpu = DEFAULT_CPU if chosen is None else parse_cpu(chosen)
-    return EmulatedTarget(find_qemu(settings.qemu), cpu=cpu)
+    try:
+        qemu = find_qemu(settings.qemu)
+    except TargetError:
+        if progress is None or settings.qemu is not None:
+            raise
+        progress("no emulator with SME2 was found: fetching one, as `sme2 provision` does")
+        provided = provision.qemu(progress, check=False)
+        if provided.found is None:
+            raise TargetError(f"--device=emulated cannot be used. {provided.remedy}") from None
+        qemu = find_qemu()
+    return EmulatedTarget(qemu, cpu=cpu)
 
 
 def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:

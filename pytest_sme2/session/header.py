@@ -27,7 +27,10 @@ def header_lines(bench: Bench) -> list[str]:
     except importlib.metadata.PackageNotFoundError:
         version = "ExecuTorch not installed"
     chosen = "auto: " if settings.device == "auto" else ""
-    return [f"sme2: device {chosen}{target.name} ({', '.join(abilities)}), {version}"]
+    return [
+        *(f"sme2: {note}" for note in bench.device.notes),
+        f"sme2: device {chosen}{target.name} ({', '.join(abilities)}), {version}",
+    ]
 
 
 def _phone_words(settings: Settings) -> str:

@@ -20,6 +20,14 @@ _TRIES = 500
 _PAUSE_SECONDS = 0.01
 
 
+def make_ignored_folder(folder: Path) -> None:
+    """Make a folder for results, which git then ignores. One that is there stays as it is."""
+    if folder.is_dir() and any(folder.iterdir()):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("# Results of pytest-sme2\n*\n", encoding="utf-8")
+
+
 class RunLock:
     """A run directory that is this run's until it is left, or the process ends.
 
@@ -29,7 +37,7 @@ class RunLock:
     def __init__(self, folder: Path, run: str) -> None:
         """Raises UsageError where another run uses it."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_ignored_folder(folder)
             descriptor = open_lock_file(folder / LOCK, 0o666)
         except OSError as error:
             raise unwritable(folder / LOCK, error) from error

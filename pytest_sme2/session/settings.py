@@ -80,17 +80,6 @@ class Settings:
     fake_phone: bool = False
     """Whether ``android`` means a fake phone in a sandbox on this machine."""
 
-    def as_options(self) -> list[str]:
-        """The choices that change a verdict, as they were typed."""
-        options = [] if self.threads == (1,) else [f"--threads={','.join(map(str, self.threads))}"]
-        for name, value in self.limits.items():
-            options.append(f"--{name.replace('_', '-')}={value}")
-        if self.baseline_dir is not None:
-            options.append(f"--baseline-dir={self.baseline_dir}")
-        if self.strict:
-            options.append("--sme2-strict")
-        return options
-
 
 def parse_threads(value: str) -> tuple[int, ...]:
     """``1`` or ``1,2,4``."""

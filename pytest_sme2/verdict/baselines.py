@@ -457,6 +457,13 @@ def _epoch(old: Baseline, measured: CaseResult) -> int:
 # --- Writing --------------------------------------------------------------------------------------
 
 
+def _ignore_lock(root: Path) -> None:
+    """Baselines are committed; the lock beside them is not."""
+    ignored = root / ".gitignore"
+    if not ignored.exists():
+        ignored.write_text(f"/{LOCK_NAME}\n", encoding="utf-8")
+
+
 def store(
     root: Path,
     measured: CaseResult,
@@ -476,6 +483,7 @@ def store(
         path.parent.mkdir(parents=True, exist_ok=True)
         doing = f"updating the baselines in {root}"
         with locked(root / LOCK_NAME, doing, timeout_seconds=timeout_seconds):
+            _ignore_lock(root)
             remove_leftovers(path)
             old = load(root, measured.model, measured.variant, measured.fingerprint)
             new, changed = update(old, measured, force=force)

@@ -27,8 +27,9 @@ _LONGEST_REQUEST = 0xFFFF
 _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = 1, 2, 3, 4
 
 INSTALL_ADB = (
-    "No adb was found. Install Android's platform-tools (Debian, Ubuntu: apt install adb; "
-    "macOS: brew install android-platform-tools; anywhere: pip install adbutils)."
+    "No adb was found. Install Android's platform-tools (Debian, Ubuntu: sudo apt install adb; "
+    "Fedora: sudo dnf install android-tools; Arch: sudo pacman -S android-tools; "
+    "macOS: brew install android-platform-tools)."
 )
 
 

@@ -169,7 +169,7 @@ def test_hostile_names_neither_break_lines_nor_move_the_cursor() -> None:
     name = "evil\n\x1b[2Jname" + "x" * 300
     check = Check(f"share of {name}", Outcome.INVALID, f"{name} is wrong.", details=(name,))
     verdict = Verdict(name, "fp16", "linux", Outcome.INVALID, (check,))
-    text = failure_text(verdict, command=reproduce(f"test.py::test[{name}]"))
+    text = failure_text(verdict, command=reproduce([f"test.py::test[{name}]"]))
     assert "\x1b" not in text
     *lines, last = text.splitlines()
     assert max(len(line) for line in lines) <= WIDTH
@@ -201,5 +201,5 @@ def test_shares_and_ratios() -> None:
 
 def test_a_command_can_be_pasted() -> None:
     node = "tests/a b.py::test[it's; rm -rf ~]"
-    command = reproduce(node, ["--device=linux", "--models", "a b"])
+    command = reproduce(["--device=linux", "--models", "a b", node])
     assert shlex.split(command) == ["pytest", "--device=linux", "--models", "a b", node]

@@ -57,16 +57,6 @@ def test_wrong_time_budgets_say_what_is_right(text: str) -> None:
         settings.parse_budget(text)
 
 
-def test_what_changes_a_verdict_can_be_typed_again() -> None:
-    assert settings.Settings().as_options() == []
-    chosen = settings.Settings(
-        threads=(1, 4), limits={"min_speedup": 1.5}, baseline_dir=Path("b"), strict=True
-    )
-    assert chosen.as_options() == [
-        *("--threads=1,4", "--min-speedup=1.5", "--baseline-dir=b", "--sme2-strict"),
-    ]
-
-
 def test_a_list_keeps_order_and_names_with_blanks() -> None:
     assert split_list(" b, a b ,,b,c;d") == ("b", "a b", "c;d")
 

@@ -1,0 +1,112 @@
+"""Every command that the product prints to see a result again is run, from a user's project."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.system.cache import cache_folder
+
+CACHE = cache_folder()
+ROOT = Path(__file__).parents[2]
+OWN = """
+def test_own(sme2_gate):
+    sme2_gate.check_coverage()
+"""
+
+
+def typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command as somebody types it, with the programs of this Python."""
+    program, *words = shlex.split(command)
+    module = {"pytest": "pytest", "sme2": "pytest_sme2"}[program]
+    return subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulated_runner: object) -> Path:
+    """A repository with a model, a test in a folder of its own, and two lines of ini."""
+    monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
+    monkeypatch.delenv("SME2_NO_SKIPS", raising=False)
+    shutil.copytree(ROOT / "models" / "toy_cnn", tmp_path / "nets" / "toy_cnn")
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / "test_own.py").write_text(OWN)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nsme2_models = nets\nsme2_device = emulated\naddopts = -p no:cacheprovider\n"
+    )
+    return tmp_path
+
+
+def test_a_failed_test_says_how_to_run_it_again(project: Path) -> None:
+    limits = "--sme2-variants=fp16 --min-coverage=100%"
+    folder = project / "checks"
+    text = typed(f"pytest {limits}", folder).stdout
+    (line,) = re.findall(r"^ *(pytest .*test_own.*)$", text, re.MULTILINE)
+    assert "--min-coverage=100%" in line
+    again = typed(line, folder)
+    assert "1 failed" in again.stdout, again.stdout
+    assert again.stdout.count(line) == 1
+
+
+def test_a_failed_test_of_the_suite_says_how_to_run_it_again(project: Path) -> None:
+    find = "import importlib.util as u; print(bool(u.find_spec('pytest_sme2.suite')))"
+    found = subprocess.run(
+        [sys.executable, "-c", find], cwd=project, check=True, stdout=subprocess.PIPE, text=True
+    )
+    if found.stdout.strip() != "True":
+        pytest.skip("the package is not installed from a wheel, and has no suite in it")
+    limits = "--sme2-variants=fp16 --min-coverage=100%"
+    text = typed(f"pytest --pyargs pytest_sme2.suite -k coverage {limits}", project).stdout
+    (line,) = re.findall(r"^ *(pytest .*suite.*)$", text, re.MULTILINE)
+    again = typed(line, project)
+    assert "1 failed" in again.stdout, again.stdout
+
+
+def test_a_run_directory_says_how_to_measure_it_again(project: Path) -> None:
+    first = typed("sme2 run toy_cnn --models-folder nets --device emulated", project)
+    assert first.returncode == 0, first.stdout
+    (manifest,) = (project / "sme2-out").rglob("manifest.json")
+    document = json.loads(manifest.read_text())
+    assert re.fullmatch("[0-9a-f]{40}", document["executorch"]["commit"])
+    program = Path(document["program"]["path"])
+    assert program.suffix == ".pte"
+    again = typed(document["reproduce"], project)
+    assert again.returncode == 0, again.stdout
+    # The same program in a file of the profiling kit's form.
+    entry = {"runner_path": "cmake-out/mac/executor_runner", "runs": 1, "warmup": 0}
+    plan = {
+        "model": str(program),
+        "output_root": "out/runs/mac",
+        "experiments": [
+            {"name": f"mac_sme2_{arm}", "mode": "timing", "threads": [1], **entry}
+            for arm in ("on", "off")
+        ],
+        "analysis": {"compare_pairs": []},
+    }
+    (project / "kit.json").write_text(json.dumps(plan))
+    refused = typed("sme2 run --config kit.json --device emulated", project)
+    assert refused.returncode == 2
+    assert "use the wheel's runner with --wheel-runner" in refused.stdout
+    done = typed("sme2 run --config kit.json --device emulated --wheel-runner", project)
+    assert done.returncode == 0, done.stdout
+    document = json.loads((project / "out/runs/mac/manifest.json").read_text())
+    assert document["reproduce"] == ("sme2 run --config kit.json --device emulated --wheel-runner")
+    assert document["program"]["path"] == str(program)
+    assert {entry["experiment"] for entry in document["results"]} == {"mac_sme2_on", "mac_sme2_off"}
+    assert all("latency_ms" not in entry["metrics"] for entry in document["results"])
+    analyzed = typed("sme2 analyze out/runs/mac", project)
+    assert analyzed.returncode == 0
+    assert not re.search(r"median|latency|\d (ms|s)\b", analyzed.stdout), analyzed.stdout
