@@ -29,7 +29,7 @@ from pytest_sme2.results import (
     Run,
     Spread,
 )
-from pytest_sme2.timing.processes import interference
+from pytest_sme2.timing.processes import interference as interference_of
 from pytest_sme2.verdict import numerics
 
 
@@ -77,6 +77,7 @@ def assemble(
     measurement: PairedTiming | None = None,
     yardstick_ns: float | None = None,
     conditions: Mapping[str, str] | None = None,
+    interference: float | None = None,
     runtime_sha256: str = "",
     costs: Mapping[Arm, InferenceCost | str] | None = None,
 ) -> CaseResult:
@@ -92,6 +93,7 @@ def assemble(
         measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
         yardstick_ns: what a program that never changes took meanwhile.
         conditions: what else may change the speed of the machine.
+        interference: how busy the machine was, where the runs themselves do not show it.
         runtime_sha256: of the runner (``Runner.sha256``).
         costs: what each arm executed, or why that is not known.
     """
@@ -100,7 +102,7 @@ def assemble(
     _refuse_mixture(pair, everything)
     emulated = any(run.emulated for run in everything)
     artifact = pair.artifact
-    timed = {} if emulated else _times(pair, profiles, measurement)
+    timed = {} if emulated else _times(pair, profiles, measurement, interference)
     if not emulated:
         timed |= {"yardstick_ns": yardstick_ns, "conditions": dict(conditions or {})}
     return CaseResult(
@@ -163,7 +165,10 @@ def _refuse_mixture(pair: Pair, runs: Sequence[Run]) -> None:
 
 
 def _times(
-    pair: Pair, profiles: Mapping[Arm, Profile], measurement: PairedTiming | None
+    pair: Pair,
+    profiles: Mapping[Arm, Profile],
+    measurement: PairedTiming | None,
+    interference: float | None,
 ) -> dict[str, Any]:
     """What is only known where times count. Traced runs are slower and give shares alone."""
     untraced = {Arm.ON: pair.on, Arm.OFF: pair.off}
@@ -186,10 +191,11 @@ def _times(
         arm: [run.peak_rss_bytes for run in runs if run.peak_rss_bytes is not None]
         for arm, runs in untraced.items()
     }
+    usual = _usual_interference([*pair.on, *pair.off])
     return {
         "medians_ns": medians,
         "speedup": None if measurement is None else speedup_of(measurement),
-        "interference": _usual_interference([*pair.on, *pair.off]),
+        "interference": interference if usual is None else usual,
         "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
         "loads_ns": {arm: values for arm, values in loads.items() if values},
         "peak_bytes": {
@@ -199,7 +205,7 @@ def _times(
 
 
 def _usual_interference(runs: Sequence[Run]) -> float | None:
-    levels = [level for level in map(interference, runs) if level is not None]
+    levels = [level for level in map(interference_of, runs) if level is not None]
     return statistics.median(levels) if levels else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_sme2.results import Arm, PairedTiming, Run, RunRequest
 from pytest_sme2.targets.base import Job
+from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import RunArm, measure_pairs
 from pytest_sme2.timing.processes import tracing_overhead
@@ -31,6 +33,8 @@ class Timing:
     """What a program that never changes took meanwhile."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """What else may change the speed of the machine, as it is at the end."""
+    interference: float | None = None
+    """How busy the cores were, where several threads run on this machine."""
 
 
 def measure_case(
@@ -48,7 +52,10 @@ def measure_case(
         folder = root / f"timing_sme2_{arm}" / f"process_{len(processes[arm]):03}"
         return Job(bench.runner, requests[arm], folder)
 
-    yardstick = Yardstick(bench.target, bench.runner, root / "yardstick", bench.clock)
+    threads = next(iter(requests.values())).threads
+    # A phone's cores are not this machine's: there a run of its own per core would take long.
+    at_once = min(threads, os.cpu_count() or 1) if isinstance(bench.target, LocalTarget) else 1
+    yardstick = Yardstick(bench.target, bench.runner, root / "yardstick", bench.clock, at_once)
 
     def keep(label: str, run: Run) -> None:
         processes[Arm(label)].append(run)
@@ -63,7 +70,7 @@ def measure_case(
     if len(requests) == 1:
         arm = next(iter(requests))
         alone_runs = measure_alone(run_arm, arm, plan, bench.clock)
-        return Timing({arm: alone_runs}, None, yardstick.median_ns, bench.conditions())
+        return _timing({arm: alone_runs}, None, yardstick, bench)
     measurement = measure_pairs(
         run_arm,
         str(Arm.OFF),
@@ -82,7 +89,18 @@ def measure_case(
     }
     overhead = {str(arm): tracing_overhead(medians[arm], [traced[arm]]) for arm in medians}
     measurement = replace(measurement, tracing_overhead=overhead)
-    return Timing(counted, measurement, yardstick.median_ns, bench.conditions())
+    return _timing(counted, measurement, yardstick, bench)
+
+
+def _timing(
+    processes: Mapping[Arm, Sequence[Run]],
+    measurement: PairedTiming | None,
+    yardstick: Yardstick,
+    bench: Bench,
+) -> Timing:
+    return Timing(
+        processes, measurement, yardstick.median_ns, bench.conditions(), yardstick.interference
+    )
 
 
 def measure_alone(

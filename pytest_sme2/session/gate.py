@@ -6,6 +6,7 @@ It knows nothing of pytest: it raises what a test runner turns into failed, skip
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -235,10 +236,20 @@ class Gate:
 
     @_reported("latency against")
     def check_against(self) -> None:
-        """What ``--against`` names: its operators exactly, its latency in interleaved pairs."""
+        """What ``--against`` names: its operators exactly, its latency in interleaved pairs.
+
+        Each arm is measured: one that is slower must not hide behind the other.
+        """
         self.used_reference = True
-        versus = self._versus(self.session.reference, self.session.bench.arms[0])
-        self._check(lambda: self._compared(versus))
+        reference, arms = self.session.reference, self.session.bench.arms
+        several = len(arms) > 1
+        self._check(
+            lambda: [
+                check
+                for arm in arms
+                for check in self._compared(self._versus(reference, arm), arm if several else None)
+            ]
+        )
 
     def _versus(self, reference: OpenReference, arm: Arm) -> Versus:
         session, case = self.session, self.case
@@ -249,7 +260,7 @@ class Gate:
             session.request(case, arm),
             reference,
             # One alarm of the whole run must stay as rare as one verdict's would be alone.
-            family=max(1, len(session.cases())),
+            family=max(1, len(session.cases())) * len(session.bench.arms),
         )
 
     def _compared(self, versus: Versus, arm: Arm | None = None) -> list[Check]:
@@ -269,8 +280,9 @@ class Gate:
             measurement = versus.measure(self.limits.max_regression)
             checks.append(times.check_against(measurement, self.limits, arm))
             if checks[-1].verdict in judging.FAILING:
-                pairs = self.session.bench.redo(lambda: versus.traced_pairs(TRACED_PAIRS))
-                self._growth = growth_of(pairs, versus.name)
+                seconds = statistics.median(pair.candidate_ns for pair in measurement.pairs) / 1e9
+                pairs = self.session.bench.redo(lambda: versus.traced_pairs(TRACED_PAIRS, seconds))
+                self._growth = self._growth or growth_of(pairs, versus.name)
         return checks
 
     def check_custom(self) -> None:

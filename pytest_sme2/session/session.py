@@ -377,9 +377,8 @@ class Session:
 
     @_on_one_device
     def measured(self, case: Case, *, timed: bool) -> CaseResult:
-        """Everything about the case; without ``timed`` its structure and outputs alone.
-
-        What was timed already is included in any case.
+        """Everything about the case; without ``timed`` its structure and outputs, and its times
+        only if they are known already.
         """
         if timed:
             self.timing(case)
@@ -389,12 +388,12 @@ class Session:
             from pytest_sme2.session.case_result import assemble
             from pytest_sme2.session.case_timing import Timing
 
-            processes = timing.processes if isinstance(timing, Timing) else {}
+            found = timing if isinstance(timing, Timing) else Timing({}, None)
             pair = Pair(
                 artifact=self.artifact(case),
                 target=self.bench.target.name,
-                on=tuple(processes.get(Arm.ON, ())),
-                off=tuple(processes.get(Arm.OFF, ())),
+                on=tuple(found.processes.get(Arm.ON, ())),
+                off=tuple(found.processes.get(Arm.OFF, ())),
                 traced_on=self.traced(case, Arm.ON) if Arm.ON in self.bench.arms else None,
                 traced_off=self.traced(case, Arm.OFF),
                 evidence=self.evidence(case),
@@ -409,8 +408,9 @@ class Session:
                 runtime=self.bench.runner.executorch,
                 profiles={arm: self.profile(case, arm) for arm in self.bench.arms},
                 measurement=self.measurement(case),
-                yardstick_ns=timing.yardstick_ns if isinstance(timing, Timing) else None,
-                conditions=timing.conditions if isinstance(timing, Timing) else None,
+                yardstick_ns=found.yardstick_ns,
+                conditions=found.conditions,
+                interference=found.interference,
                 runtime_sha256=self.bench.runner.sha256,
                 costs={arm: self.cost(case, arm) for arm in self.bench.arms},
             )

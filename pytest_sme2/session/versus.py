@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pytest_sme2.session.reference import OpenReference
 
 CANDIDATE = "this version"
+TRACED_SECONDS = 1.0
+"""How long the runs of a traced process take together, where ten are not quicker."""
+FEWEST_TRACED, MOST_TRACED = 2, 10
 
 
 class Versus:
@@ -70,19 +73,22 @@ class Versus:
     def _file_name(self, side: str) -> str:
         return "candidate" if side == CANDIDATE else "reference"
 
-    def traced_pairs(self, count: int) -> list[tuple[Profile, Profile]]:
-        """The two sides, traced in turn: what explains a difference must show in every pair."""
+    def traced_pairs(self, count: int, run_seconds: float) -> list[tuple[Profile, Profile]]:
+        """The two sides, traced in turn: what explains a difference must show in every pair.
+
+        ``run_seconds`` is what one run takes. A slow model gets fewer runs, never fewer pairs.
+        """
+        runs = max(FEWEST_TRACED, min(MOST_TRACED, round(TRACED_SECONDS / run_seconds)))
         pairs = []
         for index in range(count):
             sides = [self.name, CANDIDATE]
             order = sides if index % 2 else sides[::-1]
-            found = {side: self.profile(side, f"_{index}") for side in order}
+            found = {side: self.profile(side, runs, f"_{index}") for side in order}
             pairs.append((found[self.name], found[CANDIDATE]))
         return pairs
 
-    def profile(self, side: str, suffix: str = "") -> Profile:
-        """Where the time of one side goes, from a traced process."""
-        runs = 10 if self.bench.timed else 1
+    def profile(self, side: str, runs: int = 1, suffix: str = "") -> Profile:
+        """Where the time of one side goes, from a traced process; one run shows the operators."""
         folder = self.folder / f"{self._file_name(side)}_traced{suffix}"
         job = self._job(side, folder, traced=True, warmup=0, runs=runs)
         run = self.bench.target.run(job.runner, job.request, job.folder)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results import Arm, RunRequest
+from pytest_sme2.results import Arm, Run, RunRequest
 from pytest_sme2.timing.processes import process_median
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pytest_sme2.targets.base import Target
 
 WARMUP, RUNS = 2, 10
+CROWD_RUNS = 100
+"""Of each of several processes at once: long enough for all of them to run at the same time."""
 FEWEST = 3
 SHARE = 0.05
 """Of the measurement's own time that may go into this, once there are a few."""
@@ -37,12 +40,18 @@ class Yardstick:
         runner: Runner,
         folder: Path,
         clock: Callable[[], float] = time.monotonic,
+        at_once: int = 1,
     ) -> None:
+        """``at_once`` is on how many cores the measured program runs. With several, its own CPU
+        time does not show whether it had them to itself; that of as many processes does.
+        """
         self.target = target
         self.runner = runner
         self.folder = folder
         self.clock = clock
+        self.at_once = at_once
         self.times_ns: list[float] = []
+        self.levels: list[float] = []
         self.spent = 0.0
         self.begun = clock()
         target.put([selfcheck_artifact().pte])
@@ -53,9 +62,27 @@ class Yardstick:
         if len(self.times_ns) >= FEWEST and self.spent > SHARE * elapsed:
             return
         started = self.clock()
-        request = RunRequest(selfcheck_artifact(), Arm.OFF, warmup=WARMUP, runs=RUNS)
-        self.times_ns.append(process_median(self.target.run(self.runner, request, self.folder)))
+        self.times_ns.append(process_median(self._run(self.folder, RUNS)))
+        if self.at_once > 1:
+            self.levels.append(self._crowd())
         self.spent += self.clock() - started
+
+    def _run(self, folder: Path, runs: int) -> Run:
+        request = RunRequest(selfcheck_artifact(), Arm.OFF, warmup=WARMUP, runs=runs)
+        return self.target.run(self.runner, request, folder)
+
+    def _crowd(self) -> float:
+        """Wall time over CPU time, less 1, of several processes at once."""
+        folders = [self.folder / f"at_once_{number}" for number in range(self.at_once)]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            found = list(pool.map(lambda folder: self._run(folder, CROWD_RUNS), folders))
+        wall, cpu = (sum(map(sum, times)) for times in zip(*((r.wall_ns, r.cpu_ns) for r in found)))
+        return wall / cpu - 1 if cpu else 0.0
+
+    @property
+    def interference(self) -> float | None:
+        """How busy the cores were, where several are used; else None."""
+        return statistics.median(self.levels) if self.levels else None
 
     @property
     def median_ns(self) -> float:
