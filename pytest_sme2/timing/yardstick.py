@@ -64,24 +64,25 @@ class Yardstick:
         started = self.clock()
         self.times_ns.append(process_median(self._run(self.folder, RUNS)))
         if self.at_once > 1:
-            self.levels.append(self._crowd())
+            self._take_crowd()
         self.spent += self.clock() - started
 
     def _run(self, folder: Path, runs: int) -> Run:
         request = RunRequest(selfcheck_artifact(), Arm.OFF, warmup=WARMUP, runs=runs)
         return self.target.run(self.runner, request, folder)
 
-    def _crowd(self) -> float:
+    def _take_crowd(self) -> None:
         """Wall time over CPU time, less 1, of several processes at once."""
         folders = [self.folder / f"at_once_{number}" for number in range(self.at_once)]
         with ThreadPoolExecutor(self.at_once) as pool:
             found = list(pool.map(lambda folder: self._run(folder, CROWD_RUNS), folders))
-        wall, cpu = (sum(map(sum, times)) for times in zip(*((r.wall_ns, r.cpu_ns) for r in found)))
-        return wall / cpu - 1 if cpu else 0.0
+        cpu = sum(sum(run.cpu_ns) for run in found)
+        if cpu:
+            self.levels.append(sum(sum(run.wall_ns) for run in found) / cpu - 1)
 
     @property
     def interference(self) -> float | None:
-        """How busy the cores were, where several are used; else None."""
+        """How busy the cores were; None where one is used, or where CPU time is not known."""
         return statistics.median(self.levels) if self.levels else None
 
     @property

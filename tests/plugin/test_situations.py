@@ -15,6 +15,7 @@ import pytest
 import scipy.special  # noqa: F401
 
 from pytest_sme2.results import Arm
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.verdict.baseline_file import parse, render
 from tests.support.pretended_device import PretendedDevice, pretend, program
 
@@ -30,6 +31,10 @@ class Toy:
 SUITE = """
 def test_latency(sme2_gate):
     sme2_gate.check_latency()
+"""
+AGAINST_SUITE = """
+def test_against(sme2_gate):
+    sme2_gate.check_against()
 """
 OLD, NEW = program("old"), program("new")
 ON_NS, OFF_NS = 30e6, 90e6
@@ -54,6 +59,8 @@ class Situation:
     """Makes both programs slower alike, for slow models."""
     machine: dict[str, float] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    against: bool = False
+    """Whether the old program is named with ``--against``, and nothing is stored."""
     words: str = "*"
 
 
@@ -80,6 +87,10 @@ SITUATIONS = (
     Situation("same bytes, the machine is 58.5 % slower", "MACHINE_CHANGED", 0, 1,
               same_bytes=True, machine={"speed": 1.585},
               words="*MACHINE_CHANGED: 58* slower than the baseline.*it is the machine that*"),
+    Situation("`--against` the old program, as fast", "PASS", 0, 0, against=True),
+    Situation("`--against` the old program, only the off arm is slower, by 2 times", "REGRESSED",
+              1, 1, off_factor=2.0, against=True,
+              words="*latency (off) against old: REGRESSED *"),
     Situation("a model too slow for the time limit", "INVALID", 1, 1, factor=2.0,
               scale=20000 / 30, options=("--time-limit=30s",), words="*--time-limit*"),
 )  # fmt: skip
@@ -143,7 +154,14 @@ def test_verdict_and_exit_code(
     made: dict[str, str],
 ) -> None:
     ((place, text),) = made.items()
-    if situation.sessions:
+    options, old = situation.options, OLD.sha256
+    if situation.against:
+        path = project.mkdir("old") / "toy_xnnpack_fp32.pte"
+        path.write_bytes(b"the old program")
+        old = file_sha256(path)
+        project.makepyfile(AGAINST_SUITE)
+        options = (*options, "--against=old")
+    elif situation.sessions:
         store(project.path / place, text, situation.sessions, situation.scale)
     now = OLD if situation.same_bytes else NEW
     before = {arm: value * situation.scale for arm, value in nanoseconds(1.0).items()}
@@ -151,15 +169,15 @@ def test_verdict_and_exit_code(
         arm: value * situation.scale
         for arm, value in nanoseconds(situation.factor, situation.off_factor).items()
     }
-    device = PretendedDevice({OLD.sha256: before, now.sha256: after}, seed=2, **situation.machine)
+    device = PretendedDevice({old: before, now.sha256: after}, seed=2, **situation.machine)
     with monkeypatch.context() as patch:
         pretend(patch, device, now, OLD if situation.at_hand else None)
-        result = project.runpytest_inprocess("-rs", *situation.options)
+        result = project.runpytest_inprocess("-rs", *options)
         assert result.ret == situation.exit_code
         result.stdout.fnmatch_lines([f"*  fp32 * {situation.verdict}*"])
         result.stdout.fnmatch_lines([situation.words])
         if situation.exit_code != situation.strict_exit_code:
-            strict = project.runpytest_inprocess("--sme2-strict", *situation.options)
+            strict = project.runpytest_inprocess("--sme2-strict", *options)
             assert strict.ret == situation.strict_exit_code
 
 

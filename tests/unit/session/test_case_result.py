@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_sme2.errors import TargetError
+from pytest_sme2.errors import BaselineError, TargetError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.structure import structure_of
@@ -165,6 +165,16 @@ def test_without_pairs_the_processes_speak(artifact: Artifact) -> None:
     found = assemble(pair_of(artifact), LINUX, profiles={}, **NAMES)
     assert found.medians_ns == {Arm.ON: (2_000.0,), Arm.OFF: (2_000.0,)}
     assert found.speedup is None
+
+
+def test_several_threads_are_as_busy_as_the_machine_was(artifact: Artifact) -> None:
+    request = RunRequest(artifact, Arm.OFF, threads=2)
+    runs = (run(artifact, Arm.OFF, request=request),)
+    pair = pair_of(artifact, on=(), off=runs, traced_on=None, traced_off=None)
+    assert assemble(pair, LINUX, profiles={}, **NAMES).interference is None
+    found = assemble(pair, LINUX, profiles={}, interference=0.5, **NAMES)
+    with pytest.raises(BaselineError, match="the machine was busy: wall time was 50% over"):
+        baselines.refuse_unfit(found)
 
 
 def emulated_pair(artifact: Artifact, **changes: Any) -> Pair:

@@ -57,3 +57,28 @@ def test_a_slow_device_is_asked_now_and_then_only(tmp_path: Path) -> None:
         target.now += 1.0
         yardstick.take()
     assert FEWEST < len(yardstick.times_ns) <= 12
+
+
+class SharedCores(Target):
+    """Each process gets half of a core."""
+
+    def run(self, runner, request, folder):
+        return make_run([1.0e6] * request.runs, cpu_ns=[0.5e6] * request.runs)
+
+
+def test_several_cores_are_busy_if_as_many_processes_at_once_wait(tmp_path: Path) -> None:
+    target = SharedCores(seconds=0.0)
+    alone = yardstick_of(target, tmp_path)
+    alone.take()
+    assert alone.interference is None
+    several = Yardstick(target, None, tmp_path, clock=target.clock, at_once=2)  # type: ignore[arg-type]
+    several.take()
+    assert several.interference == pytest.approx(1.0)
+
+
+def test_without_cpu_time_nobody_knows_whether_cores_are_busy(tmp_path: Path) -> None:
+    target = Target(seconds=0.0, times=[1.0e6])
+    target.run = lambda runner, request, folder: make_run([1.0e6] * request.runs, cpu_ns=[])  # type: ignore[method-assign]
+    yardstick = Yardstick(target, None, tmp_path, clock=target.clock, at_once=2)  # type: ignore[arg-type]
+    yardstick.take()
+    assert yardstick.interference is None

@@ -1,0 +1,444 @@
+"""What the whole gate says about real programs on this machine, where the truth is known.
+
+    python -m benchmarks.detection_gate collect --minutes 60   # as often as you like; it resumes
+    python -m benchmarks.detection_gate report
+
+Every verdict is the product's own from end to end: a session measures the program with real
+processes, compares it with three stored sessions of the reference, and decides doubts by pairs, all
+with the default time budget. The programs are chains of equal convolutions, so the true slowdown is
+known by construction. An equal program has other weights, so that its bytes differ.
+
+A verdict is green where the test passes, with or without a warning. The limits were set before the
+first run: no slowdown of 5 % or more is green, and no equal program is REGRESSED.
+
+With --beside-others nothing keeps other measurements of the machine away. The load is recorded with
+every verdict, and times per inference are those of the loaded machine. The stored sessions are
+stored even if the machine is busy, which a user would have to force. Where only the off arm is
+slower, the on arm is a stand-in: it runs the reference, whatever program it is asked for, so that
+no SME2 is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.claims import Claim, finish
+from benchmarks.detection import append_record, read_records
+from benchmarks.detection_programs import layers_artifact
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import Arm, Artifact, Capabilities, Outcome, Run, RunRequest
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.gate import Gate, failing
+from pytest_sme2.session.reference import OpenReference, Reference, baseline_reference
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets.base import Job
+from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.verdict import baselines
+from pytest_sme2.verdict.judging import combine
+
+SCHEMA = 2
+FEWEST_SLOWER, FEWEST_EQUAL = 100, 300
+STORED_SESSIONS = 3
+VARIANT = "fp32"
+EQUAL = 1.0
+
+BURSTS = """
+import random, time
+block = bytearray(range(256)) * 4096
+while True:
+    until = time.monotonic() + random.expovariate(1 / 0.1)
+    while time.monotonic() < until:
+        block.reverse()
+    time.sleep(random.expovariate(1 / 0.4))
+"""
+"""Busy for a tenth of a second, then quiet for four: one such neighbour a core."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """A reference and slower ones: chains of equal layers."""
+
+    layers: int
+    side: int
+    channels: int
+    slower: Mapping[float, int]
+    """The layers of a program by how many times slower it is, nominally."""
+
+    def reference(self) -> Artifact:
+        return layers_artifact(self.layers, self.side, self.channels)
+
+    def candidate(self, factor: float) -> Artifact:
+        if factor == EQUAL:
+            return layers_artifact(self.layers, self.side, self.channels, seed=1)
+        return layers_artifact(self.slower[factor], self.side, self.channels)
+
+
+# 40 of 38 layers: 5 % more also after what is not a layer.
+QUICK = Programs(38, 12, 8, {1.05: 40, 1.3: 50, 2.0: 76})
+SLOW = Programs(20, 64, 64, {1.05: 21, 1.3: 26, 2.0: 40, 3.0: 60})
+SLOWER = Programs(20, 117, 64, {1.05: 21, 1.3: 26, 2.0: 40, 3.0: 60})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One kind of program, machine and run, and how many verdicts are planned."""
+
+    name: str
+    programs: Programs
+    planned: Mapping[float, int]
+    bursty: bool = False
+    only_off: bool = False
+    cases: int = 1
+
+
+SETTINGS = (
+    Setting("a model of 0.3 s per inference", SLOW, {EQUAL: 4, 1.05: 3, 1.3: 3, 2.0: 3, 3.0: 3}),
+    Setting("a model of 1 s per inference", SLOWER, {EQUAL: 2, 1.05: 2, 1.3: 2, 2.0: 2, 3.0: 2}),
+    Setting("stored path, bursty neighbour", QUICK, {EQUAL: 100, 1.05: 20, 1.3: 10}, bursty=True),
+    Setting("only the off arm is slower", QUICK, {EQUAL: 40, 1.05: 8, 2.0: 6}, only_off=True),
+    Setting("27 cases in one run", QUICK, {EQUAL: 160, 1.05: 56}, cases=27),
+)
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+# --- where it runs --------------------------------------------------------------------------------
+
+
+class TwoArms(LocalTarget):
+    """This machine, with an on arm that always runs one and the same program."""
+
+    def __init__(self, on: Artifact) -> None:
+        super().__init__()
+        self.on = on
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(timing=True, sme2=True)
+
+    def _real(self, request: RunRequest) -> RunRequest:
+        artifact = self.on if request.arm is Arm.ON else request.artifact
+        return replace(request, artifact=artifact, arm=Arm.OFF)
+
+    def _told(self, run: Run, request: RunRequest) -> Run:
+        return replace(run, request=request, sme2_effective=request.arm is Arm.ON)
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        return self._told(super().run(runner, self._real(request), folder), request)
+
+    def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
+        runs = super().run_in_turns([replace(job, request=self._real(job.request)) for job in jobs])
+        return [self._told(run, job.request) for run, job in zip(runs, jobs, strict=True)]
+
+
+class BesideOthers(Bench):
+    """Measures without keeping other measurements of the machine away."""
+
+    @contextlib.contextmanager
+    def exclusively(self) -> Iterator[None]:
+        yield
+
+
+class GateSession(Session):
+    """A session on chosen cases, with the reference at hand as a bundle would have it."""
+
+    def __init__(
+        self, settings: Settings, setting: Setting, chosen: Sequence[Case], *, beside: bool
+    ) -> None:
+        super().__init__(settings)
+        if beside:
+            self.bench = BesideOthers(settings, lambda: self.origin[0], self.say)
+        self.chosen_cases = list(chosen)
+        self.reference_program = setting.programs.reference()
+        if setting.only_off:
+            self.bench.device._target = TwoArms(self.reference_program)
+
+    def cases(self, *_: object) -> list[Case]:  # type: ignore[override]
+        return self.chosen_cases
+
+    def baseline_reference(self, case: Case) -> OpenReference | None:
+        baseline = self.baseline(case)
+        if baseline is None:
+            return None
+        programs = {(case.model, VARIANT): replace(self.reference_program, model=case.model)}
+        bundle = OpenReference(Reference("bundle", "the baseline's program"), None, programs)
+        return baseline_reference(baseline, case.threads, self.bench.runner, bundle)
+
+
+@contextlib.contextmanager
+def neighbours(bursty: bool) -> Iterator[None]:
+    count = os.cpu_count() or 1
+    started = [subprocess.Popen([sys.executable, "-c", BURSTS]) for _ in range(count * bursty)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+# --- collecting -----------------------------------------------------------------------------------
+
+
+def models(setting: Setting) -> list[str]:
+    return [f"case_{number:02}" for number in range(1, setting.cases + 1)]
+
+
+@dataclass
+class Collector:
+    """The verdicts so far, and what is needed for the next."""
+
+    folder: Path
+    beside: bool
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def samples(self) -> Path:
+        return self.folder / "verdicts.jsonl"
+
+    def stored(self, setting: Setting) -> Path:
+        """Three stored sessions of the reference; measured when they are first needed."""
+        place = self.folder / "baselines" / setting.name.replace(" ", "_")
+        if place.is_dir():
+            return place
+        unfinished = place.with_name(f"{place.name}.part")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for _ in range(STORED_SESSIONS):
+            case = _case(setting.programs.reference(), models(setting)[0])
+            with self.session(setting, [case], unfinished) as session:
+                measured = session.measured(case, timed=True)
+                for model in models(setting):
+                    # A stand-in for the on arm has no evidence of SME2.
+                    named = replace(measured, model=model, evidence=None)
+                    baselines.store(unfinished, named, force=True)
+        unfinished.rename(place)
+        return place
+
+    @contextlib.contextmanager
+    def session(
+        self, setting: Setting, chosen: Sequence[Case], stored: Path
+    ) -> Iterator[GateSession]:
+        out = self.folder / "out"
+        settings = Settings(device="linux", out=out, baseline_dir=stored)
+        session = GateSession(settings, setting, chosen, beside=self.beside)
+        try:
+            with neighbours(setting.bursty):
+                yield session
+        finally:
+            session.close()
+            shutil.rmtree(out, ignore_errors=True)
+
+    def done(self, setting: Setting) -> Counter[float]:
+        return Counter(
+            entry["factor"] for entry in self.records if entry["setting"] == setting.name
+        )
+
+    def lagging(self, settings: Sequence[Setting]) -> tuple[Setting, float] | None:
+        """What lags most behind its plan; None where all is done."""
+        kinds = [
+            (self.done(setting)[factor] / count, index, factor, setting)
+            for index, setting in enumerate(settings)
+            for factor, count in setting.planned.items()
+        ]
+        share, _, factor, setting = min(kinds, key=lambda kind: kind[:3])
+        return None if share >= 1 else (setting, factor)
+
+    def collect(self, settings: Sequence[Setting], minutes: float) -> None:
+        deadline = time.monotonic() + 60 * minutes
+        while time.monotonic() < deadline:
+            following = self.lagging(settings)
+            if following is None:
+                break
+            setting, factor = following
+            factors = [factor] if setting.cases == 1 else _mixture(setting)
+            chosen = [
+                _case(setting.programs.candidate(one), model)
+                for one, model in zip(factors, models(setting), strict=True)
+            ]
+            with self.session(setting, chosen, self.stored(setting)) as session:
+                for one, case in zip(factors, chosen, strict=True):
+                    if time.monotonic() < deadline:
+                        self.keep(setting, one, judge(session, case))
+
+    def keep(self, setting: Setting, factor: float, verdict: dict[str, Any]) -> None:
+        entry = {
+            "schema": SCHEMA,
+            "setting": setting.name,
+            "factor": factor,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "load": os.getloadavg()[0],
+            **verdict,
+        }
+        append_record(self.samples, entry)
+        self.records.append(entry)
+        print(
+            f"{len(self.records):4d}  {setting.name}  {factor:g}x  {entry['outcome']:12}"
+            f"{'green' if entry['green'] else 'red':6} {entry['seconds']:.0f} s  "
+            f"load {entry['load']:.0f}  {entry['messages'][-1]}",
+            flush=True,
+        )
+
+
+def _case(program: Artifact, model: str) -> Case:
+    return Case(model, parse_variant(VARIANT), program=replace(program, model=model))
+
+
+def _mixture(setting: Setting) -> list[float]:
+    """The programs of a run with many cases, in the proportions of the plan."""
+    planned = sum(setting.planned.values())
+    slower = [
+        factor
+        for factor, count in setting.planned.items()
+        if factor != EQUAL
+        for _ in range(round(setting.cases * count / planned))
+    ]
+    every = setting.cases // len(slower)
+    mixed = [EQUAL] * setting.cases
+    for index, factor in enumerate(slower):
+        mixed[index * every] = factor
+    return mixed
+
+
+def judge(session: GateSession, case: Case) -> dict[str, Any]:
+    """What the gate says about the latency of one case, and how it got there."""
+    begun = time.monotonic()
+    gate = Gate(session, case, lambda checks: None)
+    gate.check_latency()
+    latencies = [check for check in gate.checks if check.metric.startswith("latency")]
+    measured = gate.measured
+    return {
+        "outcome": str(combine(gate.checks)),
+        "green": not failing(gate.checks, strict=False),
+        "seconds": round(time.monotonic() - begun, 1),
+        "interference": measured.interference,
+        "inference_ns": statistics.median((measured.medians_ns or {})[Arm.OFF]),
+        "ratio": max(
+            (check.new / check.old for check in latencies if check.new and check.old), default=None
+        ),
+        "paired": any("against" in check.metric for check in latencies),
+        "messages": [f"{check.metric}: {check.message}" for check in latencies],
+    }
+
+
+# --- reporting ------------------------------------------------------------------------------------
+
+
+def claims(records: Sequence[Mapping[str, Any]]) -> list[Claim]:
+    slower = [entry for entry in records if entry["factor"] != EQUAL]
+    equal = [entry for entry in records if entry["factor"] == EQUAL]
+
+    def count(outcome: Outcome) -> int:
+        return sum(entry["outcome"] == str(outcome) for entry in equal)
+
+    return [
+        Claim("slower", "real verdicts on programs at least 5 % slower", len(slower),
+              limit=FEWEST_SLOWER, least=True),
+        Claim("green", "of these, green", sum(entry["green"] for entry in slower), limit=0),
+        Claim("equal", "real verdicts on equal programs", len(equal),
+              limit=FEWEST_EQUAL, least=True),
+        Claim("alarms", "of these, REGRESSED", count(Outcome.REGRESSED), limit=0),
+        Claim("suspected", "of these, SUSPECTED, which fails as well", count(Outcome.SUSPECTED)),
+        Claim("open", "of these, INCONCLUSIVE, which warns", count(Outcome.INCONCLUSIVE)),
+    ]  # fmt: skip
+
+
+def account(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """By setting and factor: how often each verdict was given, and in what circumstances."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for setting in SETTINGS:
+        for factor in setting.planned:
+            entries = [
+                entry
+                for entry in records
+                if (entry["setting"], entry["factor"]) == (setting.name, factor)
+            ]
+            if entries:
+                found.setdefault(setting.name, {})[f"{factor:g}"] = _facts(entries)
+    return found
+
+
+def _facts(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def median(name: str) -> float | None:
+        values = [entry[name] for entry in entries if entry[name] is not None]
+        return statistics.median(values) if values else None
+
+    return {
+        "verdicts": dict(Counter(entry["outcome"] for entry in entries)),
+        "green": sum(entry["green"] for entry in entries),
+        "paired": sum(entry["paired"] for entry in entries),
+        "inference_ns": median("inference_ns"),
+        "interference": median("interference"),
+        "load": median("load"),
+        "seconds": median("seconds"),
+    }
+
+
+def report(arguments: argparse.Namespace) -> int:
+    records = read_records(arguments.folder / "verdicts.jsonl")
+    details = account(records)
+    for setting, by_factor in details.items():
+        print(setting)
+        for factor, facts in by_factor.items():
+            told = ", ".join(f"{count} {name}" for name, count in sorted(facts["verdicts"].items()))
+            print(
+                f"  {factor:>5}x  {told}; {facts['paired']} decided by pairs; "
+                f"{facts['inference_ns'] / 1e6:.3g} ms per inference, load {facts['load']:.0f}"
+            )
+    return finish(claims(records), arguments.json, details)
+
+
+def collect(arguments: argparse.Namespace) -> int:
+    collector = Collector(arguments.folder.resolve(), arguments.beside_others)
+    collector.records = read_records(collector.samples)
+    chosen = [BY_NAME[name] for name in arguments.only] if arguments.only else SETTINGS
+    collector.collect(chosen, arguments.minutes)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    collecting = commands.add_parser("collect", help="measure and append verdicts")
+    collecting.add_argument("--minutes", type=float, required=True, help="how long to go on")
+    collecting.add_argument("--only", action="append", choices=sorted(BY_NAME), help="a setting")
+    collecting.add_argument(
+        "--beside-others", action="store_true", help="do not keep other measurements away"
+    )
+    collecting.set_defaults(run=collect)
+    reporting = commands.add_parser("report", help="count the verdicts")
+    reporting.add_argument("--json", type=Path, metavar="FILE", help="for machines")
+    reporting.set_defaults(run=report)
+    for command in (collecting, reporting):
+        command.add_argument(
+            "--folder",
+            type=Path,
+            default=Path("sme2-out/detection_gate"),
+            help="verdicts, one a line, and the stored sessions; default %(default)s",
+        )
+    arguments = parser.parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except Sme2Error as error:
+        print(f"detection_gate: {error}", file=sys.stderr)
+        return error.exit_code
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
