@@ -66,6 +66,22 @@ BENCHMARKS = (
         samples="sme2-out/detection.jsonl",
     ),
     Benchmark(
+        "detection_gate",
+        "the whole gate on real programs where the truth is known",
+        0.1,
+        full=("report",),
+        quick=None,
+        long=True,
+        samples="sme2-out/detection_gate/verdicts.jsonl",
+    ),
+    Benchmark(
+        "culprits",
+        "whether a failure names the operator that is to blame",
+        10,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
         "simulated_gate",
         "the gate on pretended machines where the truth is known (a simulation)",
         5,

@@ -1,0 +1,75 @@
+"""The benchmark of the whole gate: what comes next, what is kept, and what is judged."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+
+
+@pytest.fixture
+def gate():
+    return importlib.import_module("benchmarks.detection_gate")
+
+
+def entry(gate, setting=0, factor=1.0, outcome="PASS", green=True):
+    return {
+        "schema": gate.SCHEMA,
+        "setting": gate.SETTINGS[setting].name,
+        "factor": factor,
+        "outcome": outcome,
+        "green": green,
+        "paired": True,
+        "inference_ns": 1e6,
+        "interference": None,
+        "load": 1.0,
+        "seconds": 2.0,
+        "messages": ["latency: as fast."],
+    }
+
+
+def test_the_plan_is_enough_for_the_limits(gate):
+    planned = [item for setting in gate.SETTINGS for item in setting.planned.items()]
+    assert sum(count for factor, count in planned if factor == 1) >= gate.FEWEST_EQUAL
+    assert sum(count for factor, count in planned if factor >= 1.05) >= gate.FEWEST_SLOWER
+    for setting in gate.SETTINGS:
+        assert {*setting.planned} <= {gate.EQUAL, *setting.programs.slower}
+
+
+def test_what_lags_most_comes_next_until_all_is_done(gate, tmp_path):
+    collector = gate.Collector(tmp_path, beside=True)
+    setting = gate.SETTINGS[1]
+    seen = []
+    while (following := collector.lagging([setting])) is not None:
+        seen.append(following[1])
+        collector.keep(setting, following[1], entry(gate, 1, following[1]))
+    assert seen[: len(setting.planned)] == sorted(setting.planned)
+    assert len(seen) == sum(setting.planned.values())
+    assert [kept["factor"] for kept in gate.read_records(collector.samples)] == seen
+
+
+def test_a_run_of_many_cases_has_slower_ones_among_equal_ones(gate):
+    (setting,) = (setting for setting in gate.SETTINGS if setting.cases > 1)
+    mixed = gate._mixture(setting)
+    assert len(mixed) == len(gate.models(setting)) == setting.cases
+    assert mixed.count(1.05) == 7
+    assert mixed.count(gate.EQUAL) == 20
+
+
+def test_a_green_slowdown_and_a_false_alarm_miss_their_limits(gate, tmp_path, capsys):
+    samples = tmp_path / "verdicts.jsonl"
+    for one in (
+        entry(gate),
+        entry(gate, outcome="REGRESSED", green=False),
+        entry(gate, factor=2.0),
+        entry(gate, factor=3.0, outcome="INVALID", green=False),
+    ):
+        gate.append_record(samples, one)
+    out = tmp_path / "out.json"
+    assert gate.main(["report", "--folder", str(tmp_path), "--json", str(out)]) == 1
+    found = {claim["key"]: claim["value"] for claim in json.loads(out.read_text())["claims"]}
+    assert found == {
+        "slower": 2, "green": 1, "equal": 2, "alarms": 1, "suspected": 0, "open": 0,
+    }  # fmt: skip
+    assert "2x  1 PASS; 1 decided by pairs" in capsys.readouterr().out
