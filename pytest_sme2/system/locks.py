@@ -172,7 +172,7 @@ def _write_holder(descriptor: int) -> None:
 def _myself() -> dict[str, object]:
     return {
         "pid": os.getpid(),
-        "user": _user(),
+        "user": user_name(),
         "host": socket.gethostname(),
         "since": time.time(),
     }
@@ -190,7 +190,7 @@ def holder_of(file: Path) -> str:
         os.close(descriptor)
 
 
-def _user() -> str:
+def user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

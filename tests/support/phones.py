@@ -13,6 +13,7 @@ import pytest
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact
+from pytest_sme2.targets.phone.claim import CLAIM
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.target import AndroidTarget
 
@@ -57,7 +58,7 @@ def leftovers(phone: FakePhone) -> list[str]:
 
 def _leftovers(phone: FakePhone) -> list[str]:
     files = phone.files()
-    found = [name for name in files if name == Path(NOTE).name]
+    found = [name for name in files if name.startswith((Path(NOTE).name, Path(CLAIM).name))]
     found += [
         name for name in files if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
     ]

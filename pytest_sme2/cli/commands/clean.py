@@ -23,6 +23,7 @@ from pytest_sme2.system.cache_limit import (
 from pytest_sme2.system.choices import one_of
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import choose_serials
+from pytest_sme2.targets.phone.claim import Claim
 from pytest_sme2.targets.phone.leases import DevicePool
 from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.power import PhonePower
@@ -77,9 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _clean(server: AdbServer, serial: str) -> dict[str, object]:
     # Not under somebody who is measuring on it.
-    lease = DevicePool(str(server), [serial], run="clean").lease(timeout=1)
+    pool = DevicePool(str(server), [serial], run="clean")
+    lease = pool.lease(timeout=1)
     try:
         device = AdbDevice(server, serial)
+        lease.lock.callback(Claim(device, pool.lock_file(serial)).release)
         restored = PhonePower(device).restore()
         PhoneStorage(device).clean()
     finally:

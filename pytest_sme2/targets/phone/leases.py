@@ -1,8 +1,8 @@
 """Devices shared by worker processes: one lease per device, and lost devices are retired.
 
 A lease is a lock on a file, so it ends with its process however that ends. There is one for each
-phone and adb server on this machine, whichever user asks and whatever the cache is. Two machines
-that reach one phone must be kept apart by whoever runs them.
+phone and adb server on this machine, whichever user asks and whatever the cache is. Machines that
+reach one phone are kept apart by a file on the phone (``claim.py``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock
 
 # How long a run's retired devices are remembered at most: no run takes that long.
 _RETIRED_SECONDS = 7 * 24 * 3600
+_PAUSE_SECONDS = 0.1
+# To ask a phone costs it some work, which disturbs what is measured there.
+_PAUSE_ELSEWHERE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,17 @@ class DevicePool:
         self,
         *,
         timeout: float = 3600.0,
-        accept: Callable[[str], bool] = lambda serial: True,
+        accept: Callable[[Lease], bool] = lambda lease: True,
         prefer: int = 0,
         progress: Callable[[str], None] | None = None,
     ) -> Lease:
-        """The first free device that ``accept`` takes; ``prefer`` is where the search starts."""
+        """The first free device that ``accept`` takes; ``prefer`` is where the search starts.
+
+        ``accept`` raises BusyError for a device that another machine uses.
+        """
         deadline = time.monotonic() + timeout
         refused: set[str] = set()
+        elsewhere: dict[str, str] = {}
         told = False
         while True:
             usable = [serial for serial in self._order(prefer) if not self._retired(serial)]
@@ -76,23 +83,30 @@ class DevicePool:
             for serial in usable:
                 lease = self._try(serial)
                 if lease is None:
+                    elsewhere.pop(serial, None)
                     continue
-                if accept(serial):
-                    return lease
+                try:
+                    if accept(lease):
+                        return lease
+                    refused.add(serial)
+                except BusyError as error:
+                    elsewhere[serial] = str(error)
+                except BaseException:
+                    lease.release()
+                    raise
                 lease.release()
-                refused.add(serial)
             if refused.issuperset(usable):
                 continue
             if time.monotonic() > deadline:
                 raise TargetError(
                     f"All devices are in use by other processes for {timeout:g} s: "
-                    f"{self._holders(usable)}. Attach more, or run fewer workers."
+                    f"{self._holders(usable, elsewhere)}. Attach more, or run fewer workers."
                 )
             if progress is not None and not told:
-                held = self._holders(usable)
+                held = self._holders(usable, elsewhere)
                 progress(f"waiting for one of {len(usable)} devices to become free: {held}")
                 told = True
-            time.sleep(0.1)
+            time.sleep(_PAUSE_ELSEWHERE_SECONDS if elsewhere else _PAUSE_SECONDS)
 
     def retire(self, serial: str, reason: str) -> None:
         """No worker of this run takes the device again."""
@@ -136,15 +150,18 @@ class DevicePool:
     def _try(self, serial: str) -> Lease | None:
         lock = contextlib.ExitStack()
         try:
-            lock.enter_context(shared_lock(self._lock(serial), f"using {serial}"))
+            lock.enter_context(shared_lock(self.lock_file(serial), f"using {serial}"))
         except BusyError:
             return None
         return Lease(serial, lock, self)
 
-    def _holders(self, serials: Sequence[str]) -> str:
-        return ", ".join(f"{serial}{holder_of(self._lock(serial))}" for serial in serials)
+    def _holders(self, serials: Sequence[str], elsewhere: Mapping[str, str]) -> str:
+        return ", ".join(
+            elsewhere.get(serial, "").rstrip(".") or f"{serial}{holder_of(self.lock_file(serial))}"
+            for serial in serials
+        )
 
-    def _lock(self, serial: str) -> Path:
+    def lock_file(self, serial: str) -> Path:
         if self._lock_folder is not None:
             return self._lock_folder / f"{self._key(serial)}.lock"
         return machine_lock(f"phone-{self._key(serial)}")

@@ -11,7 +11,8 @@ from pytest_sme2.errors import NoDeviceLeftError, TargetError
 from pytest_sme2.results import Fingerprint
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import choose_serials, make_ready
-from pytest_sme2.targets.phone.leases import DevicePool
+from pytest_sme2.targets.phone.claim import Claim
+from pytest_sme2.targets.phone.leases import DevicePool, Lease
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.targets.settings import adb_server_from, parse_adb_server
 
@@ -74,10 +75,15 @@ def lease_phone(
     """
     refusals: list[TargetError] = []
 
-    def accept(serial: str) -> bool:
+    claims: dict[str, Claim] = {}
+
+    def accept(lease: Lease) -> bool:
+        serial = lease.serial
         candidate = AndroidTarget(AdbDevice(server, serial), **options)
         try:
             make_ready(server, serial, seconds=candidate.patience_seconds)
+            claims[serial] = Claim(candidate.device, pool.lock_file(serial))
+            lease.lock.callback(claims[serial].release)
             if soc is not None and soc.lower() not in candidate.soc.lower():
                 return False
             return like is None or _kind(candidate.fingerprint()) == _kind(like)
@@ -93,4 +99,10 @@ def lease_phone(
         if len(pool.serials) == 1 and refusals:
             raise refusals[0] from None
         raise
-    return AndroidTarget(AdbDevice(server, lease.serial), lease=lease, progress=progress, **options)
+    return AndroidTarget(
+        AdbDevice(server, lease.serial),
+        lease=lease,
+        claim=claims[lease.serial],
+        progress=progress,
+        **options,
+    )

@@ -25,6 +25,7 @@ from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
 from pytest_sme2.targets.base import ETDUMP_NAME, LOG_NAME, OUTPUTS_NAME, RESULT_NAME, check_request
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.choice import make_ready
+from pytest_sme2.targets.phone.claim import Claim
 from pytest_sme2.targets.phone.leases import Lease
 from pytest_sme2.targets.phone.power import PhonePower, pick_cores
 from pytest_sme2.targets.phone.script import (
@@ -78,6 +79,7 @@ class AndroidTarget:
         cool_seconds: float = 300.0,
         patience_seconds: float = 15.0,
         lease: Lease | None = None,
+        claim: Claim | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         """``emulated`` means that times are never latency; by default the phone itself says so.
@@ -95,6 +97,7 @@ class AndroidTarget:
         self.cool_seconds = cool_seconds
         self.patience_seconds = patience_seconds
         self.lease = lease
+        self.claim = claim
         self.progress = progress
         self.storage = PhoneStorage(device, progress=progress)
         self.power = PhonePower(device, progress=progress)
@@ -231,6 +234,8 @@ class AndroidTarget:
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         """One process of the runner on the phone; its files end up in ``folder``."""
         self._check_runner(runner, request)
+        if self.claim is not None:
+            self.claim.renew()
         if self._hot:
             self.cool_down()
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.leases import DevicePool
 from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
 from pytest_sme2.targets.phone.target import AndroidTarget
-from tests.support.phones import MakeTarget, settings_of
+from tests.support.phones import MakeTarget, leftovers, settings_of
 
 
 def test_restoring_a_phone_does_not_end_other_runs(
@@ -146,6 +147,21 @@ def test_settings_choose_the_phone(lab: FakeLab, phone: FakePhone) -> None:
     with pytest.raises(TargetError, match="All devices are in use"):
         pool.lease(timeout=0.1)
     target.restore()
+
+
+def test_two_machines_do_not_share_a_phone(
+    lab: FakeLab, phone: FakePhone, server: AdbServer, tmp_path: Path
+) -> None:
+    pools = [
+        DevicePool(str(server), [phone.serial], run=name, folder=tmp_path / name)
+        for name in ("one", "two")
+    ]
+    first = lease_phone(server, pools[0])
+    with pytest.raises(TargetError, match=rf"{re.escape(phone.serial)} is used by \S+ on "):
+        lease_phone(server, pools[1], timeout=0)
+    first.restore()
+    lease_phone(server, pools[1], timeout=0).restore()
+    assert leftovers(phone) == []
 
 
 def test_settings_choose_a_fake_phone(sme2_lab: FakeLab) -> None:

@@ -53,7 +53,7 @@ def phones(sme2_lab: FakeLab) -> list[FakePhone]:
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Three small models and two tests."""
     # pytester moves HOME, and with it the cache.
-    monkeypatch.setenv("SME2_CACHE_DIR", str(cache_folder()))
+    monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
     for index, name in enumerate(("alpha", "beta", "gamma")):
         folder = pytester.mkdir("models") if index == 0 else pytester.path / "models"
         (folder / name).mkdir()

@@ -66,9 +66,10 @@ class Lab:
             return Phone(self, None, "own SoC")
         pool = DevicePool("server", list(self.socs), run=run, folder=self.folder)
 
-        def accept(serial: str) -> bool:
-            fits = soc is None or soc.lower() in self.socs[serial].lower()
-            return fits and (like is None or dict(like.facts)["soc"] == self.socs[serial])
+        def accept(lease: Lease) -> bool:
+            found = self.socs[lease.serial]
+            fits = soc is None or soc.lower() in found.lower()
+            return fits and (like is None or dict(like.facts)["soc"] == found)
 
         lease = pool.lease(timeout=0, accept=accept)
         return Phone(self, lease, self.socs[lease.serial])
