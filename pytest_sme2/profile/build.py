@@ -22,6 +22,7 @@ from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, plain_name
 from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, settled
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, distinct, durations, select
+from pytest_sme2.profile.origins import match_modules
 from pytest_sme2.profile.shapes import match_shapes
 from pytest_sme2.results import (
     Attribution,
@@ -359,7 +360,8 @@ def _operators(
     aten = attribution.aten if attribution else {}
     modules = attribution.modules if attribution else {}
     origins = attribution.origins if attribution else {}
-    shapes = match_shapes(list(zip(group.operators, group.instructions, strict=True)), methods)
+    traced = list(zip(group.operators, group.instructions, strict=True))
+    shapes, paths = match_shapes(traced, methods), match_modules(traced, attribution)
     return tuple(
         OperatorProfile(
             index=index,
@@ -375,6 +377,7 @@ def _operators(
             modules=modules.get(instruction, ()),
             shapes=shapes[index],
             origin=origins.get(instruction),
+            module=paths[index],
         )
         for index, (instruction, share) in enumerate(
             zip(group.instructions, shares.tolist(), strict=True)

@@ -44,16 +44,45 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     for process, track in enumerate(tracks, start=1):
         note = " (emulated: its times say nothing about hardware)" if track.emulated else ""
+        slices = [*_events(process, select(track.columns, rules=track.rules), track.profile)]
+        _explain(slices, track)
         events += [
             _metadata("process_name", process, name=track.name + note),
             _metadata("process_sort_index", process, sort_index=process),
             _metadata("thread_name", process, name="inference"),
-            *_events(process, select(track.columns, rules=track.rules), track.profile),
+            *slices,
         ]
         if track.cost is not None:
             operators = [event for event in events if _is_operator(event, process)]
             events += _counters(process, operators, track.cost)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _explain(slices: Sequence[dict[str, Any]], track: Track) -> None:
+    """Add module, shapes, kernel and cost to the arguments of each operator's slice."""
+    runs: dict[int, list[dict[str, Any]]] = {}
+    for event in slices:
+        if "executor" in event["args"]:
+            runs.setdefault(event["args"]["run"], []).append(event["args"])
+    for found in runs.values():
+        # Another method, or control flow: then nothing is known of these.
+        if track.profile is not None and len(found) == len(track.profile.operators):
+            for details, member in zip(found, track.profile.operators, strict=True):
+                if member.module:
+                    details["module"] = member.module
+                if member.shapes is not None:
+                    details["shapes"] = str(member.shapes)
+        if track.cost is not None and len(found) == len(track.cost.operators):
+            total = track.cost.total.instructions
+            for details, entry in zip(found, track.cost.operators, strict=True):
+                if entry.kernels:
+                    details["kernel"] = entry.kernels[0][0]
+                details["instructions"] = entry.counts.instructions
+                details["outer_products"] = entry.counts.outer_products
+                if total:
+                    details["cost_percent"] = round(100 * entry.counts.instructions / total, 2)
+                if entry.macs is not None:
+                    details["multiply_accumulates"] = entry.macs
 
 
 def _is_operator(event: dict[str, Any], process: int) -> bool:

@@ -81,6 +81,8 @@ class Attribution:
     modules: Mapping[int, tuple[str, ...]]
     origins: Mapping[int, Origin] = field(default_factory=dict)
     """Of calls that run one operator; a delegate call runs many."""
+    matrix: Mapping[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """The matrix operators of each call with their modules, in the order of the graph."""
 
 
 Shape = tuple[int, ...]

@@ -30,6 +30,7 @@ _GRAPHS = ("edge_dialect_exported_program/forward", "edge_dialect_exported_progr
 _METHOD = "forward"
 _EDGE_OPERATORS = "executorch.exir.dialects.edge.ops."
 _TORCH_OPERATORS = "torch.ops."
+MATRIX_OPERATORS = ("aten.convolution.", "aten.linear.", "aten.addmm.", "aten.mm.", "aten.bmm.")
 # It takes one part of a result: no operator of the model.
 _NOT_AN_OPERATOR = "_operator.getitem"
 # The history of a node is nested, its oldest operator innermost and so last.
@@ -165,6 +166,7 @@ def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) ->
     aten: dict[int, tuple[str, ...]] = {}
     modules: dict[int, tuple[str, ...]] = {}
     origins: dict[int, Origin] = {}
+    matrix: dict[int, tuple[tuple[str, str], ...]] = {}
     for instruction, its_handles in handles.items():
         wanted: Iterable[Any] = [its_handles] if isinstance(its_handles, int) else its_handles
         members = [member for handle in wanted for member in nodes.get(int(handle), ())]
@@ -174,4 +176,9 @@ def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) ->
             modules[int(instruction)] = tuple(paths)
             if len({origin for _, origin in members}) == 1:
                 origins[int(instruction)] = members[0][1]
-    return Attribution(aten, modules, origins)
+        # Nodes that were made from one share its handle, which is then listed for each of them.
+        once = [member for handle in dict.fromkeys(wanted) for member in nodes.get(int(handle), ())]
+        found = tuple((name, o.module) for name, o in once if name.startswith(MATRIX_OPERATORS))
+        if found:
+            matrix[int(instruction)] = found
+    return Attribution(aten, modules, origins, matrix)

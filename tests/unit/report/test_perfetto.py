@@ -7,6 +7,7 @@ thread nest. What Perfetto makes of it is asked in ``tests/device/test_trace_pro
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,16 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.profile.operators import select
 from pytest_sme2.report.perfetto import Track, inference_events, trace_document
-from pytest_sme2.results import Category
+from pytest_sme2.results import (
+    Arm,
+    Category,
+    Columns,
+    Counts,
+    InferenceCost,
+    OperatorCost,
+    OperatorShapes,
+)
+from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support.etdump_builder import Block, Profiling, Tree, inference, operator_call
 from tests.support.profiles import ETDUMPS, columns_of, run_of
@@ -152,3 +162,61 @@ def test_hostile_names_are_only_names() -> None:
     columns = columns_of(run_of([[(HOSTILE, 5_000)]]))
     document = trace_document([Track(HOSTILE, columns)])
     check_format(document)
+
+
+def test_a_slice_says_what_the_operator_is_and_what_it_costs(tmp_path: Path) -> None:
+    """Module, shapes, kernel and cost stand in the arguments of the operator's slice."""
+    record = read_record(toy_run(tmp_path, emulated=True)[1])
+    profile = record.measured.profiles[Arm.ON]
+    shapes = OperatorShapes("convolution", ((1, 8, 8, 3), (16, 3, 3, 3)), (1, 8, 8, 16))
+    operators = tuple(
+        replace(member, module=f"layers.{member.index}", shapes=shapes if not number else None)
+        for number, member in enumerate(profile.operators)
+    )
+    costs = tuple(
+        OperatorCost(
+            member.index, member.label, member.operator.name, member.operator.category,
+            member.operator.executor, Counts(instructions=100, outer_products=3),
+            (("kai_run_x_sme2_mopa", 90),), 1000,
+        )
+        for member in operators
+    )  # fmt: skip
+    cost = InferenceCost("max", 512, costs, (), Counts(), Counts())
+    track = Track(
+        "toy",
+        columns_of_record(record, tmp_path),
+        (),
+        True,
+        cost,
+        replace(profile, operators=operators),
+    )
+    slices = [
+        event["args"]
+        for event in trace_document([track])["traceEvents"]
+        if "executor" in event["args"]
+    ]
+    assert slices[0]["shapes"] == "1x8x8x3 by 16x3x3x3 to 1x8x8x16"
+    assert "shapes" not in slices[1]
+    for details, member in zip(slices, operators, strict=False):
+        assert details["module"] == member.module
+        assert details["kernel"] == "kai_run_x_sme2_mopa"
+        assert details["instructions"] == 100
+        assert details["outer_products"] == 3
+        assert details["multiply_accumulates"] == 1000
+        assert details["cost_percent"] == pytest.approx(100 / len(operators), abs=0.01)
+
+
+def columns_of_record(record: CaseRecord, root: Path) -> Columns:
+    (folder,) = (path for path in find_records(root) if read_record(path).id == record.id)
+    return read_etdump(folder / record.etdumps[Arm.ON])
+
+
+def test_a_run_of_other_operators_gets_no_arguments_of_these(tmp_path: Path) -> None:
+    record = read_record(toy_run(tmp_path)[1])
+    profile = record.measured.profiles[Arm.ON]
+    fewer = replace(
+        profile, operators=tuple(replace(op, module="a") for op in profile.operators[:-1])
+    )
+    track = Track("toy", columns_of_record(record, tmp_path), profile=fewer)
+    events = trace_document([track])["traceEvents"]
+    assert not any("module" in event["args"] for event in events)
