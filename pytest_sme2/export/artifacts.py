@@ -37,7 +37,7 @@ TIMEOUT_SECONDS = 3600.0
 # Our own files that decide the content of an artifact.
 _CODE = (
     *("artifacts.py", "child.py", "loading.py", "lowering.py", "quantize.py"),
-    *("random_weights.py", "store.py", "torchvision_shim.py", "weights.py"),
+    *("random_weights.py", "rewriting.py", "store.py", "torchvision_shim.py", "weights.py"),
 )
 
 

@@ -58,6 +58,7 @@ class LoweringRequest:
             },
             "precision": self.variant.precision,
             "size": self.variant.size,
+            "rewrites": self.variant.rewrites,
             "seed": self.seed,
             "weights": str(self.weights) if self.weights else None,
             "graph": self.graph,
@@ -71,7 +72,7 @@ class LoweringRequest:
         file = entry.pop("file")
         return cls(
             entry=ModelEntry(variants=(), file=Path(file) if file else None, **entry),
-            variant=Variant(data["precision"], data["size"]),
+            variant=Variant(data["precision"], data["size"], tuple(data["rewrites"])),
             seed=data["seed"],
             weights=Path(data["weights"]) if data["weights"] else None,
             graph=data["graph"],
@@ -125,7 +126,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         quantize_weights(network, request.entry.name, torch)
 
     progress.enter("capturing the graph")
-    program = torch.export.export(network, arguments, keywords)
+    program = _capture(network, arguments, keywords, request.variant.rewrites, torch)
     progress.captured = program
     if request.variant.precision in ("int8", "int8_dynamic"):
         progress.enter("quantizing, calibrated on the example inputs")
@@ -163,6 +164,24 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "operators": operators,
         "dependencies": {"files": files, "packages": packages},
     }
+
+
+def _capture(
+    network: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    rewrites: tuple[str, ...],
+    torch: Any,
+) -> Any:
+    """The model's graph, with rewrites applied where the variant names some."""
+    if not rewrites:
+        return torch.export.export(network, arguments, keywords)
+    from pytest_sme2.export.rewriting import FOLDED, Rewriting, fold_constants
+
+    with Rewriting(rewrites):
+        program = torch.export.export(network, arguments, keywords)
+    # Some rewrites make constants: masks, and the weights of a mean.
+    return fold_constants(program) if FOLDED.intersection(rewrites) else program
 
 
 # --- the model ------------------------------------------------------------------------------------

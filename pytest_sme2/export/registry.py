@@ -111,11 +111,16 @@ class ModelEntry:
         if asked.size is not None:
             return (asked,)
         defaults = self.defaults(emulated=emulated)
-        same = tuple(variant for variant in defaults if variant.precision == asked.precision)
+        same = tuple(
+            Variant(variant.precision, variant.size, asked.rewrites)
+            for variant in defaults
+            if variant.precision == asked.precision
+        )
         registered = {variant.precision for variant in (*self.variants, *(self.emulated or ()))}
         if same or asked.precision not in registered:
             return same
-        return (Variant(asked.precision, (defaults or self.variants)[0].size),)
+        size = (defaults or self.variants)[0].size
+        return (Variant(asked.precision, size, asked.rewrites),)
 
     @property
     def folder(self) -> Path | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import UsageError
+from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.system.choices import split_list
 
 if TYPE_CHECKING:
@@ -16,22 +17,27 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4")
 
 
-_VARIANT = re.compile(r"(?P<precision>[a-z0-9_]+)(?:@(?P<size>[1-9][0-9]{0,4}))?")
+_VARIANT = re.compile(
+    r"(?P<precision>[a-z0-9_]+)(?P<rewrites>(?:\+[a-z0-9_]+)*)(?:@(?P<size>[1-9][0-9]{0,4}))?"
+)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """How a model is exported: its precision and, optionally, its input size."""
+    """How a model is exported: its precision and, optionally, its input size and rewrites."""
 
     precision: str
     size: int | None = None
+    rewrites: tuple[str, ...] = ()
+    """Names of ``rewrites.py`` that are applied to the model first."""
 
     def __str__(self) -> str:
-        return self.precision if self.size is None else f"{self.precision}@{self.size}"
+        size = "" if self.size is None else f"@{self.size}"
+        return "+".join((self.precision, *self.rewrites)) + size
 
 
 def parse_variant(value: str) -> Variant:
-    """``fp16`` or ``fp16@256``."""
+    """``fp16``, ``fp16@256``, or with rewrites ``fp16+silu@256``."""
     match = _VARIANT.fullmatch(value)
     precision = match["precision"] if match else value
     if match is None or precision not in PRECISIONS:
@@ -39,7 +45,14 @@ def parse_variant(value: str) -> Variant:
             f"{value!r} is not a variant. Choose one of: {', '.join(PRECISIONS)}; "
             "optionally with an input size, as in fp16@256."
         )
-    return Variant(precision, int(match["size"]) if match["size"] else None)
+    rewrites = tuple(match["rewrites"].split("+")[1:])
+    unknown = [name for name in rewrites if name not in NAMES]
+    if unknown or len(set(rewrites)) < len(rewrites):
+        raise UsageError(
+            f"{value!r} is not a variant: after + stand rewrites, each once. They are: "
+            f"{', '.join(NAMES)}."
+        )
+    return Variant(precision, int(match["size"]) if match["size"] else None, rewrites)
 
 
 def parse_variants(value: str) -> tuple[Variant, ...]:

@@ -34,6 +34,17 @@ _QP8_KERNEL = re.compile(r"kai_run_matmul_\w*qai8dxp\w*|xnn_qp8_\w*gemm_\w*(?<!_
 _WEIGHTS = {"QC4W": "qsi4cx", "QC8W": "qsi8cx", "QB4W": "qsi4c32"}
 
 
+def ran_in(operator: Operator) -> str:
+    """The variant that an operator's data types belong to, as in ``int8_dynamic``."""
+    if operator.executor is Executor.PORTABLE:
+        return "portable"
+    if not {"QB4W", "QC4W"}.isdisjoint(operator.data_types):
+        return "int4"
+    if not {"QD8", "QP8"}.isdisjoint(operator.data_types):
+        return "int8_dynamic"
+    return precision(operator)
+
+
 NAMES = "operator names"
 NAMES_AND_KERNELS = "operator names and kernel census"
 # What the program calls a convolution of each channel alone.

@@ -7,25 +7,24 @@ Pure: profiles in, findings out, the costliest first. How they are worded is in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share, work_coverage
-from pytest_sme2.profile.coverage import could_run_on_sme2, precision
+from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
 from pytest_sme2.profile.shapes import is_pointwise, shapes_text
-from pytest_sme2.profile.transposes import is_layout_change, transposes
+from pytest_sme2.profile.splits import CostOf, split_findings
 from pytest_sme2.results import (
     Arm,
     CaseResult,
     Category,
     Cost,
-    Executor,
     Finding,
     InferenceCost,
     OperatorProfile,
     Profile,
     Topic,
-    TransposeChain,
 )
 
 FEW_RUNS = 5
@@ -46,26 +45,18 @@ _CATEGORY_REMEDY = {
     Category.ELEMENTWISE: "fuse activations and arithmetic into the operators before them",
     Category.OTHER: "look at the operators of this category one by one",
 }
+_NOT_QUANTIZED = {
+    "int8": "the quantizer takes convolutions, linear layers and additions that it recognizes; it "
+    "does not look into recurrent layers, and leaves products of two activations alone",
+    "int8_dynamic": "only nn.Linear is quantized; Hugging Face's Conv1D and products of two "
+    "activations are not",
+    "int4": "only nn.Linear with a multiple of 32 inputs is quantized; Hugging Face's Conv1D and "
+    "products of two activations are not",
+}
 _DEPTHWISE = (
     "no SME2 kernel exists for them in any data type; a batch norm that follows an activation "
     "becomes one, and before the activation it would cost nothing"
 )
-_PORTABLE = (
-    "they split the delegate, so data moves in and out; express them with operators that XNNPACK "
-    "takes, or do them outside of the model"
-)
-_BORDER = {
-    "input": "at the input of a delegate call: give the model its input as channels_last, and "
-    "keep operators that XNNPACK does not take out of its middle",
-    "output": "at the output of a delegate call: let the consumer take channels_last, and keep "
-    "operators that XNNPACK does not take out of the model's middle",
-    "both": "between two delegate calls: an operator that XNNPACK does not take splits them, and "
-    "costs this as well",
-    "": "inside the model: look for permute and transpose in its code; another order of "
-    "dimensions or a fused attention may do without them",
-}
-
-_CostOf = Callable[[Sequence[OperatorProfile]], Cost]
 
 
 def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
@@ -75,7 +66,13 @@ def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
         return ()
     before = measured.profiles.get(Arm.OFF) if measured.arm is Arm.ON else None
     counted = measured.costs.get(measured.arm)
-    return find(profile, timed=not measured.emulated, before=before, counted=counted)
+    return find(
+        profile,
+        timed=not measured.emulated,
+        before=before,
+        counted=counted,
+        precision=parse_variant(measured.variant).precision,
+    )
 
 
 def find(
@@ -84,11 +81,13 @@ def find(
     timed: bool = True,
     before: Profile | None = None,
     counted: InferenceCost | None = None,
+    precision: str = "",
 ) -> tuple[Finding, ...]:
     """The findings of a profile: coverage, then what costs most, notes last.
 
     Without ``timed`` nothing is said of time: that of an emulated CPU would mislead. Operators,
     their counts and who ran them are exact. ``before`` is the same program with SME2 off.
+    ``precision`` is the variant's, where it is known.
     """
 
     def cost_of(operators: Sequence[OperatorProfile]) -> Cost:
@@ -108,8 +107,8 @@ def find(
         *_missed(profile, cost_of),
         *_unproven(profile, cost_of),
         *_depthwise(profile, cost_of),
-        *_layout(profile, cost_of),
-        *_portable(profile, cost_of),
+        *split_findings(profile, cost_of),
+        *_data_types(profile, precision, cost_of),
         *_unknown(profile, cost_of),
         *(_bottleneck(profile, before) if timed else ()),
         *(_overhead(profile) if timed else ()),
@@ -137,7 +136,7 @@ def _work(counted: InferenceCost) -> Iterator[Finding]:
 # --- SME2 -----------------------------------------------------------------------------------------
 
 
-def _coverage(profile: Profile, cost_of: _CostOf) -> Finding:
+def _coverage(profile: Profile, cost_of: CostOf) -> Finding:
     found = profile.coverage
     number = found.matrix_operators
     if not number:
@@ -151,34 +150,46 @@ def _coverage(profile: Profile, cost_of: _CostOf) -> Finding:
     remedy = _costliest_reason(profile, cost_of)
     if _is_off(profile):
         remedy = "SME2 is off, the CPU has none, or the shapes do not fit"
-    return Finding(Topic.COVERAGE, what, cost, remedy, _by_data_type(profile))
+    return Finding(Topic.COVERAGE, what, cost, remedy, by_data_type(profile))
 
 
-def _costliest_reason(profile: Profile, cost_of: _CostOf) -> str:
+def _costliest_reason(profile: Profile, cost_of: CostOf) -> str:
     shares: dict[str, float] = {}
     for member, reason in profile.coverage.missed:
         shares[reason] = shares.get(reason, 0.0) + cost_of([member]).share
     return max(shares, key=lambda reason: shares[reason], default="")
 
 
-def _by_data_type(profile: Profile) -> str:
-    """``fp32``, or ``fp32 3 of 3, int8 1 of 2``."""
-    not_shown = {member.index for member, _ in profile.coverage.missed}
-    not_shown |= {member.index for member in profile.coverage.unproven}
+def by_data_type(profile: Profile) -> str:
+    """``fp32``, or ``fp32 3 of 3, int8 1 of 2``: what ran, and how much of it on SME2."""
     total: Counter[str] = Counter()
     covered: Counter[str] = Counter()
     for member in profile.operators:
         if member.operator.matrix:
-            portable = member.operator.executor is Executor.PORTABLE
-            word = "portable" if portable else precision(member.operator)
+            word = ran_in(member.operator)
             total[word] += 1
-            covered[word] += member.index not in not_shown
+            covered[word] += member.operator.sme2
     if len(total) == 1:
         return next(iter(total))
     return ", ".join(f"{word} {covered[word]} of {number}" for word, number in total.items())
 
 
-def _missed(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+def _data_types(profile: Profile, precision: str, cost_of: CostOf) -> Iterator[Finding]:
+    """A variant that is mostly not what its name says."""
+    matrix = [member for member in profile.operators if member.operator.matrix]
+    others = [member for member in matrix if ran_in(member.operator) != precision]
+    if not precision or 2 * len(others) <= len(matrix):
+        return
+    counts = Counter(ran_in(member.operator) for member in others)
+    ran = " and ".join(f"{number} in {word}" for word, number in counts.most_common())
+    what = f"of {len(matrix)} matrix operators, {ran}"
+    yield Finding(
+        Topic.DATA_TYPE, what, Cost(0, cost_of(others).share, cost_of(others).of),
+        _NOT_QUANTIZED.get(precision, ""),
+    )  # fmt: skip
+
+
+def _missed(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     if _is_off(profile):
         return iter(())
     found = profile.coverage.missed
@@ -194,7 +205,7 @@ def _is_off(profile: Profile) -> bool:
     )
 
 
-def _unproven(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+def _unproven(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     if profile.coverage.unproven:
         yield Finding(
             Topic.UNPROVEN,
@@ -205,7 +216,7 @@ def _unproven(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
         )
 
 
-def _depthwise(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     members = [member for member in profile.operators if member.operator.kind == "depthwise"]
     if members:
         yield Finding(Topic.DEPTHWISE, "depthwise convolutions", cost_of(members), _DEPTHWISE)
@@ -214,35 +225,7 @@ def _depthwise(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
 # --- the rest -------------------------------------------------------------------------------------
 
 
-def _layout(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
-    chains = transposes(profile).chains
-    members = (
-        (_place(chain), _BORDER[chain.border], member)
-        for chain in chains
-        for member in chain.operators
-    )
-    return _grouped(Topic.LAYOUT, members, cost_of)
-
-
-def _place(chain: TransposeChain) -> str:
-    """Where layout changes are: neighbours in a trace need not feed one another."""
-    before, after = (
-        "the program's border" if member is None else member.operator.operation
-        for member in (chain.before, chain.after)
-    )
-    return f"between {before} and {after}"
-
-
-def _portable(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
-    members = (
-        (member.operator.name.removeprefix("native_call_"), _PORTABLE, member)
-        for member in profile.operators
-        if member.operator.executor is Executor.PORTABLE and not is_layout_change(member)
-    )
-    return _grouped(Topic.PORTABLE, members, cost_of)
-
-
-def _unknown(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
+def _unknown(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     if profile.unknown:
         names = sorted(profile.unknown)
         left = len(names) - 3
@@ -256,7 +239,7 @@ def _unknown(profile: Profile, cost_of: _CostOf) -> Iterator[Finding]:
 
 
 def _grouped(
-    topic: Topic, members: Iterable[tuple[str, str, OperatorProfile]], cost_of: _CostOf
+    topic: Topic, members: Iterable[tuple[str, str, OperatorProfile]], cost_of: CostOf
 ) -> Iterator[Finding]:
     """One finding for all operators of the same name and remedy."""
     groups: dict[tuple[str, str], list[OperatorProfile]] = {}

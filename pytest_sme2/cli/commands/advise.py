@@ -1,4 +1,4 @@
-"""``sme2 advise``: which variant uses SME2 best, and what keeps the others from it."""
+"""``sme2 advise``: what to change in a model, the most expensive first, and what that brings."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.export.variant import parse_variants
-from pytest_sme2.profile.findings import find
-from pytest_sme2.report.findings import sentences
-from pytest_sme2.report.text import bullet, clipped, printable
-from pytest_sme2.results import Arm, Finding, InferenceCost, Profile, Topic
+from pytest_sme2.export.rewrites import NAMES
+from pytest_sme2.export.variant import parse_variant, parse_variants
+from pytest_sme2.profile.findings import by_data_type, find
+from pytest_sme2.report.findings import advice, advice_text
+from pytest_sme2.report.text import bullet, clipped, duration, printable
+from pytest_sme2.results import Arm, Executor, Finding, InferenceCost, Profile, Topic
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
+if TYPE_CHECKING:
+    from pytest_sme2.session.cases import Case
+    from pytest_sme2.session.session import Session
+
 EXAMPLE = "sme2 advise toy_cnn --device emulated"
 # Not the run directory: half a pair must not take the place of what a whole run left there.
 OUT = Path("sme2-advice")
-_ROW = "{:<22}{:>12}{:>11}{:>11}{:>10}{:>11}"
+_ROW = "{:<22}{:>9}{:>10}{:>11}{:>10}{:>11}  {}"
+ALL = "all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="use the results of an earlier run, and run nothing",
     )
+    parser.add_argument(
+        "--try",
+        dest="tried",
+        nargs="?",
+        const=ALL,
+        metavar="REWRITES",
+        help=f"apply rewrites, run again and compare: {', '.join(NAMES)} (default: all that the "
+        "advice names)",
+    )
     parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
     parser.add_argument(
         "--out",
@@ -52,31 +68,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_folder_argument(parser)
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A variant's run with SME2 on, and what was found in it."""
+
+    profile: Profile
+    cost: InferenceCost | None
+    findings: tuple[Finding, ...]
+    outputs: str = ""
+    """How close the outputs are to the eager model's, where they were compared."""
+
+    @property
+    def portable(self) -> int:
+        return self.profile.executor_counts.get(Executor.PORTABLE, 0)
+
+
 def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 where no variant could be run."""
     problems: dict[str, str] = {}
+    tried: dict[str, Ran] = {}
     if arguments.earlier is not None:
-        profiles, timed = _earlier(arguments.earlier, arguments.model)
+        if arguments.tried:
+            raise UsageError("--try runs the model, and --run does not: give one of them.")
+        variants, timed = _earlier(arguments.earlier, arguments.model)
     else:
-        profiles, timed = _now(arguments, problems)
-    best_first = sorted(profiles.items(), key=lambda item: -(item[1][0].coverage.operators or 0.0))
-    variants = {
-        name: (profile, find(profile, timed=timed, counted=cost))
-        for name, (profile, cost) in best_first
-    }
+        variants, tried, timed = _now(arguments, problems)
+    order = sorted(variants, key=lambda name: -(variants[name].profile.coverage.operators or 0.0))
+    variants = {name: variants[name] for name in order}
     if arguments.json:
         document = _document(arguments.model, variants, timed)
-        print(json.dumps({**document, "problems": problems}, indent=2))
+        trials = [
+            {"variant": name, **_sizes(after), "before": _sizes(variants[_before(name)])}
+            for name, after in tried.items()
+        ]
+        print(json.dumps({**document, "tried": trials, "problems": problems}, indent=2))
     else:
-        print("\n".join(_lines(variants, timed)))
+        print("\n".join(_lines(arguments.model, variants, timed, problems)))
+        for name, after in tried.items():
+            print(bullet(_trial(name, variants[_before(name)], after, timed)))
         for variant, problem in problems.items():
             print(bullet(f"{variant} could not be run: {problem}"))
-    return 0 if profiles else 1
+    return 0 if variants else 1
 
 
-_Profiles = dict[str, tuple[Profile, InferenceCost | None]]
+def _ran(
+    variant: str, profile: Profile, cost: InferenceCost | None, timed: bool, outputs: str = ""
+) -> Ran:
+    precision = parse_variant(variant).precision
+    found = find(profile, timed=timed, counted=cost, precision=precision)
+    return Ran(profile, cost, found, outputs)
 
 
-def _earlier(folder: Path, model: str) -> tuple[_Profiles, bool]:
+def _earlier(folder: Path, model: str) -> tuple[dict[str, Ran], bool]:
     from pytest_sme2.session.run_directory import find_records, read_record
 
     if not folder.is_dir():
@@ -92,14 +135,21 @@ def _earlier(folder: Path, model: str) -> tuple[_Profiles, bool]:
         raise UsageError(
             f"{str(folder)!r} holds no run of {model!r} with SME2 on. It holds: {held}."
         )
-    profiles = {
-        entry.variant: (entry.profiles[Arm.ON], entry.costs.get(Arm.ON)) for entry in measured
+    timed = not any(entry.emulated for entry in measured)
+    variants = {
+        entry.variant: _ran(entry.variant, entry.profiles[Arm.ON], entry.costs.get(Arm.ON), timed)
+        for entry in measured
     }
-    return profiles, not any(entry.emulated for entry in measured)
+    return variants, timed
 
 
-def _now(arguments: argparse.Namespace, problems: dict[str, str]) -> tuple[_Profiles, bool]:
-    """The on arm's profiles; a variant that fails takes no other with it."""
+def _now(
+    arguments: argparse.Namespace, problems: dict[str, str]
+) -> tuple[dict[str, Ran], dict[str, Ran], bool]:
+    """The variants, those with rewrites, and whether times count.
+
+    A variant that fails takes no other with it.
+    """
     from pytest_sme2.session.session import Session
 
     session = Session(
@@ -113,7 +163,8 @@ def _now(arguments: argparse.Namespace, problems: dict[str, str]) -> tuple[_Prof
         ),
         terminal_line(sys.stderr),
     )
-    profiles: _Profiles = {}
+    variants: dict[str, Ran] = {}
+    tried: dict[str, Ran] = {}
     try:
         cases = session.cases()
         if not cases:
@@ -122,59 +173,115 @@ def _now(arguments: argparse.Namespace, problems: dict[str, str]) -> tuple[_Prof
                 "give --variants."
             )
         session.bench.require_sme2()
-        timed = session.bench.timed
         for case in cases:
-            try:
-                cost = session.cost(case, Arm.ON)
-                profiles[str(case.variant)] = (
-                    session.profile(case, Arm.ON),
-                    None if isinstance(cost, str) else cost,
-                )
-            except Sme2Error as error:
-                problems[str(case.variant)] = str(error).splitlines()[0]
+            _add(session, case, variants, problems)
+        for case in cases if arguments.tried else ():
+            name = str(case.variant)
+            rewrites = _rewrites(arguments.tried, variants.get(name))
+            if name in variants and rewrites and case.variant is not None:
+                changed = dataclasses.replace(case.variant, rewrites=rewrites)
+                _add(session, dataclasses.replace(case, variant=changed), tried, problems)
+        return variants, tried, session.bench.timed
     finally:
         clear_line(sys.stderr)
         session.close()
-    return profiles, timed
+
+
+def _add(session: Session, case: Case, found: dict[str, Ran], problems: dict[str, str]) -> None:
+    name = str(case.variant)
+    try:
+        cost = session.cost(case, Arm.ON)
+        counted = None if isinstance(cost, str) else cost
+        profile = session.profile(case, Arm.ON)
+        found[name] = _ran(name, profile, counted, session.bench.timed, _outputs(session, case))
+    except Sme2Error as error:
+        problems[name] = str(error).splitlines()[0]
+
+
+def _outputs(session: Session, case: Case) -> str:
+    """How close the outputs are to what the model itself answers."""
+    from pytest_sme2.verdict.numerics import compare_reference
+    from pytest_sme2.verdict.outputs import agreement_text, tolerance_of
+
+    run = session.traced(case, Arm.ON)
+    found = compare_reference(session.artifact(case), run.outputs, Arm.ON)
+    if not found:
+        return ""
+    worst = max(found, key=lambda entry: entry.max_rel)
+    tolerance = tolerance_of(str(case.variant), session.limits(case), "reference")
+    return f"outputs: {agreement_text(worst, tolerance)}"
+
+
+def _rewrites(asked: str, ran: Ran | None) -> tuple[str, ...]:
+    """Those that were asked for, or those that the advice on the variant names."""
+    if asked != ALL:
+        # A wrong name is an error of the variant that it would make.
+        return parse_variant(f"fp32+{asked.replace(',', '+')}").rewrites
+    named = {finding.rewrite for finding in (ran.findings if ran else ()) if finding.rewrite}
+    return tuple(name for name in NAMES if name in named)
+
+
+def _before(tried: str) -> str:
+    """The variant without its rewrites."""
+    return str(dataclasses.replace(parse_variant(tried), rewrites=()))
 
 
 # --- what is printed ------------------------------------------------------------------------------
 
 
-_Variants = Mapping[str, tuple[Profile, Sequence[Finding]]]
+_Variants = Mapping[str, Ran]
+
+
+def _sizes(ran: Ran) -> dict[str, Any]:
+    return {
+        "matrix_operators": ran.profile.coverage.matrix_operators,
+        "sme2_operators": ran.profile.coverage.sme2_operators,
+        "operators": len(ran.profile.operators),
+        "portable_operators": ran.portable,
+        "data_types": by_data_type(ran.profile),
+        "instructions": None if ran.cost is None else ran.cost.total.instructions,
+        "outputs": ran.outputs,
+    }
 
 
 def _document(model: str, variants: _Variants, timed: bool) -> dict[str, Any]:
+    found = advice({name: ran.findings for name, ran in variants.items()})
     return {
         "model": model,
         "timed": timed,
+        "advice": [dataclasses.asdict(entry) for entry in found],
         "variants": [
             {
                 "variant": variant,
-                "matrix_operators": profile.coverage.matrix_operators,
-                "sme2_operators": profile.coverage.sme2_operators,
-                "operators": len(profile.operators),
-                "findings": [dataclasses.asdict(finding) for finding in findings],
+                **_sizes(ran),
+                "findings": [dataclasses.asdict(finding) for finding in ran.findings],
             }
-            for variant, (profile, findings) in variants.items()
+            for variant, ran in variants.items()
         ],
     }
 
 
-def _lines(variants: _Variants, timed: bool) -> Iterator[str]:
+def _lines(
+    model: str, variants: _Variants, timed: bool, problems: Mapping[str, str]
+) -> Iterator[str]:
     if not variants:
         return
-    yield _ROW.format("variant", "on SME2", "coverage", "transposes", "portable", "operators")
-    for variant, (profile, findings) in variants.items():
-        coverage = profile.coverage
+    yield _ROW.format(
+        "variant", "on SME2", "coverage", "transposes", "portable", "operators", "ran in"
+    )
+    for variant, ran in variants.items():
+        coverage = ran.profile.coverage
         yield _ROW.format(
             clipped(variant, 21),
             f"{coverage.sme2_operators}/{coverage.matrix_operators}",
             "-" if coverage.operators is None else f"{coverage.operators:.0%}",
-            _number(findings, Topic.LAYOUT),
-            _number(findings, Topic.PORTABLE),
-            len(profile.operators),
-        )
+            sum(member.operator.kind == "transpose" for member in ran.profile.operators),
+            ran.portable,
+            len(ran.profile.operators),
+            by_data_type(ran.profile),
+        ).rstrip()
+    for variant in problems:
+        yield f"{clipped(variant, 21):<22}{'failed':>9}"
     yield ""
     if not timed:
         yield bullet(
@@ -183,19 +290,53 @@ def _lines(variants: _Variants, timed: bool) -> Iterator[str]:
             "on a device to order by time."
         )
     known = {
-        variant: profile.coverage.operators
-        for variant, (profile, _) in variants.items()
-        if profile.coverage.operators is not None
+        variant: ran.profile.coverage.operators
+        for variant, ran in variants.items()
+        if ran.profile.coverage.operators is not None
     }
     if known:
         top = max(known.values())
         names = " and ".join(variant for variant, share in known.items() if share == top)
         yield bullet(f"{names}: best SME2 coverage ({top:.0%} of matrix operators).")
-    for variant, (_, findings) in variants.items():
+    found = advice({name: ran.findings for name, ran in variants.items()})
+    if found:
         yield ""
-        yield printable(variant)
-        yield from map(bullet, sentences(findings))
+        yield "What costs, the most expensive first:"
+    for entry in found:
+        yield bullet(advice_text(entry))
+    rewrites = [entry.rewrite for entry in found if entry.rewrite]
+    if rewrites:
+        yield ""
+        yield f"To see what a rewrite brings: sme2 advise {printable(model)} --try {rewrites[0]}"
+    yield from _notes(variants)
 
 
-def _number(findings: Sequence[Finding], topic: Topic) -> int:
-    return sum(finding.cost.operators for finding in findings if finding.topic is topic)
+def _notes(variants: _Variants) -> Iterator[str]:
+    notes: dict[str, list[str]] = {}
+    for variant, ran in variants.items():
+        for finding in ran.findings:
+            if finding.topic is Topic.NOTE:
+                text = f"{finding.what}: {finding.remedy}" if finding.remedy else finding.what
+                notes.setdefault(text, []).append(variant)
+        if ran.outputs:
+            notes.setdefault(ran.outputs, []).append(variant)
+    if notes:
+        yield ""
+    for text, names in notes.items():
+        yield bullet(f"{', '.join(names)}: {text}")
+
+
+def _trial(name: str, before: Ran, after: Ran, timed: bool) -> str:
+    parts = [f"{before.portable} to {after.portable} operators outside of the delegate"]
+    if timed:
+        old, new = (entry.profile.end_to_end.median for entry in (before, after))
+        parts.insert(0, f"{duration(old)} to {duration(new)} in traced runs ({_change(old, new)})")
+    if before.cost is not None and after.cost is not None:
+        old, new = (entry.total.instructions for entry in (before.cost, after.cost))
+        parts.insert(0, f"{old:,} to {new:,} instructions ({_change(old, new)})")
+    parts += [after.outputs] if after.outputs else []
+    return f"{_before(name)} to {name}: {'; '.join(parts)}"
+
+
+def _change(old: float, new: float) -> str:
+    return f"{(new - old) / old:+.1%}" if old else "new"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.findings import find
-from pytest_sme2.results import Finding, Profile, Topic
+from pytest_sme2.results import Attribution, Finding, Origin, Profile, Topic
 from tests.support.etdump_builder import inference, operator_call
 from tests.support.profiles import Call, columns_of, profile_of, real, run_of
 
@@ -76,11 +77,93 @@ def test_coverage_costs_what_was_missed(mixed: Profile) -> None:
 
 
 def test_layout_changes_are_told_apart_by_their_place(mixed: Profile) -> None:
-    first, second = of(Topic.LAYOUT, find(mixed, timed=False))
-    assert (first.what, first.cost.operators) == ("between Fully Connected and expand_copy", 2)
-    assert "at the output of a delegate call" in first.remedy
-    assert (second.what, second.cost.operators) == ("between Convolution and Add", 1)
-    assert "inside the model" in second.remedy
+    (found,) = of(Topic.LAYOUT, find(mixed, timed=False))
+    assert (found.what, found.cost.operators) == ("between Convolution and Add", 1)
+    assert found.remedy.startswith("inside the delegate: either the model's own permute")
+
+
+def test_layout_changes_beside_a_splitting_operator_are_part_of_its_cost(mixed: Profile) -> None:
+    (found,) = (
+        finding for finding in of(Topic.PORTABLE, find(mixed)) if finding.what == "expand_copy.out"
+    )
+    assert found.detail == "with 2 transposes beside them"
+    assert found.cost.operators == 1
+    own = sum(
+        member.share
+        for member in mixed.operators
+        if member.operator.operation == "expand_copy" or member.index in (3, 4)
+    )
+    assert found.cost.share == pytest.approx(own)
+
+
+SILU = Origin("aten.silu", "features.0.2", "SiLU", "/x/site-packages/net/b.py", 7, "return f(x)")
+
+
+def with_origins(*origins: Origin, aten: tuple[str, ...] = ()) -> Profile:
+    """A convolution, then portable operators, then a convolution with a transpose inside."""
+    calls: list[Call] = [[(ON, 100)]]
+    calls += [("_to_dim_order_copy.out", 50) for _ in origins]
+    calls.append([(ON, 100), (TRANSPOSE, 10), (ON, 100)])
+    attribution = Attribution(
+        aten={len(origins) + 1: aten},
+        modules={},
+        origins=dict(enumerate(origins, start=1)),
+    )
+    return build_profile(columns_of(run_of(calls)), attribution=attribution)
+
+
+def test_what_splits_the_delegate_is_named_as_the_model_has_it() -> None:
+    other = replace(SILU, module="features.1.2")
+    (found,) = of(Topic.PORTABLE, find(with_origins(SILU, SILU, other)))
+    assert (found.what, found.rewrite, found.cost.operators) == ("SiLU", "silu", 3)
+    assert found.remedy.endswith("write `x * torch.sigmoid(x)`")
+    assert found.place == ("features.0.2 (SiLU) and features.1.2 (SiLU); net/b.py:7 `return f(x)`")
+    assert found.detail == "3 _to_dim_order_copy"
+
+
+def test_constant_work_is_told_apart_from_work_on_the_input() -> None:
+    found = of(
+        Topic.PORTABLE,
+        find(with_origins(replace(SILU, constant=True), replace(SILU, written="aten.to"))),
+    )
+    assert {finding.rewrite for finding in found} == {"constant", ""}
+    (unknown,) = (finding for finding in found if not finding.rewrite)
+    assert unknown.what == "_to_dim_order_copy.out of to"
+
+
+@pytest.mark.parametrize(
+    ("aten", "remedy"),
+    [
+        (("aten.permute_copy.default",), "the model's own permute"),
+        (("aten.convolution.default",), "the model has no permute here"),
+        ((), "an ETRecord tells"),
+    ],
+)
+def test_own_permutes_are_named_only_where_the_model_has_them(
+    aten: tuple[str, ...], remedy: str
+) -> None:
+    (found,) = of(Topic.LAYOUT, find(with_origins(SILU, aten=aten)))
+    assert remedy in found.remedy
+
+
+def test_channels_last_is_advised_only_for_images_at_the_border() -> None:
+    image = profile_of([(TRANSPOSE, 5), (CONV_F32, 100)])
+    (found,) = of(Topic.LAYOUT, find(image))
+    assert "channels_last" in found.remedy
+    words = profile_of([(TRANSPOSE, 5), ("Fully Connected (NC, PF32) GEMM #1", 100)])
+    (found,) = of(Topic.LAYOUT, find(words))
+    assert "channels_last" not in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("precision", "what"),
+    [("fp32", None), ("", None), ("int8", "of 3 matrix operators, 2 in fp32")],
+)
+def test_a_variant_that_is_mostly_something_else_is_named(precision: str, what: str | None) -> None:
+    linear = "Fully Connected (NC, F32) GEMM"
+    calls = [(linear, 5), (f"{linear} #2", 5), ("Convolution (NHWC, QC8) IGEMM", 5)]
+    found = of(Topic.DATA_TYPE, find(profile_of(calls), precision=precision))
+    assert [finding.what for finding in found] == ([] if what is None else [what])
 
 
 def test_full_coverage_costs_nothing() -> None:

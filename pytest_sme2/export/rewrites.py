@@ -1,0 +1,95 @@
+"""What splits XNNPACK's delegate, and how to write it so that it does not. Facts, no torch.
+
+``sme2 advise`` reads this table; a variant such as ``fp16+silu`` applies it. Each row was seen with
+ExecuTorch 1.5: ``tests/unit/export/test_rewrites.py`` exports before and after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One way to write the same thing."""
+
+    name: str
+    written: frozenset[str]
+    """The operators of the model that it replaces."""
+    what: str
+    why: str
+    """Why the operator leaves the delegate, a clause."""
+    remedy: str
+    """What to write instead, a clause."""
+
+
+REWRITES: tuple[Rewrite, ...] = (
+    Rewrite(
+        "silu",
+        frozenset({"aten.silu"}),
+        "SiLU",
+        "PyTorch computes it in fp32, so two conversions stand around it",
+        "write `x * torch.sigmoid(x)`",
+    ),
+    Rewrite(
+        "gelu",
+        frozenset({"aten.gelu"}),
+        "GELU",
+        "XNNPACK takes it in fp32 alone",
+        "write `0.5 * x * (1 + torch.tanh(0.79788 * (x + 0.044715 * x * x * x)))`",
+    ),
+    Rewrite(
+        "sdpa",
+        frozenset({"aten.scaled_dot_product_attention"}),
+        "scaled_dot_product_attention",
+        "it becomes a dozen operators that look for masked rows and expand tensors",
+        "write it as two `torch.bmm` on three dimensions with a softmax between them "
+        '(`attn_implementation="eager"` of Hugging Face removes a part of it)',
+    ),
+    Rewrite(
+        "matmul",
+        frozenset({"aten.matmul"}),
+        "`@` on four dimensions",
+        "it expands both sides first",
+        "merge the leading dimensions: `torch.bmm(a.flatten(0, 1), b.flatten(0, 1))`",
+    ),
+    Rewrite(
+        "chunk",
+        frozenset({"aten.chunk", "aten.split", "aten.split_with_sizes"}),
+        "chunk or split",
+        "XNNPACK takes slices, but not this",
+        "write slices: `x[:, :n]` and `x[:, n:]`",
+    ),
+    Rewrite(
+        "layer_norm",
+        frozenset({"aten.layer_norm", "aten.native_layer_norm"}),
+        "LayerNorm",
+        "XNNPACK has none",
+        "write it with subtraction, multiplication and `torch.rsqrt`, each mean as a linear layer "
+        "whose weights are all 1/n: XNNPACK takes a mean of images alone",
+    ),
+    Rewrite(
+        "select",
+        frozenset({"aten.select"}),
+        "an index such as `x[:, 0]`",
+        "XNNPACK takes slices, but not this",
+        "write a slice and drop the dimension: `x[:, 0:1].flatten(0, 1)`",
+    ),
+    Rewrite(
+        "constant",
+        frozenset(),
+        "work that does not depend on the input",
+        "it is done again in every inference",
+        "compute it once in `__init__`, and keep it with `register_buffer`",
+    ),
+)
+
+NAMES = tuple(rewrite.name for rewrite in REWRITES)
+
+
+def rewrite_for(written: str, *, constant: bool) -> Rewrite | None:
+    """The rewrite that removes an operator of the model; None where none is known."""
+    by_name = {rewrite.name: rewrite for rewrite in REWRITES}
+    if constant:
+        return by_name["constant"]
+    return next((rewrite for rewrite in REWRITES if written in rewrite.written), None)

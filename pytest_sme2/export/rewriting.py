@@ -1,0 +1,174 @@
+"""Applies rewrites while a model is captured: PyTorch's functions are replaced as they are called.
+
+Runs in the child process that exports; see ``rewrites.py`` for what is replaced and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+
+class Rewriting(TorchFunctionMode):
+    """While it is active, the named rewrites take the place of what a model calls."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self.replaced: dict[Any, Callable[..., Any]] = {}
+        for name in names:
+            self.replaced |= _REPLACED.get(name, {})
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
+        keywords = keywords or {}
+        replacement = self.replaced.get(function)
+        if replacement is not None:
+            # A replacement answers None where it does not fit.
+            with self:
+                answer = replacement(*arguments, **keywords)
+            if answer is not None:
+                return answer
+        return function(*arguments, **keywords)
+
+
+def _silu(value: Any, inplace: bool = False) -> Any:
+    return value * torch.sigmoid(value)
+
+
+def _gelu(value: Any, *, approximate: str = "none") -> Any:
+    inner = value + value * value * value * 0.044715
+    return value * (torch.tanh(inner * math.sqrt(2 / math.pi)) + 1) * 0.5
+
+
+def _matmul(left: Any, right: Any) -> Any:
+    if left.dim() != 4 or right.dim() != 4 or left.shape[:2] != right.shape[:2]:
+        return None
+    product = torch.bmm(left.flatten(0, 1), right.flatten(0, 1))
+    return product.unflatten(0, left.shape[:2])
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    if query.dim() != 4:
+        return None
+    if enable_gqa:
+        times = query.shape[1] // key.shape[1]
+        key, value = (_repeated(heads, times) for heads in (key, value))
+    if key.shape[:2] != query.shape[:2]:
+        return None
+    # Scaled first, as the original is: the product stays in the range of fp16.
+    query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = torch.bmm(query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2))
+    if is_causal:
+        rows, columns = query.shape[2], key.shape[2]
+        hidden = torch.full((rows, columns), -1e4, dtype=query.dtype)
+        scores = scores + torch.triu(hidden, diagonal=1)
+    elif attn_mask is not None:
+        mask = attn_mask
+        if mask.dtype == torch.bool:
+            mask = torch.where(mask, 0.0, -1e4).to(query.dtype)
+        if mask.dim() == 4:
+            mask = mask.expand(*query.shape[:2], *mask.shape[2:]).flatten(0, 1)
+        scores = scores + mask
+    answer = torch.bmm(torch.softmax(scores, dim=-1), value.flatten(0, 1))
+    return answer.unflatten(0, query.shape[:2])
+
+
+def _repeated(heads: Any, times: int) -> Any:
+    """Each head several times in a row, by concatenation: XNNPACK does not expand."""
+    parts = [heads[:, place : place + 1] for place in range(heads.shape[1])]
+    return torch.cat([part for part in parts for _ in range(times)], dim=1)
+
+
+def _chunk(value: Any, chunks: int, dim: int = 0) -> Any:
+    return _split(value, -(-value.shape[dim] // chunks), dim)
+
+
+def _split(value: Any, size: Any, dim: int = 0) -> Any:
+    length = value.shape[dim]
+    sizes = size
+    if isinstance(size, int):
+        sizes = [min(size, length - start) for start in range(0, length, size)]
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    before = (slice(None),) * (dim % value.dim())
+    return tuple(
+        value[(*before, slice(start, start + part))]
+        for start, part in zip(starts, sizes, strict=True)
+    )
+
+
+def _layer_norm(
+    value: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    if len(normalized_shape) != 1:
+        return None
+    # XNNPACK takes a mean of images alone. A linear layer with equal weights is a mean as well.
+    weights = torch.full((1, *normalized_shape), 1 / normalized_shape[0], dtype=value.dtype)
+    centred = value - functional.linear(value, weights)
+    answer = centred * torch.rsqrt(functional.linear(centred * centred, weights) + eps)
+    answer = answer if weight is None else answer * weight
+    return answer if bias is None else answer + bias
+
+
+def _index(value: Any, index: Any) -> Any:
+    """A slice for every whole number, whose dimension is then dropped."""
+    places = index if isinstance(index, tuple) else (index,)
+    simple = all(type(place) in (int, slice) or place is None for place in places)
+    if not simple or None in places or not any(type(place) is int for place in places):
+        return None
+    slices, shape = [], []
+    for dimension, place in enumerate(places):
+        length = value.shape[dimension]
+        if type(place) is int:
+            start = place % length
+            slices.append(slice(start, start + 1))
+        else:
+            slices.append(place)
+    found = value[tuple(slices)]
+    whole = [type(place) is int for place in places] + [False] * (value.dim() - len(places))
+    shape = [size for size, dropped in zip(found.shape, whole, strict=True) if not dropped]
+    return found.reshape(shape)
+
+
+FOLDED = frozenset({"constant", "layer_norm", "sdpa"})
+"""The rewrites after which constants are to be folded."""
+
+_REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
+    "silu": {functional.silu: _silu, torch._C._nn.silu: _silu},
+    "gelu": {functional.gelu: _gelu},
+    "sdpa": {functional.scaled_dot_product_attention: _attention},
+    "matmul": {
+        torch.matmul: _matmul,
+        torch.Tensor.matmul: _matmul,
+        torch.Tensor.__matmul__: _matmul,
+    },
+    "chunk": {
+        torch.chunk: _chunk,
+        torch.Tensor.chunk: _chunk,
+        torch.split: _split,
+        torch.Tensor.split: _split,
+    },
+    "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
+    "select": {torch.Tensor.__getitem__: _index},
+}
+
+
+def fold_constants(program: Any) -> Any:
+    """The program with everything that no input goes into computed once."""
+    from executorch.exir.passes.constant_prop_pass import constant_prop_pass
+
+    return constant_prop_pass(program.run_decompositions({}))

@@ -1,0 +1,192 @@
+"""What splits the delegate, where the model has it, and the layout changes beside it. Pure.
+
+Every operator that XNNPACK does not take ends one delegate call and begins another. Data leaves
+XNNPACK's layout and comes back, so layout changes next to such an operator are part of its cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pytest_sme2.export.rewrites import Rewrite, rewrite_for
+from pytest_sme2.profile.transposes import is_layout_change, transposes
+from pytest_sme2.results import (
+    Category,
+    Cost,
+    Executor,
+    Finding,
+    OperatorProfile,
+    Profile,
+    Topic,
+    TransposeChain,
+)
+
+CostOf = Callable[[Sequence[OperatorProfile]], Cost]
+
+_PORTABLE = (
+    "they split the delegate, so data moves in and out; express them with operators that XNNPACK "
+    "takes, or do them outside of the model"
+)
+_INSIDE = "inside the delegate"
+_OWN_PERMUTES = (
+    "the model's own permute and transpose are among them: another order of dimensions or a fused "
+    "attention may do without"
+)
+_LAYOUTS = (
+    "the model has no permute here: ExecuTorch changes between channels first and channels last "
+    "where convolutions meet operators that are not made for images"
+)
+_UNKNOWN_INSIDE = (
+    "either the model's own permute and transpose, or changes between channels first and channels "
+    "last; an ETRecord tells"
+)
+_INPUT = (
+    "at the input of the program: export the model with its images in channels_last "
+    "(`x.to(memory_format=torch.channels_last)`), and give it such images"
+)
+_OUTPUT = "at the output of the program: let its consumer take images in channels_last"
+_SPLIT = "between two delegate calls: an operator that XNNPACK does not take splits them"
+_PERMUTES = ("aten.permute", "aten.transpose", "aten.t_copy", "aten.t.", "aten.movedim")
+_MOST_MODULES = 2
+
+
+@dataclass
+class _Group:
+    """Portable operators with one cause."""
+
+    rewrite: Rewrite | None
+    members: list[OperatorProfile] = field(default_factory=list)
+    beside: list[OperatorProfile] = field(default_factory=list)
+    """Layout changes of the delegate next to them."""
+
+
+def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
+    """Operators outside of the delegate by their cause, then the other layout changes."""
+    groups: dict[str, _Group] = {}
+    key_of: dict[int, str] = {}
+    for member in profile.operators:
+        if _splits(member):
+            key, rewrite = _cause(member)
+            groups.setdefault(key, _Group(rewrite)).members.append(member)
+            key_of[member.index] = key
+    rest = []
+    for chain in transposes(profile).chains:
+        inner = [member for member in chain.operators if member.index not in key_of]
+        keys = [key_of[place] for place in _around(chain) if place in key_of]
+        if keys:
+            groups[keys[0]].beside += inner
+        elif inner:
+            rest.append(chain)
+    for key, group in groups.items():
+        yield _finding(key, group, cost_of)
+    yield from _layout(rest, cost_of)
+
+
+def _splits(member: OperatorProfile) -> bool:
+    """A layout change by the runtime splits as well; without its origin it stays one."""
+    if member.operator.executor is not Executor.PORTABLE:
+        return False
+    return member.origin is not None or not is_layout_change(member)
+
+
+def _around(chain: TransposeChain) -> Iterator[int]:
+    """The operators of a chain and its two neighbours, by index."""
+    for member in (chain.before, *chain.operators, chain.after):
+        if member is not None:
+            yield member.index
+
+
+def _cause(member: OperatorProfile) -> tuple[str, Rewrite | None]:
+    name = member.operator.name.removeprefix("native_call_")
+    if member.origin is None:
+        return name, None
+    rewrite = rewrite_for(member.origin.written, constant=member.origin.constant)
+    if rewrite is not None:
+        return rewrite.what, rewrite
+    written = member.origin.written.removeprefix("aten.")
+    own = member.operator.operation.removesuffix("_copy")
+    return (name if written == own else f"{name} of {written}"), None
+
+
+def _finding(key: str, group: _Group, cost_of: CostOf) -> Finding:
+    cost = cost_of([*group.members, *group.beside])
+    detail = ""
+    if group.rewrite is not None:
+        names = Counter(member.operator.operation for member in group.members)
+        detail = ", ".join(f"{number} {name}" for name, number in names.most_common(4))
+    if group.beside:
+        with_them = f"with {len(group.beside)} transposes beside them"
+        detail = f"{detail}, {with_them}" if detail else with_them
+    rewrite = group.rewrite
+    return Finding(
+        Topic.PORTABLE,
+        key,
+        Cost(len(group.members), cost.share, cost.of),
+        _PORTABLE if rewrite is None else f"{rewrite.why}; {rewrite.remedy}",
+        detail,
+        place_text(group.members),
+        "" if rewrite is None else rewrite.name,
+    )
+
+
+def place_text(members: Iterable[OperatorProfile]) -> str:
+    """``features.0.2 (SiLU) and 48 more; net.py:12 `x = self.block(x)` ``; empty if not known."""
+    origins = [member.origin for member in members if member.origin is not None]
+    modules = Counter((origin.module, origin.module_type) for origin in origins if origin.module)
+    named = [f"{path} ({kind})" if kind else path for path, kind in list(modules)[:_MOST_MODULES]]
+    left = len(modules) - len(named)
+    lines = Counter((origin.file, origin.line, origin.code) for origin in origins if origin.file)
+    parts = []
+    if named:
+        parts.append(" and ".join(named) if not left else f"{', '.join(named)} and {left} more")
+    if lines:
+        (file, line, code), _ = lines.most_common(1)[0]
+        parts.append(f"{_short(file)}:{line} `{code}`" if code else f"{_short(file)}:{line}")
+    return "; ".join(parts)
+
+
+def _short(file: str) -> str:
+    """A file of an installed package from the package on; any other as it is."""
+    return file.replace("\\", "/").rpartition("/site-packages/")[2]
+
+
+# --- layout changes that no such operator causes --------------------------------------------------
+
+
+def _layout(chains: Sequence[TransposeChain], cost_of: CostOf) -> Iterator[Finding]:
+    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
+    for chain in chains:
+        groups.setdefault((_place(chain), _remedy(chain)), []).extend(chain.operators)
+    for (place, remedy), members in groups.items():
+        yield Finding(Topic.LAYOUT, place, cost_of(members), remedy)
+
+
+def _place(chain: TransposeChain) -> str:
+    """Where layout changes are: neighbours in a trace need not feed one another."""
+    before, after = (
+        "the program's border" if member is None else member.operator.operation
+        for member in (chain.before, chain.after)
+    )
+    return f"between {before} and {after}"
+
+
+def _remedy(chain: TransposeChain) -> str:
+    if chain.before is None and chain.after is not None and _is_image(chain.after):
+        return _INPUT
+    if chain.after is None and chain.before is not None and _is_image(chain.before):
+        return _OUTPUT
+    if chain.border == "both":
+        return _SPLIT
+    aten = chain.operators[0].aten
+    if not aten:
+        return f"{_INSIDE}: {_UNKNOWN_INSIDE}"
+    own = any(name.startswith(_PERMUTES) for name in aten)
+    return f"{_INSIDE}: {_OWN_PERMUTES if own else _LAYOUTS}"
+
+
+def _is_image(member: OperatorProfile) -> bool:
+    """Whether it works on images, so that channels_last means something."""
+    operator = member.operator
+    return operator.category is Category.CONV or operator.kind in ("pooling", "resize")
