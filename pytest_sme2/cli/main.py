@@ -19,27 +19,40 @@ from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.system.terminal import plain_output
 
-# name -> one line for the overview. The module is pytest_sme2.cli.commands.<name with underscores>.
+# Heading -> name -> one line for the overview. The module of a command is
+# pytest_sme2.cli.commands.<name with underscores>.
+GROUPS: dict[str, dict[str, str]] = {
+    "set up": {
+        "init": "write a model, a test and a workflow to start from",
+        "doctor": "say what is installed and which devices work",
+        "provision": "find or download the tools that this platform needs",
+        "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
+        "clean": "remove our files from the cache, or from a phone",
+        "completion": "print the shell completion of this command",
+    },
+    "models": {
+        "models": "list all models, and the problems of broken ones",
+        "export": "export a model to an ExecuTorch program for XNNPACK",
+        "fetch-weights": "name a model's trained weights, and check a file of them",
+        "advise": "say which variant uses SME2 best, and why the others do not",
+    },
+    "run": {
+        "run": "run a model with SME2 on and off, and show the evidence",
+        "kernels": "show which kernels run, with SME2 on and off",
+        "selfcheck": "compare a program with itself: is this machine quiet enough to test on?",
+        "bundle": "put a runner and programs into one file: to compare with later, or for phones",
+    },
+    "read results": {
+        "analyze": "show where the time goes: categories, operators, SME2 coverage",
+        "compare": "compare two ETDumps: what got faster, what was added or removed",
+        "matrix": "show which kernel runs each operator in each data type and size",
+        "report": "write the reports of a run directory again: HTML and Markdown",
+        "trace": "write a trace for Perfetto from a run directory or an ETDump",
+        "validate": "check that the files of a run directory are complete and readable",
+    },
+}
 COMMANDS: dict[str, str] = {
-    "doctor": "say what is installed and which devices work",
-    "provision": "find or download the tools that this platform needs",
-    "clean": "remove our files from the cache, or from a phone",
-    "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
-    "kernels": "show which kernels run, with SME2 on and off",
-    "matrix": "show which kernel runs each operator in each data type and size",
-    "models": "list all models, and the problems of broken ones",
-    "export": "export a model to an ExecuTorch program for XNNPACK",
-    "run": "run a model with SME2 on and off, and show the evidence",
-    "advise": "say which variant uses SME2 best, and why the others do not",
-    "fetch-weights": "name a model's trained weights, and check a file of them",
-    "analyze": "show where the time goes: categories, operators, SME2 coverage",
-    "compare": "compare two ETDumps: what got faster, what was added or removed",
-    "report": "write the reports of a run directory again: HTML and Markdown",
-    "trace": "write a trace for Perfetto from a run directory or an ETDump",
-    "validate": "check that the files of a run directory are complete and readable",
-    "completion": "print the shell completion of this command",
-    "bundle": "put a runner and programs into one file: to compare with later, or for phones",
-    "selfcheck": "compare a program with itself: is this machine quiet enough to test on?",
+    name: summary for group in GROUPS.values() for name, summary in group.items()
 }
 
 # Old name -> the words that say it now.
@@ -56,20 +69,32 @@ def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sme2",
         description="Performance testing of ExecuTorch models on Arm CPUs with SME2.",
-        epilog=EXIT_CODES,
+        epilog=f"{_overview()}\n\n`sme2 COMMAND --help` has more.\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sme2 {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
+        # Without `help` the parser does not list it: the overview does, in groups.
+        listed = {"help": summary} if name in filled else {}
         subparser = subparsers.add_parser(
             name,
-            help=summary,
             description=summary,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            **listed,
         )
         if name in filled:
             fill_parser(subparser, name)
     return parser
+
+
+def _overview() -> str:
+    """All commands, in groups."""
+    width = max(map(len, COMMANDS)) + 2
+    return "\n\n".join(
+        "\n".join([f"{heading}:", *(f"  {name:<{width}}{text}" for name, text in group.items())])
+        for heading, group in GROUPS.items()
+    )
 
 
 def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:

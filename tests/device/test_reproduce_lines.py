@@ -16,6 +16,7 @@ from pytest_sme2.system.cache import cache_folder
 
 CACHE = cache_folder()
 ROOT = Path(__file__).parents[2]
+SME2 = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
 OWN = """
 def test_own(sme2_gate):
     sme2_gate.check_coverage()
@@ -25,9 +26,9 @@ def test_own(sme2_gate):
 def typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """The command as somebody types it, with the programs of this Python."""
     program, *words = shlex.split(command)
-    module = {"pytest": "pytest", "sme2": "pytest_sme2"}[program]
+    start = {"pytest": ["-m", "pytest"], "sme2": ["-c", SME2]}[program]
     return subprocess.run(
-        [sys.executable, "-m", module, *words],
+        [sys.executable, *start, *words],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

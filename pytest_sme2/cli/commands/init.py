@@ -1,0 +1,95 @@
+"""``sme2 init``: a model, a test and a workflow to start from, in a repository that has none."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.resources
+import json
+from pathlib import Path
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.system.files import write_text
+from pytest_sme2.targets.local import LocalTarget
+
+EXAMPLE = "sme2 init"
+
+TEST = """\
+def test_model(sme2_gate):
+    sme2_gate.check_evidence()  # SME2 kernels ran with SME2 on, and none with SME2 off
+    sme2_gate.check_coverage()  # no matrix operator left SME2, compared with the baseline
+    sme2_gate.check_operators()  # the same operators as in the baseline
+    sme2_gate.check_latency()  # measured only where times mean something: not on an emulator
+"""
+IGNORED = """\
+__pycache__/
+.pytest_cache/
+.benchmarks/
+"""
+# Where pytest looks for its settings; a pytest.ini would silence those of the others.
+_SETTINGS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        type=Path,
+        nargs="?",
+        default=Path(),
+        help="the repository (default: the current folder)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    folder: Path = arguments.folder
+    files = {
+        Path("models/toy_cnn/model.py"): example("toy_cnn/model.py"),
+        Path("tests/test_performance.py"): TEST,
+        Path(".github/workflows/performance.yml"): example("github-actions.yml"),
+    }
+    there = [str(path) for path in files if (folder / path).exists()]
+    if there:
+        raise UsageError(
+            f"{', '.join(there)}: there already. Nothing was written: `sme2 init` overwrites no "
+            "file. Move it away, or name another folder."
+        )
+    kept = []
+    if (folder / ".gitignore").exists():
+        kept.append(".gitignore")
+    else:
+        files[Path(".gitignore")] = IGNORED
+    settings = [name for name in _SETTINGS if (folder / name).exists()]
+    device = "auto" if LocalTarget().capabilities().sme2 else "emulated"
+    if settings:
+        kept += settings
+    else:
+        files[Path("pytest.ini")] = f"[pytest]\ntestpaths = tests\nsme2_device = {device}\n"
+    for path, text in files.items():
+        write_text(folder / path, text)
+    if arguments.json:
+        print(json.dumps({"written": [str(path) for path in files], "kept": kept}, indent=2))
+        return 0
+    for path in files:
+        print(f"wrote  {path}")
+    for name in kept:
+        print(f"kept   {name}, as it was")
+    option = f" --device {device}" if settings else ""
+    print(
+        f"""
+Next:
+  pytest{option}                      does it run on SME2? (the first run builds a runner)
+  pytest{option} --update-baselines   store what was found; commit baselines/
+Then put your own model beside models/toy_cnn: one folder, one model.py."""
+    )
+    return 0
+
+
+def example(name: str) -> str:
+    """A file to start from: in the installed package, else in the project's source."""
+    installed = importlib.resources.files("pytest_sme2") / "examples" / name
+    if installed.is_file():
+        return installed.read_text(encoding="utf-8")
+    source = Path(__file__).parents[3]
+    places = {"toy_cnn/model.py": "models/toy_cnn/model.py"}
+    return (source / places.get(name, f"docs/ci/{name}")).read_text(encoding="utf-8")

@@ -1,0 +1,52 @@
+"""``sme2 init`` in an empty repository, in a used one, and twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_an_empty_repository_gets_all_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path), "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)["written"]
+    assert sorted(written) == [
+        ".github/workflows/performance.yml",
+        ".gitignore",
+        "models/toy_cnn/model.py",
+        "pytest.ini",
+        "tests/test_performance.py",
+    ]
+    model = tmp_path / "models" / "toy_cnn" / "model.py"
+    assert model.read_bytes() == (ROOT / "models" / "toy_cnn" / "model.py").read_bytes()
+    workflow = (tmp_path / ".github" / "workflows" / "performance.yml").read_text()
+    assert "--pyargs pytest_sme2.suite" in workflow
+    assert "tests/performance" not in workflow
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    test = tmp_path / "tests" / "test_performance.py"
+    test.parent.mkdir()
+    test.write_text("mine")
+    assert main(["init", str(tmp_path)]) == 2
+    assert "tests/test_performance.py: there already" in capsys.readouterr().err
+    assert test.read_text() == "mine"
+    assert not (tmp_path / "models").exists()
+
+
+def test_settings_of_others_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (".gitignore", "pyproject.toml"):
+        (tmp_path / name).write_text("# mine\n")
+    assert main(["init", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "kept   .gitignore, as it was" in printed
+    assert "kept   pyproject.toml, as it was" in printed
+    assert "pytest --device " in printed
+    assert not (tmp_path / "pytest.ini").exists()
