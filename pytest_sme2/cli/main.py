@@ -14,6 +14,7 @@ import io
 import os
 import sys
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
@@ -76,7 +77,7 @@ def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         # Without `help` the parser does not list it: the overview does, in groups.
-        listed = {"help": summary} if name in filled else {}
+        listed: dict[str, Any] = {"help": summary} if name in filled else {}
         subparser = subparsers.add_parser(
             name,
             description=summary,

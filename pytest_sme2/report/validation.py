@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +66,9 @@ def validate_run(root: Path) -> list[Finding]:
 
 def _case(folder: Path) -> Iterator[Finding]:
     path = folder / METRICS
+    if _is_of_the_kit(path):
+        yield from _kit_run(folder)
+        return
     problem = _json_problem(path, METRICS)
     if problem:
         yield Finding(path, problem)
@@ -87,6 +92,77 @@ def _case(folder: Path) -> Iterator[Finding]:
         yield Finding(dump, _dump_problem(dump) or _changed(folder, name))
         for ending in _OF_AN_EXPERIMENT:
             yield from _ending(dump.parent, ending)
+
+
+def _is_of_the_kit(path: Path) -> bool:
+    """Whether Arm's profiling kit wrote it: results, and nothing that this project adds."""
+    try:
+        document: Any = read_json(path, remedy="")
+    except Sme2Error:
+        return False
+    return isinstance(document, dict) and "results" in document and "measured" not in document
+
+
+def _kit_run(folder: Path) -> Iterator[Finding]:
+    """What the kit's own check asks for, and that its figures are whole."""
+    path = folder / METRICS
+    results = read_json(path, remedy="")["results"]
+    problems = [_kit_problem(entry, number) for number, entry in enumerate(_listed(results))]
+    yield Finding(path, "; ".join(filter(None, problems)) or ("" if problems else "has no result"))
+    yield Finding(folder / MANIFEST, _kit_manifest_problem(folder / MANIFEST))
+    for entry in _listed(results):
+        metrics = entry.get("metrics") if isinstance(entry, dict) else None
+        name = metrics.get("etdump_rel", metrics.get("etdump")) if isinstance(metrics, dict) else 0
+        if not isinstance(name, str):
+            continue
+        try:
+            dump = inside(folder, name)
+        except ValueError as error:
+            yield Finding(path, f"is damaged: {error}")
+            continue
+        yield Finding(dump, _dump_problem(dump))
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _kit_problem(entry: object, number: int) -> str:
+    metrics = entry.get("metrics") if isinstance(entry, dict) else None
+    if not isinstance(metrics, dict):
+        return f"results[{number}] has no metrics"
+    latency = metrics.get("latency_ms")
+    if latency is None:
+        return ""
+    numbers = [
+        value
+        for value in _listed(latency)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    ]
+    if not numbers or len(numbers) != len(_listed(latency)):
+        return f"results[{number}].latency_ms is not a list of times above 0"
+    for name, expected in (
+        ("median_ms", statistics.median(numbers)),
+        ("min_ms", min(numbers)),
+        ("max_ms", max(numbers)),
+    ):
+        said = metrics.get(name, expected)
+        if not isinstance(said, (int, float)) or not math.isclose(said, expected, rel_tol=1e-6):
+            return f"results[{number}].{name} is {said!r}, but latency_ms gives {expected:g}"
+    return ""
+
+
+def _kit_manifest_problem(path: Path) -> str:
+    if not path.exists():
+        return "is missing"
+    try:
+        document: Any = read_json(path, remedy="")
+    except Sme2Error as error:
+        return str(error).removeprefix(f"{path} ").strip()
+    if not isinstance(document, dict):
+        return "is not an object"
+    missing = [key for key in ("model", "results") if key not in document]
+    return f"lacks the keys {', '.join(missing)}" if missing else ""
 
 
 def _named_dumps(path: Path) -> list[str]:

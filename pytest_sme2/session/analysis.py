@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
 from pytest_sme2.profile.build import build_profiles, leave_out
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.origins import kept_origins
@@ -19,6 +20,8 @@ from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
 
 SUFFIX = ".etdump"
+# As a folder or file of the emulator is named.
+_EMULATED = re.compile(r"^emulated$|(?:^|_)emulated_sme2_(?:on|off)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,12 @@ def analyze_file(
 
 
 def was_emulated(path: Path) -> bool:
-    """Whether the run directory that holds an ETDump says so; an ETDump itself does not."""
+    """Whether the run directory that holds an ETDump says so; an ETDump itself does not.
+
+    Where no case was recorded, the names of the folders tell, which are those of devices.
+    """
+    if any(_EMULATED.search(name) for name in (path.stem, *path.absolute().parts[-4:-1])):
+        return True
     for folder in list(path.absolute().parents)[:2]:
         record = folder / METRICS
         if record.is_file():
@@ -102,16 +110,27 @@ def the_etdump(path: Path) -> Path:
     return found[0]
 
 
-def analyze_folder(folder: Path, *, rules: Sequence[Rule] = ()) -> list[Analysis]:
-    """Read every ETDump of a run directory."""
-    return [
-        analyze_file(
-            path,
-            name=path.relative_to(folder).as_posix().removesuffix(SUFFIX),
-            rules=rules,
-        )
-        for path in etdumps_in(folder)
-    ]
+def analyze_folder(
+    folder: Path, *, rules: Sequence[Rule] = (), problems: list[str] | None = None
+) -> list[Analysis]:
+    """Read every ETDump of a run directory.
+
+    One that cannot be read is a line of ``problems``, and stops none of the others; without such a
+    list, and where none can be read, it is an error.
+    """
+    analyses: list[Analysis] = []
+    found = [] if problems is None else problems
+    for path in etdumps_in(folder):
+        name = path.relative_to(folder).as_posix().removesuffix(SUFFIX)
+        try:
+            analyses.append(analyze_file(path, name=name, rules=rules))
+        except Sme2Error as error:
+            if problems is None:
+                raise
+            found.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+    if not analyses:
+        raise EtdumpError("\n".join(found))
+    return analyses
 
 
 def on_off_pairs(analyses: Sequence[Analysis]) -> list[tuple[Analysis, Analysis]]:

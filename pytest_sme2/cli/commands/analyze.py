@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
@@ -41,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "already has them",
     )
     parser.add_argument(
+        "--emulated",
+        action="store_true",
+        help="it ran on an emulator, so its times mean nothing (known of a run directory)",
+    )
+    parser.add_argument(
         "--rule",
         action="append",
         default=[],
@@ -52,24 +59,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     path: Path = arguments.path
     rules = parse_rules(arguments.rule)
+    problems: list[str] = []
     if path.is_dir():
         if arguments.etrecord is not None:
             raise UsageError("--etrecord belongs to one ETDump. Give the file, not the directory.")
         if arguments.program is not None:
             raise UsageError("--program belongs to one ETDump. Give the file, not the directory.")
-        analyses = analyze_folder(path, rules=rules)
+        analyses = analyze_folder(path, rules=rules, problems=problems)
+        if arguments.emulated:
+            analyses = [replace(analysis, timed=False) for analysis in analyses]
         _write(analyses, path, arguments.out)
     elif path.is_file():
         analyses = [
             analyze_file(path, rules=rules, etrecord=arguments.etrecord, program=arguments.program)
         ]
+        if arguments.emulated:
+            analyses = [replace(analyses[0], timed=False)]
         if arguments.out is not None:
             write_experiment(analyses[0], arguments.out)
             write_summary(analyses, arguments.out)
     else:
         raise UsageError(f"{str(path)!r} does not exist. Give an ETDump or a run directory.")
     print(json_text(run_summary(analyses)) if arguments.json else _text(analyses))
-    return 0
+    for problem in problems:
+        print(f"sme2: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 def _write(analyses: list[Analysis], folder: Path, out: Path | None) -> None:

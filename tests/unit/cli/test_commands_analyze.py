@@ -84,6 +84,52 @@ def test_a_run_directory_gets_its_files_and_its_comparison(
     assert (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1_operator_stats.csv").is_file()
 
 
+def test_a_damaged_dump_stops_none_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run_directory(tmp_path)
+    damaged = tmp_path / "linux_sme2_off" / "toy_linux_sme2_off_t1.etdump"
+    damaged.write_bytes(b"not a dump")
+    assert main(["analyze", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert "linux_sme2_on/toy_linux_sme2_on_t1" in printed.out
+    assert f"sme2: {damaged}: " in printed.err
+    (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1.etdump").write_bytes(b"nor this")
+    assert main(["analyze", str(tmp_path)]) == 3
+    assert capsys.readouterr().err.count(".etdump") == 2
+
+
+@pytest.mark.parametrize("place", ["runs/emulated/x", "emulated_sme2_on", "."])
+def test_times_of_an_emulator_are_never_shown(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where no case was recorded: `sme2 advise` leaves such folders."""
+    folder = tmp_path / place
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(FP16_ON, folder / "run.etdump")
+    told = ["--emulated"] if place == "." else []
+    assert main(["analyze", str(tmp_path), *told]) == 0
+    assert main(["analyze", str(folder / "run.etdump"), *told]) == 0
+    text = capsys.readouterr().out
+    assert text.count("times of an emulated CPU say nothing about hardware") == 2
+    assert "median" not in text
+
+
+def test_compare_says_what_moved_to_sme2(capsys: pytest.CaptureFixture[str]) -> None:
+    moved = "Convolution (NHWC, F16) IGEMM -> Convolution (NHWC, PF16) IGEMM"
+    assert main(["compare", str(FP16_OFF), str(FP16_ON)]) == 0
+    text = flat(capsys.readouterr().out)
+    assert f"2 of 3 matrix operators moved to SME2: 1 x {moved}; " in text
+    assert main(["compare", str(FP16_ON), str(FP16_OFF)]) == 0
+    assert "2 of 3 matrix operators left SME2: " in flat(capsys.readouterr().out)
+    assert main(["compare", str(FP16_OFF), str(FP16_OFF)]) == 0
+    assert "on neither side is one of 3 matrix operators on SME2" in flat(capsys.readouterr().out)
+    assert main(["compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert moved in document["moved_to_sme2"]
+    assert document["left_sme2"] == []
+
+
 def test_out_keeps_the_run_directory_as_it_was(tmp_path: Path) -> None:
     make_run_directory(tmp_path / "runs")
     before = sorted((tmp_path / "runs").rglob("*"))
@@ -257,6 +303,9 @@ def test_nothing_is_said_of_the_time_of_an_emulated_run(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"measured": {"emulated": 1}}'])
-def test_a_record_that_tells_nothing_changes_nothing(emulated_run: Path, text: str) -> None:
+def test_where_the_record_tells_nothing_the_folder_does(emulated_run: Path, text: str) -> None:
     (emulated_run / "metrics.json").write_text(text, "utf-8")
-    assert analyze_file(emulated_run / "emulated_sme2_on" / "run.etdump").timed
+    dump = emulated_run / "emulated_sme2_on" / "run.etdump"
+    assert not analyze_file(dump).timed
+    other = dump.parent.rename(emulated_run / "linux_sme2_on")
+    assert analyze_file(other / "run.etdump").timed
