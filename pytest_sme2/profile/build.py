@@ -47,6 +47,9 @@ TRIM = 0.1
 # XNNPACK's whole microseconds may exceed the call's own time by a little; beyond this it is news.
 NOTABLE_EXCESS = 0.02
 
+MOST_METHODS = 50
+"""Sets of runs that get a profile each. A file of a megabyte can hold thousands of them."""
+
 OVERHEAD_PARTS = ("delegate calls", "operator calls", "between calls")
 
 
@@ -169,12 +172,22 @@ def build_profiles(
                 "The ETDump holds a Method::execute of more than a year: its times are damaged, "
                 "or the device's clock jumped. Run the program again."
             )
-    notes = _notes(selections)
     load_ns = _load_times(dumps)
     groups = _groups(selections)
+    notes = (*_notes(selections), *_left_out(groups[MOST_METHODS:]))
     return tuple(
         _profile(group, load_ns, notes, census=census, attribution=attribution, shapes=shapes)
-        for group in groups
+        for group in groups[:MOST_METHODS]
+    )
+
+
+def _left_out(groups: Sequence[_Group]) -> tuple[str, ...]:
+    if not groups:
+        return ()
+    runs = sum(group.end_to_end.size for group in groups)
+    return (
+        f"the runs executed {MOST_METHODS + len(groups)} different sets of operators; the "
+        f"{MOST_METHODS} most frequent are shown, and {runs} runs are left out",
     )
 
 

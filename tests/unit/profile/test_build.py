@@ -114,6 +114,17 @@ def test_runs_with_other_operators_are_told_of() -> None:
     assert [member.label for member in second.operators] == ["Softmax (NC, F32) #1"]
 
 
+def test_a_file_of_thousands_of_methods_gets_some_profiles_and_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pytest_sme2.profile.build.MOST_METHODS", 2)
+    blocks = [run_of(([(f"Sigmoid{number} (NC) #1", 5)],)) for number in range(5)]
+    profiles = build_profiles(columns_of(*blocks))
+    assert len(profiles) == 2
+    assert "5 different sets of operators; the 2 most frequent" in profiles[0].notes[0]
+    assert "3 runs are left out" in profiles[0].notes[0]
+
+
 def test_equally_many_operators_with_other_names_are_other_runs() -> None:
     blocks = [run_of(([("Sigmoid (NC) #1", 5)],)), run_of(([("TanH (NC) #1", 5)],))]
     first, second = build_profiles(columns_of(*blocks))
