@@ -11,7 +11,7 @@ fits, or more than one thing does, nothing is claimed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 
@@ -34,6 +34,7 @@ from pytest_sme2.results import (
     Segment,
     StoredCost,
     StoredOperator,
+    Toolchain,
 )
 
 _Row = NDArray[np.int64]
@@ -62,6 +63,9 @@ class _Code:
             row = np.asarray(values, dtype=np.int64)
             known = self.rows.get(name)
             self.rows[name] = row if known is None else known + row
+
+    def instructions_in(self, names: Set[str]) -> int:
+        return sum(int(row[0]) for name, row in self.rows.items() if name in names)
 
     def counts(self) -> Counts:
         total = sum(self.rows.values(), np.zeros(_WIDTH, dtype=np.int64))
@@ -185,6 +189,7 @@ def build_cost(
     profile: Profile,
     *,
     cpu: str,
+    toolchain: Toolchain,
     rules: Sequence[Rule] = (),
 ) -> InferenceCost:
     """The cost of the one inference in ``columns``. Raises MismatchError."""
@@ -205,8 +210,9 @@ def build_cost(
     for row, entry in zip(selected.tolist(), profile.operators, strict=True):
         code = matched.events[places[row]]
         kernels.add(code.rows)
-        operators.append(_operator_cost(entry, code))
+        operators.append(_operator_cost(entry, code, toolchain))
     runtime = _minus(matched.runtime.counts(), kernels.counts())
+    files = toolchain.files
     return InferenceCost(
         cpu=cpu,
         vector_bits=counted.vector_bits,
@@ -217,6 +223,8 @@ def build_cost(
         ),
         runtime=runtime,
         setup=matched.setup.counts(),
+        toolchain=toolchain.identity,
+        runtime_system=matched.runtime.instructions_in(files) - kernels.instructions_in(files),
     )
 
 
@@ -225,7 +233,7 @@ def _minus(whole: Counts, part: Counts) -> Counts:
     return Counts(*(getattr(whole, name) - getattr(part, name) for name in names))
 
 
-def _operator_cost(entry: OperatorProfile, code: _Code) -> OperatorCost:
+def _operator_cost(entry: OperatorProfile, code: _Code, toolchain: Toolchain) -> OperatorCost:
     counts = code.counts()
     operator = entry.operator
     ranked = sorted(code.rows.items(), key=lambda item: (-item[1][0], item[0]))
@@ -241,6 +249,7 @@ def _operator_cost(entry: OperatorProfile, code: _Code) -> OperatorCost:
         matrix=operator.matrix,
         sme2=bool(counts.outer_products or counts.sme2_other),
         lane_bytes=_LANE_BYTES.get((*operator.data_types, "F32")[0], 1),
+        system=code.instructions_in(toolchain.files),
     )
 
 
@@ -333,7 +342,10 @@ def stored(cost: InferenceCost) -> StoredCost:
                 entry.category,
                 entry.counts.instructions,
                 entry.kernels[0][0] if entry.kernels else "",
+                entry.system,
             )
             for entry in cost.operators
         ),
+        toolchain=cost.toolchain,
+        system=cost.system,
     )

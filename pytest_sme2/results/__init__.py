@@ -32,6 +32,7 @@ from pytest_sme2.results.cost import (
     Segment,
     StoredCost,
     StoredOperator,
+    Toolchain,
     total_of,
 )
 from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily, Pair
@@ -135,6 +136,7 @@ __all__ = [
     "Structure",
     "TensorSpec",
     "Tolerance",
+    "Toolchain",
     "Topic",
     "TransposeChain",
     "TransposeReport",

@@ -61,6 +61,19 @@ class CountedInference:
 
 
 @dataclass(frozen=True)
+class Toolchain:
+    """What of a runner came with the compiler that built it, and not with ExecuTorch.
+
+    Another compiler brings other C and C++ libraries, whose code counts differently.
+    """
+
+    files: frozenset[str] = frozenset()
+    """By name."""
+    identity: str = ""
+    """The same where these files hold the same code."""
+
+
+@dataclass(frozen=True)
 class KernelCost:
     """What one kernel, or the other code of one library, executed."""
 
@@ -88,6 +101,8 @@ class OperatorCost:
     """Whether it executed outer products or other SME2 work."""
     lane_bytes: int = 4
     """Size of one value of the first input, so that the size of an outer product is known."""
+    system: int = 0
+    """Of the instructions, those in files of the toolchain."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +120,20 @@ class InferenceCost:
     setup: Counts
     """What a delegate does before its first operator. The first inference plans its memory there,
     later ones do not, so it is not part of the total."""
+    toolchain: str = ""
+    """The identity of the toolchain."""
+    runtime_system: int = 0
+    """Of the runtime's instructions, those in files of the toolchain."""
 
     @property
     def total(self) -> Counts:
         """Operators and runtime."""
         return total_of([self.runtime, *(entry.counts for entry in self.operators)])
+
+    @property
+    def system(self) -> int:
+        """Of the total's instructions, those in files of the toolchain."""
+        return self.runtime_system + sum(entry.system for entry in self.operators)
 
     def by_category(self) -> dict[Category, Counts]:
         """Operators only."""
@@ -128,6 +152,8 @@ class StoredOperator:
     instructions: int
     kernel: str
     """The one with most of the instructions."""
+    system: int
+    """Of the instructions, those in files of the toolchain."""
 
 
 @dataclass(frozen=True)
@@ -143,3 +169,6 @@ class StoredCost:
     packing_share: float
     operators: tuple[StoredOperator, ...]
     """In the order in which they run."""
+    toolchain: str
+    system: int
+    """Of all instructions, those in files of the toolchain."""

@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.results import Arm, Run, RunRequest
+from pytest_sme2.results import Arm, Run, RunRequest, Toolchain
 from pytest_sme2.system.files import file_sha256
 
 
@@ -53,6 +53,11 @@ class Runner(abc.ABC):
         paths = {path.name: path for arm in Arm for path in self.files(arm)}
         lines = (f"{file_sha256(path)} {name}\n" for name, path in sorted(paths.items()))
         return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """What of it came with the compiler that built it; nothing where that is not known."""
+        return Toolchain()
 
     @property
     def takes_turns(self) -> bool:

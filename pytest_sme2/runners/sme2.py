@@ -5,6 +5,7 @@ A target starts processes and does not know the flags. A runner knows the flags 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
-from pytest_sme2.results import Arm, Output, Run, RunRequest
+from pytest_sme2.results import Arm, Output, Run, RunRequest, Toolchain
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
 from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
@@ -80,6 +81,28 @@ _LAYOUT = "2"
 @dataclass(frozen=True)
 class Sme2Runner(Runner):
     """One binary for both arms: ``sme2_runner``, from the wheel or from a source tree."""
+
+    @functools.cached_property
+    def toolchain(self) -> Toolchain:
+        names = {path.name for path in self.files(Arm.ON)}
+        libraries = sorted(names.intersection(_SYSTEM_LIBRARIES))
+        # The program itself holds paths of this machine, so its compiler stands in for it.
+        lines = [
+            self._compiler,
+            *(f"{file_sha256(self.folder / name)} {name}" for name in libraries),
+        ]
+        # Where ExecuTorch is in libraries of its own, the program holds no code but ours.
+        ours = {PROGRAM} if any(name.startswith("libexecutorch") for name in names) else set()
+        identity = hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+        return Toolchain(frozenset({*libraries, *ours}), identity[:12])
+
+    @property
+    def _compiler(self) -> str:
+        try:
+            record = json.loads((self.folder / _RECORD).read_text(encoding="utf-8"))
+            return str(record["compiler"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return ""
 
     @property
     def takes_turns(self) -> bool:

@@ -91,6 +91,13 @@ def cost_of(bench: Bench, traced: Traced, profile: Profile) -> InferenceCost | s
     cpu = target.cpu.model(run.request.arm)
     try:
         columns = read_etdump(run.etdump)
-        return build_cost(counted, columns, profile, cpu=cpu, rules=bench.settings.rules)
+        return build_cost(
+            counted,
+            columns,
+            profile,
+            cpu=cpu,
+            toolchain=bench.runner.toolchain,
+            rules=bench.settings.rules,
+        )
     except MismatchError as error:
         return f"the emulator's log does not fit the ETDump: {error}"

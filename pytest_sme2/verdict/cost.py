@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_sme2.profile.cost import stored
 from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome, StoredCost
@@ -13,6 +13,9 @@ from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 # A growth of less than this part of the total is not worth a verdict of its own.
 _NOTABLE = 1e-4
 _MOST_DETAILS = 10
+_OTHER_TOOLCHAIN = (
+    "The C and C++ libraries are not those of the baseline, so their instructions are left out."
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ def check_cost(
 
 
 def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float) -> Check:
+    same_toolchain = before.toolchain == now.toolchain
+    if not same_toolchain:
+        before, now = _without_system(before), _without_system(now)
     old, new = before.total.instructions, now.total.instructions
     total = _Growth("in all", old, new)
     parts = [*_categories(before, now), *_operators(before, now)]
@@ -69,6 +75,8 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float) -> C
     if old and old != new:
         message += f" ({new / old - 1:+.2%})"
     message += f"; {limit:.2%} more is allowed."
+    if not same_toolchain:
+        message += f" {_OTHER_TOOLCHAIN}"
     verdict = Outcome.PASS
     if new > old * (1 + limit) or grown:
         verdict = Outcome.REGRESSED
@@ -79,6 +87,19 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float) -> C
         verdict = Outcome.IMPROVED
     details = tuple(map(str, grown[:_MOST_DETAILS]))
     return Check(metric, verdict, message, old, new, "count", None, old * (1 + limit), details)
+
+
+def _without_system(cost: StoredCost) -> StoredCost:
+    """What came with ExecuTorch alone: it is the same code wherever a runner was built."""
+    return replace(
+        cost,
+        total=replace(cost.total, instructions=cost.total.instructions - cost.system),
+        operators=tuple(
+            replace(entry, instructions=entry.instructions - entry.system, system=0)
+            for entry in cost.operators
+        ),
+        system=0,
+    )
 
 
 def _categories(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:

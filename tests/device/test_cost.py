@@ -33,7 +33,13 @@ def count(variant: str, arm: Arm, folder: Path, cpu: str = "strict") -> Inferenc
     keep_shapes(made.run.etdump, request.artifact.pte, print)
     columns = read_etdump(made.run.etdump)
     profile = build_profile(columns, census=made.census, shapes=kept_shapes(made.run.etdump))
-    return build_cost(made.counted, columns, profile, cpu=target.cpu.model(arm))
+    return build_cost(
+        made.counted,
+        columns,
+        profile,
+        cpu=target.cpu.model(arm),
+        toolchain=provision.runner().toolchain,
+    )
 
 
 def test_the_counts_of_the_toy_model(tmp_path: Path) -> None:

@@ -28,7 +28,12 @@ HERE = Fingerprint("emulated", ())
 PACK, MOPA = "kai_run_lhs_pack", "kai_run_matmul_sme2_mopa"
 
 
-def layer(instructions: int, kernel: str = MOPA, name: str = "Convolution (NHWC, PF32)"):
+def layer(
+    instructions: int,
+    kernel: str = MOPA,
+    name: str = "Convolution (NHWC, PF32)",
+    system: int = 0,
+):
     return OperatorCost(
         index=0,
         label=name,
@@ -40,11 +45,15 @@ def layer(instructions: int, kernel: str = MOPA, name: str = "Convolution (NHWC,
         macs=1000,
         matrix=True,
         sme2=True,
+        system=system,
     )
 
 
-def counted(*layers: OperatorCost, cpu: str = "max,sme512=on") -> CaseResult:
-    cost = InferenceCost(cpu, 512, layers, (), Counts(instructions=3000), Counts())
+def counted(
+    *layers: OperatorCost, cpu: str = "max,sme512=on", toolchain: str = "here", system: int = 500
+) -> CaseResult:
+    runtime = Counts(instructions=2500 + system)
+    cost = InferenceCost(cpu, 512, layers, (), runtime, Counts(), toolchain, system)
     return CaseResult("m", "fp32", HERE, True, "wheel", "s", "t", costs={Arm.ON: cost})
 
 
@@ -108,6 +117,25 @@ def test_another_cpu_is_not_compared() -> None:
     check = judged(counted(layer(20_000), cpu="max,sme256=on"), counted(layer(40_000)))
     assert check.verdict is Outcome.NO_BASELINE
     assert "max,sme256=on" in check.message
+
+
+def test_with_another_c_library_its_code_is_left_out() -> None:
+    old = counted(layer(20_000, system=1_000))
+    new = counted(layer(20_700, system=1_700), toolchain="elsewhere", system=900)
+    check = judged(old, new)
+    assert check.verdict is Outcome.PASS
+    assert "21,500 instructions per inference; the same as in the baseline" in check.message
+    assert "The C and C++ libraries are not those of the baseline" in check.message
+    grown = counted(layer(20_700, system=1_600), toolchain="elsewhere", system=900)
+    check = judged(old, grown)
+    assert check.verdict is Outcome.REGRESSED
+    assert "19,000 → 19,100 instructions" in check.message
+
+
+def test_with_the_same_c_library_its_code_counts() -> None:
+    check = judged(counted(layer(20_000, system=1_000)), counted(layer(20_700, system=1_700)))
+    assert check.verdict is Outcome.REGRESSED
+    assert "left out" not in check.message
 
 
 def test_what_was_not_counted_does_not_pass() -> None:
