@@ -152,7 +152,7 @@ class StoredOperator:
     instructions: int
     kernel: str
     """The one with most of the instructions."""
-    system: int
+    system: int = 0
     """Of the instructions, those in files of the toolchain."""
 
 
@@ -169,6 +169,7 @@ class StoredCost:
     packing_share: float
     operators: tuple[StoredOperator, ...]
     """In the order in which they run."""
-    toolchain: str
-    system: int
+    toolchain: str = ""
+    """Empty where it was not stored."""
+    system: int = 0
     """Of all instructions, those in files of the toolchain."""

@@ -61,7 +61,7 @@ def check_cost(
 
 
 def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float) -> Check:
-    same_toolchain = before.toolchain == now.toolchain
+    same_toolchain = before.toolchain in ("", now.toolchain)
     if not same_toolchain:
         before, now = _without_system(before), _without_system(now)
     old, new = before.total.instructions, now.total.instructions
