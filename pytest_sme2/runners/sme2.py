@@ -99,9 +99,8 @@ class Sme2Runner(Runner):
     @property
     def _compiler(self) -> str:
         try:
-            record = json.loads((self.folder / _RECORD).read_text(encoding="utf-8"))
-            return str(record["compiler"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return str(read_json(self.folder / _RECORD, remedy="")["compiler"])
+        except (Sme2Error, KeyError, TypeError):
             return ""
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_sme2.system.cache import cache_folder, working_folder
@@ -19,7 +18,7 @@ from pytest_sme2.system.processes import BASIC_ENVIRONMENT
 
 _CPU = "sys/devices/system/cpu"
 # One core without caches that are told of. The CPU is QEMU's "max" (implementer 0, part 0x051).
-FILES: Mapping[str, str] = {
+FILES: dict[str, str] = {
     f"{_CPU}/possible": "0\n",
     f"{_CPU}/present": "0\n",
     f"{_CPU}/online": "0\n",
@@ -32,6 +31,8 @@ FILES: Mapping[str, str] = {
     f"{_CPU}/cpu0/cpufreq/cpuinfo_max_freq": "1000000\n",
     f"{_CPU}/cpu0/cpufreq/cpuinfo_min_freq": "1000000\n",
     "sys/devices/soc0/image_version": "\n",
+    # Nothing of the host's is loaded into it. An Arm machine may name a library here.
+    "etc/ld.so.preload": "",
 }
 # Symbols are looked up when a library is loaded, not when one is first called in an inference.
 _VARIABLES = ("LD_BIND_NOW=1",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -22,10 +24,12 @@ from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 
 
-def count(variant: str, arm: Arm, folder: Path, cpu: str = "strict") -> InferenceCost:
+def count(
+    variant: str, arm: Arm, folder: Path, cpu: str = "strict", cores: tuple[int, ...] = ()
+) -> InferenceCost:
     target = EmulatedTarget(provision.emulator().qemu, cpu=parse_cpu(cpu))
     request = RunRequest(
-        provision.artifact(variant), arm, warmup=0, runs=1, traced=True, counted=True
+        provision.artifact(variant), arm, warmup=0, runs=1, traced=True, counted=True, cpus=cores
     )
     made = observed_run(target, provision.runner(), request, folder)
     assert made.run.etdump is not None
@@ -40,6 +44,17 @@ def count(variant: str, arm: Arm, folder: Path, cpu: str = "strict") -> Inferenc
         cpu=target.cpu.model(arm),
         toolchain=provision.runner().toolchain,
     )
+
+
+_CPU = "sys/devices/system/cpu"
+# As on a server with 64 cores of another kind.
+MANY_CORES = {
+    **{f"{_CPU}/{name}": "0-63\n" for name in ("possible", "present", "online")},
+    **{
+        f"{_CPU}/cpu{core}/regs/identification/midr_el1": "0x00000000413fd0c1\n"
+        for core in range(64)
+    },
+}
 
 
 def test_the_counts_of_the_toy_model(tmp_path: Path) -> None:
@@ -63,7 +78,16 @@ def test_the_same_counts_wherever_it_runs(tmp_path: Path, monkeypatch: pytest.Mo
     first = count("int8", Arm.ON, tmp_path)
     monkeypatch.setenv("LANG", "xx_YY.UTF-8")
     monkeypatch.setenv("LC_ALL", "C" * 100)
-    assert count("int8", Arm.ON, tmp_path / ("long" * 20)) == first
+    core = min(os.sched_getaffinity(0))
+    assert count("int8", Arm.ON, tmp_path / ("long" * 20), cores=(core,)) == first
+    # What it sees of the machine reaches the C library's heap, and no further.
+    for name, text in MANY_CORES.items():
+        monkeypatch.setitem(guest.FILES, name, text)
+    other = count("int8", Arm.ON, tmp_path)
+    assert [entry.counts.instructions - entry.system for entry in other.operators] == [
+        entry.counts.instructions - entry.system for entry in first.operators
+    ]
+    assert other.total.instructions - other.system == first.total.instructions - first.system
 
 
 def test_shorter_vectors_need_more_outer_products(tmp_path: Path) -> None:
@@ -133,6 +157,17 @@ def test_the_program_sees_the_same_machine_everywhere(
     other = {**guest.FILES, "sys/devices/system/cpu/possible": "0-63\n"}
     monkeypatch.setattr(guest, "FILES", other)
     assert seen(target, program)[0] == "0-63"
+
+
+def test_the_program_reads_no_other_file_about_the_machine(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    target = provision.emulator().with_options("-d", "strace", "-D", str(log))
+    request = RunRequest(provision.artifact("int8"), Arm.ON, warmup=0, runs=1, traced=True)
+    target.run(provision.runner(), request, tmp_path)
+    read = set(re.findall(r'openat\([^"]*"(/(?:sys|proc)/[^"]*)"', log.read_text()))
+    assert "/sys/devices/system/cpu/possible" in read
+    # QEMU itself writes the first; the second is the runner's own memory, after the inference.
+    assert read - {f"/{name}" for name in guest.FILES} == {"/proc/cpuinfo", "/proc/self/status"}
 
 
 def test_neon_in_streaming_mode_ends_as_on_a_real_cpu(tmp_path: Path) -> None:
