@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.profile.coverage import proven
+from pytest_sme2.profile.coverage import settled
 from pytest_sme2.profile.transposes import LAYOUT_KERNELS
 from pytest_sme2.results import Arm, Baseline, Executor, OperatorCount
 from pytest_sme2.verdict import baselines
@@ -97,7 +97,9 @@ def _place(baseline: Baseline) -> tuple[int, str, int, str]:
 def _on_sme2(baseline: Baseline) -> str:
     matrix = [entry for entry in baseline.structures[Arm.ON].operators if entry.matrix]
     census = baseline.kernels.get(Arm.ON)
-    on_sme2 = sum(entry.count for entry in matrix if proven(classify(entry.name), census))
+    on_sme2 = sum(
+        entry.count for entry in matrix if settled(classify(entry.name), None, census).sme2
+    )
     return f"{on_sme2} of {sum(entry.count for entry in matrix)}"
 
 

@@ -81,7 +81,13 @@ def answer_cell(
             columns = read_etdump(made.run.etdump)
             shapes = read_program(artifact.pte)
             profile = build_profile(columns, census=made.census, shapes=shapes)
-            cost = build_cost(made.counted, columns, profile, cpu=target.cpu.model(Arm.ON))
+            cost = build_cost(
+                made.counted,
+                columns,
+                profile,
+                cpu=target.cpu.model(Arm.ON),
+                toolchain=runner.toolchain,
+            )
             return _answer(cell, cost, sqnr_db=_sqnr(made.run, artifact))
     except (Sme2Error, MismatchError) as error:
         return CellAnswer(cell, problem=str(error).strip().splitlines()[0])
