@@ -17,6 +17,7 @@ import pytest
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import UsageError
 from pytest_sme2.plugin import options
+from pytest_sme2.plugin.names import long_name
 from tests.docs.pages import (
     NOT_RUN,
     PAGES,
@@ -43,7 +44,8 @@ def pytest_options() -> frozenset[str]:
         text=True,
         check=True,
     ).stdout
-    return frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", text))
+    shown = re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", text)
+    return frozenset([*shown, *(long_name(option.flag) for option in options.OPTIONS)])
 
 
 def subparser(name: str) -> argparse.ArgumentParser:
