@@ -49,7 +49,15 @@ from pytest_sme2.results.profile import (
     TransposeChain,
     TransposeReport,
 )
-from pytest_sme2.results.run import Capabilities, Fingerprint, Output, Run, RunRequest, Turn
+from pytest_sme2.results.run import (
+    Capabilities,
+    CoreUse,
+    Fingerprint,
+    Output,
+    Run,
+    RunRequest,
+    Turn,
+)
 from pytest_sme2.results.timing import (
     TIME_LIMIT,
     Decision,
@@ -92,6 +100,7 @@ __all__ = [
     "Check",
     "Columns",
     "Comparison",
+    "CoreUse",
     "Cost",
     "CountedInference",
     "Counts",

@@ -56,6 +56,24 @@ class Output:
 
 
 @dataclass(frozen=True)
+class CoreUse:
+    """Which kind of cores the measured runs of a process were on, all its threads together."""
+
+    performance_ns: int
+    efficiency_ns: int
+    energy_nj: int
+    """As the system estimates it; in nanojoules."""
+    quality: str
+    """How urgent the system took the work to be."""
+
+    @property
+    def efficiency_share(self) -> float:
+        """The part of its CPU time that was on efficiency cores."""
+        whole = self.performance_ns + self.efficiency_ns
+        return self.efficiency_ns / whole if whole > 0 else 0.0
+
+
+@dataclass(frozen=True)
 class Run:
     """One process of the runner: raw values only, statistics are derived elsewhere."""
 
@@ -80,6 +98,8 @@ class Run:
     """The inferences before the measured ones; never part of a statistic."""
     throttled: bool = False
     """Whether the device slowed itself down against heat meanwhile; such a pair is redone."""
+    cores: CoreUse | None = None
+    """None where the system does not tell fast cores from slow ones."""
 
 
 @dataclass(frozen=True)

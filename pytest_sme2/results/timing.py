@@ -84,6 +84,9 @@ class PairSample:
     """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
     throttled: bool = False
     """Whether the device slowed itself down against heat in one of the two."""
+    efficiency_share: float | None = None
+    """The part of CPU time on efficiency cores, of the process that had more of it; None where the
+    system does not tell."""
 
 
 @dataclass(frozen=True)

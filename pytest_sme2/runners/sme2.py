@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
-from pytest_sme2.results import Arm, Output, Run, RunRequest, Toolchain
+from pytest_sme2.results import Arm, CoreUse, Output, Run, RunRequest, Toolchain
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
 from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
@@ -195,6 +195,7 @@ class Sme2Runner(Runner):
                 peak_rss_bytes=_optional_amount(document["peak_rss_bytes"]),
                 outputs=tuple(_read_output(value, outputs) for value in document["outputs"]),
                 cpu_features=tuple(str(name) for name in document["cpu_features"]),
+                cores=_read_cores(document.get("cores")),
                 etdump=etdump,
                 log=log,
             )
@@ -214,6 +215,18 @@ def _amount(value: object) -> int:
 
 def _optional_amount(value: object) -> int | None:
     return None if value is None else _amount(value)
+
+
+def _read_cores(value: Any) -> CoreUse | None:
+    # A runner of an older version, in a bundle, does not know them.
+    if value is None:
+        return None
+    return CoreUse(
+        performance_ns=_amount(value["performance_ns"]),
+        efficiency_ns=_amount(value["efficiency_ns"]),
+        energy_nj=_amount(value["energy_nj"]),
+        quality=str(value["quality"]),
+    )
 
 
 def _read_output(value: Any, folder: Path | None) -> Output:

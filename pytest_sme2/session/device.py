@@ -22,7 +22,7 @@ from pytest_sme2.system import provision
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu, parse_cpu
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
-from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.targets.mac import this_machine
 from pytest_sme2.targets.phone.retry import Leased
 from pytest_sme2.targets.settings import parse_device
 
@@ -179,7 +179,7 @@ def choose_target(
         return _emulator(settings, progress)
     if device == "auto":
         return _automatic(settings)
-    local = LocalTarget()
+    local = this_machine()
     if local.name != device:
         raise TargetError(
             f"--device={device} runs on this machine, but this machine runs "
@@ -226,7 +226,7 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
 
 
 def _automatic(settings: Settings) -> Target:
-    local = LocalTarget()
+    local = this_machine()
     if local.capabilities().sme2:
         return local
     try:
@@ -234,4 +234,4 @@ def _automatic(settings: Settings) -> Target:
     except TargetError as error:
         if settings.qemu is not None:
             raise
-        return LocalTarget(note=f"Nor can it be emulated: {error}")
+        return this_machine(note=f"Nor can it be emulated: {error}")

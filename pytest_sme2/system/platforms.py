@@ -6,6 +6,7 @@ import platform
 import sys
 
 from pytest_sme2.errors import TargetError
+from pytest_sme2.system.macos import is_translated
 
 LINUX_AARCH64 = "linux-aarch64"
 LINUX_X86_64 = "linux-x86_64"
@@ -28,6 +29,12 @@ def host_platform() -> str:
     try:
         return _MACHINES[(sys.platform, machine)]
     except KeyError:
+        if sys.platform == "darwin" and is_translated():
+            raise TargetError(
+                "This Python is an Intel one, which macOS translates (Rosetta). The CPU is Apple "
+                "silicon: use a Python for arm64, for example from python.org or `brew install "
+                "python` in a terminal that is not translated."
+            ) from None
         raise TargetError(
             f"ExecuTorch programs cannot run on this machine ({sys.platform}, {machine}). "
             "Use Linux on aarch64 or x86_64, or macOS on Apple silicon."

@@ -22,7 +22,7 @@ from pytest_sme2.system.apt_sources import MAIN, Archive, system_archives, with_
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import Package, reason_of, unpack_packages
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.qemu import LEAST_VERSION, Qemu, find_qemu
+from pytest_sme2.system.qemu import LEAST_VERSION, NOT_ON_MACOS, Qemu, find_qemu
 
 Say = Callable[[str], None]
 
@@ -72,10 +72,7 @@ _ELSEWHERE = {
         "or an Arm machine."
     ),
     ("darwin", COMPILER): "Run: xcode-select --install",
-    ("darwin", QEMU): (
-        "QEMU's user mode does not exist on macOS. Use a Mac with SME2 (M4 or newer), a phone, "
-        "or Debian in a virtual machine or container."
-    ),
+    ("darwin", QEMU): NOT_ON_MACOS,
     ("darwin", BROWSER): "Run: brew install --cask chromium",
 }
 
@@ -160,8 +157,12 @@ def _program(
 
 def compiler(say: Say, check: bool) -> Provided:
     """A C++ compiler for this machine."""
+    from pytest_sme2.system.toolchain import compiler_problem
+
     cost = "no runner can be built: nothing can be run on this machine"
-    return _program("C++ compiler", ("c++", "g++", "clang++"), COMPILER, cost, say, check)
+    found = _program("C++ compiler", ("c++", "g++", "clang++"), COMPILER, cost, say, check)
+    problem = compiler_problem(found.found) if found.found is not None else ""
+    return Provided(found.name, None, "missing", cost, problem) if problem else found
 
 
 def cross_compiler(say: Say, check: bool) -> Provided:

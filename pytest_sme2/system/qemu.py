@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -76,6 +77,11 @@ REMEDY = (
     "forky or later), or name one with --qemu."
 )
 
+NOT_ON_MACOS = (
+    "QEMU's user mode does not exist on macOS. Use a Mac with SME2 (M4 or newer), a phone, or "
+    "Debian in a virtual machine or container."
+)
+
 _NAMES = ("qemu-aarch64", "qemu-aarch64-static")
 
 
@@ -122,6 +128,8 @@ def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:
             problems.append(str(error))
     if problems:
         raise TargetError(problems[0])
+    if sys.platform == "darwin":
+        raise TargetError(NOT_ON_MACOS)
     raise TargetError(f"No emulator was found: neither on PATH nor at {kept}. {REMEDY}")
 
 

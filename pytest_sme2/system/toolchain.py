@@ -102,13 +102,39 @@ def find_compiler(platform: str) -> Compiler:
         raise BuildError(
             f"A runner for {platform} cannot be built from a wheel on this machine ({host})."
         )
-    version = first_answer([cxx, "--version"]).partition("\n")[0] if cxx else ""
-    if not cxx or not version:
+    if not cxx:
         raise BuildError(
-            f"Building the runner for {platform} needs a C++17 compiler, but no working one "
+            f"Building the runner for {platform} needs a C++17 compiler, but none "
             f"was found. Install one, for example with: {remedy}"
         )
+    problem = compiler_problem(cxx)
+    if problem:
+        raise BuildError(f"Building the runner for {platform} needs a C++17 compiler. {problem}")
+    version = first_answer([cxx, "--version"]).partition("\n")[0]
     return Compiler(cxx=cxx, version=version, cross=cross)
+
+
+def compiler_problem(cxx: str) -> str:
+    """Why a compiler that is there does not work, in its own words, and what to do about that.
+
+    On a Mac ``/usr/bin/c++`` is always there; without the command line tools, or before Xcode's
+    licence was accepted, it only says so.
+    """
+    try:
+        finished = run_process([cxx, "--version"], timeout_seconds=ANSWER_SECONDS)
+    except OSError as error:
+        said = str(error)
+    else:
+        if finished.returncode == 0 and finished.stdout.strip():
+            return ""
+        lines = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
+        said = " ".join(lines[:3]) or f"it ended with exit code {finished.returncode}"
+    remedy = "Reinstall it, or name another with CXX"
+    if re.search("licen[cs]e", said, re.IGNORECASE):
+        remedy = "Run: sudo xcodebuild -license accept"
+    elif "xcode-select" in said or "xcrun" in said:
+        remedy = "Run: xcode-select --install"
+    return f"{cxx} is there but does not work. It says: {said.rstrip('.')}. {remedy}"
 
 
 def _native_compiler(host: str) -> tuple[str | None, str]:

@@ -1,4 +1,4 @@
-"""This machine as a target: a Mac, or Linux on aarch64 or x86_64."""
+"""This machine as a target; what only a Mac has is in mac.py."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.conditions import local_conditions
+from pytest_sme2.system.macos import sysctl
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
-from pytest_sme2.system.processes import run_process
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
 
 _AT_HWCAP2 = 26
@@ -44,8 +44,12 @@ class LocalTarget:
     def capabilities(self) -> Capabilities:
         if self._sme2:
             return Capabilities(timing=True, sme2=True)
-        reason = f"this machine's CPU ({platform.machine()}) has no SME2."
-        return Capabilities(timing=True, sme2=False, reason=f"{reason} {self._note}".strip())
+        reason = f"{self.missing_sme2()} {self._note}".strip()
+        return Capabilities(timing=True, sme2=False, reason=reason)
+
+    def missing_sme2(self) -> str:
+        """Why there is no SME2."""
+        return f"this machine's CPU ({platform.machine()}) has no SME2."
 
     def prepare(self) -> None:
         """A measurement changes nothing on this machine."""
@@ -79,10 +83,18 @@ class LocalTarget:
         return local_conditions()
 
     def fingerprint(self) -> Fingerprint:
-        facts = _mac_facts() if self._platform == MACOS_ARM64 else _linux_facts()
+        facts = self.facts()
         facts["platform"] = self._platform
         facts["sme2"] = "yes" if self._sme2 else "no"
         return Fingerprint(target=self.name, facts=tuple(sorted(facts.items())))
+
+    def facts(self) -> dict[str, str]:
+        """What its times depend on."""
+        return {
+            "cores": str(os.cpu_count()),
+            "cpu": cpu_name(Path("/proc/cpuinfo").read_text(errors="replace")),
+            "os": "Linux",
+        }
 
 
 def cpu_has_sme2(platform_name: str) -> bool:
@@ -90,7 +102,7 @@ def cpu_has_sme2(platform_name: str) -> bool:
     if platform_name == LINUX_AARCH64:
         return _hwcap2(Path("/proc/self/auxv").read_bytes()) & _HWCAP2_SME2 != 0
     if platform_name == MACOS_ARM64:
-        return _sysctl("hw.optional.arm.FEAT_SME2") == "1"
+        return sysctl("hw.optional.arm.FEAT_SME2") == "1"
     return False
 
 
@@ -129,14 +141,6 @@ def _highest_clock(core: Path) -> int:
         return 0
 
 
-def _linux_facts() -> dict[str, str]:
-    return {
-        "cores": str(os.cpu_count()),
-        "cpu": cpu_name(Path("/proc/cpuinfo").read_text(errors="replace")),
-        "os": "Linux",
-    }
-
-
 def cpu_name(cpuinfo: str) -> str:
     """What ``/proc/cpuinfo`` says the cores are: model names, else Arm implementers and parts."""
     names = re.findall(r"^model name\s*:\s*(.+?)\s*$", cpuinfo, re.MULTILINE)
@@ -148,17 +152,3 @@ def cpu_name(cpuinfo: str) -> str:
         ]
     counts = sorted(Counter(names).items())
     return ", ".join(f"{count}x {name}" for name, count in counts) or "unknown"
-
-
-def _mac_facts() -> dict[str, str]:
-    return {
-        "cores": str(os.cpu_count()),
-        "cpu": _sysctl("machdep.cpu.brand_string"),
-        "model": _sysctl("hw.model"),
-        "os": f"macOS {platform.mac_ver()[0].partition('.')[0]}",
-    }
-
-
-def _sysctl(name: str) -> str:
-    finished = run_process(["/usr/sbin/sysctl", "-n", name], timeout_seconds=30)
-    return finished.stdout.strip() if finished.returncode == 0 else "unknown"

@@ -46,6 +46,8 @@ from pytest_sme2.timing.sampling import (
 INTERFERENCE_MARGIN = 0.05
 """A pair is suspect when wall time over CPU time is this much above its block's usual."""
 INTERFERENCE_SPREADS = 5.0
+EFFICIENCY_MARGIN = 0.01
+"""A pair is suspect when more than this part of a process's CPU time was on efficiency cores."""
 
 
 class RunArm(Protocol):
@@ -89,6 +91,17 @@ def interference_limit(block: Iterable[float]) -> float:
     return usual + max(INTERFERENCE_MARGIN, INTERFERENCE_SPREADS * stats.robust_spread(levels))
 
 
+def _why_suspect(pair: PairSample, limit: float) -> str:
+    """Why a pair should be measured again; empty where nothing speaks against it."""
+    if pair.throttled:
+        return "the device slowed itself down against heat"
+    if (pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN:
+        return f"{pair.efficiency_share:.1%} of a process's CPU time was on efficiency cores"
+    if (pair.interference or 0.0) > limit:
+        return f"wall time {pair.interference:.1%} over CPU time, limit {limit:.1%} in this block"
+    return ""
+
+
 @dataclass
 class _Ledger:
     """The pairs of one measurement: kept, dropped, and not yet judged."""
@@ -114,20 +127,19 @@ class _Ledger:
         """
         levels = self.levels()
         limit = interference_limit(levels) if levels else math.inf
+        reasons = {pair.index: _why_suspect(pair, limit) for pair in self.waiting}
         suspects = sorted(
-            (pair for pair in self.waiting if pair.throttled or (pair.interference or 0.0) > limit),
-            key=lambda pair: (pair.throttled, pair.interference or 0.0),
+            (pair for pair in self.waiting if reasons[pair.index]),
+            key=lambda pair: (
+                pair.throttled,
+                pair.efficiency_share or 0.0,
+                pair.interference or 0.0,
+            ),
             reverse=True,
         )[: max(0, self.redo_limit - len(self.dropped))]
         for pair in self.waiting:
             if pair in suspects:
-                reason = (
-                    f"wall time {pair.interference or 0.0:.1%} over CPU time, "
-                    f"limit {limit:.1%} in this block"
-                )
-                if pair.throttled:
-                    reason = "the device slowed itself down against heat"
-                self.dropped.append(DroppedPair(pair, reason))
+                self.dropped.append(DroppedPair(pair, reasons[pair.index]))
             else:
                 self.kept.append(pair)
         self.waiting.clear()
@@ -224,11 +236,13 @@ class _Measuring:
     def pilot(self) -> Sampling:
         """One short process of each arm. It also brings files into memory, so it never counts."""
         singles, overheads = [], []
+        mixed_cores = False
         for arm in self.arms:
             begun = self.clock()
             run = self.start([arm], PILOT_WARMUP, PILOT_RUNS)[arm]
             process_median(run)
             self.threads = run.request.threads
+            mixed_cores = mixed_cores or run.cores is not None
             single = min(run.wall_ns) / 1e9
             singles.append(single)
             spent = self.clock() - begun
@@ -239,7 +253,7 @@ class _Measuring:
             max(overheads),
             self.seconds_left(),
             self.plan,
-            None if self.in_turns is None else choose_turn(single),
+            None if self.in_turns is None else choose_turn(single, mixed_cores),
         )
 
     def collect(self, due: int, sampling: Sampling) -> bool:
@@ -291,6 +305,10 @@ class _Measuring:
             log_ratio=pair_log_ratio(runs[self.arms[0]], runs[self.arms[1]]),
             interference=max(known) if len(known) == len(levels) else None,
             throttled=any(run.throttled for run in runs.values()),
+            efficiency_share=max(
+                (run.cores.efficiency_share for run in runs.values() if run.cores is not None),
+                default=None,
+            ),
         )
         self.index += 1
         self.longest_pair = max(self.longest_pair, self.clock() - begun)
@@ -401,6 +419,12 @@ class _Measuring:
             notes.append(
                 f"{len(self.ledger.dropped)} pairs were dropped for interference, the most "
                 "allowed; later pairs were all kept."
+            )
+        slow = sum((pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN for pair in self.ledger.kept)
+        if slow:
+            notes.append(
+                f"{slow} of {len(self.ledger.kept)} pairs were partly on efficiency cores. "
+                "Stop what else runs on the machine, plug it in, and switch low power mode off."
             )
         for arm, amount in drift:
             direction = "slower" if amount > 0 else "faster"

@@ -35,6 +35,9 @@ TURN_SECONDS = 0.002
 LEAD_SECONDS = 0.005
 """Runs shorter than this lose enough to the other's use of the caches for an untimed one first."""
 
+MIXED_CORES_LEAD_SECONDS = 0.1
+"""The same where a process that waited may wake on a slow core, or on one whose clock is low."""
+
 
 @dataclass(frozen=True)
 class SamplingPlan:
@@ -92,10 +95,14 @@ class Sampling:
     note: str | None = None
 
 
-def choose_turn(single_seconds: float) -> Turn:
-    """How much a process does in a turn, from how long one run takes."""
+def choose_turn(single_seconds: float, mixed_cores: bool = False) -> Turn:
+    """How much a process does in a turn, from how long one run takes.
+
+    ``mixed_cores``: the machine has fast and slow cores, and nothing can be pinned to one.
+    """
     runs = max(1, round(TURN_SECONDS / single_seconds))
-    return Turn(runs, lead=1 if single_seconds < LEAD_SECONDS else 0)
+    limit = MIXED_CORES_LEAD_SECONDS if mixed_cores else LEAD_SECONDS
+    return Turn(runs, lead=1 if single_seconds < limit else 0)
 
 
 def choose_sampling(

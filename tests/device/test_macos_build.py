@@ -1,26 +1,17 @@
-"""The Mac's side of the runner: compiled and linked against the real macOS wheel, never run.
+"""What a loader would look at in the Mac's runner, built against the real macOS wheel.
 
-zig (the PyPI package ``ziglang``) is a clang with macOS's headers and linker in it. The first
-time it compiles its own C++ library, which takes a minute or two; that is kept in the cache.
+The tests in ``mac/`` run it.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import re
 import struct
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from tests.device.mac.rig import mac
 
-from pytest_sme2.runners.build import build_runner
-from pytest_sme2.runners.sdk import executorch_sdk
-from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.platforms import MACOS_ARM64
-from pytest_sme2.system.toolchain import Compiler
-
-MACOS = "aarch64-macos.14.0"
 EXECUTABLE, DYLIB = 2, 6
 
 
@@ -60,51 +51,9 @@ def read_mach_o(path: Path) -> MachO:
     return MachO(kind, tuple(libraries), tuple(search_paths), sections, least)
 
 
-def zig(folder: Path) -> dict[str, str]:
-    """Programs that CMake takes for a Mac's compilers."""
-    if importlib.util.find_spec("ziglang") is None:
-        pytest.skip("zig is not installed: pip install ziglang")
-    kept = cache_folder() / "zig"
-    programs = {}
-    for name, words in {
-        "cc": f"cc -target {MACOS}",
-        "c++": f"c++ -target {MACOS}",
-        "ar": "ar",
-    }.items():
-        program = folder / f"zig-{name}"
-        program.write_text(
-            "#!/bin/sh\n"
-            f"export ZIG_GLOBAL_CACHE_DIR='{kept}' ZIG_LOCAL_CACHE_DIR='{kept}'\n"
-            f'exec "{sys.executable}" -m ziglang {words} "$@"\n'
-        )
-        program.chmod(0o755)
-        programs[name] = str(program)
-    return programs
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac builds its runner with its own tools")
-def test_the_macs_runner_and_its_switch_compile_and_link(tmp_path: Path) -> None:
-    programs = zig(tmp_path)
-    sdk = executorch_sdk(MACOS_ARM64)
-    build = build_runner(
-        sdk,
-        tmp_path / "build",
-        log=tmp_path / "build.log",
-        compiler=Compiler(programs["c++"], "zig", cross=False),
-        options={
-            "CMAKE_SYSTEM_NAME": "Darwin",
-            "CMAKE_SYSTEM_PROCESSOR": "arm64",
-            "CMAKE_C_COMPILER": programs["cc"],
-            "CMAKE_AR": programs["ar"],
-            # zig brings its own headers, and knows the oldest system from its target.
-            "CMAKE_OSX_SYSROOT": "",
-            "CMAKE_OSX_DEPLOYMENT_TARGET": "",
-            # CMake wants one before it believes in a Mac; nothing is installed here.
-            "CMAKE_INSTALL_NAME_TOOL": "/bin/true",
-        },
-    )
-
-    runner = read_mach_o(build / "sme2_runner")
+def test_the_macs_runner_and_its_switch_compile_and_link() -> None:
+    built = mac()
+    runner = read_mach_o(built.folder / "sme2_runner")
     assert runner.kind == EXECUTABLE
     assert runner.least_macos == 14
     for library in (
@@ -114,15 +63,25 @@ def test_the_macs_runner_and_its_switch_compile_and_link(tmp_path: Path) -> None
         "executorch_kernels_optimized",
         "executorch_kernels_quantized",
         "executorch_threadpool",
+        "sme2_off",
     ):
         assert f"@rpath/lib{library}.dylib" in runner.libraries
-        assert (sdk / "lib" / f"lib{library}.dylib").is_file()
-    # The binary finds the libraries that lie beside it, wherever the folder is.
-    assert "@loader_path" in runner.search_paths
+        assert (built.folder / f"lib{library}.dylib").is_file()
 
-    switch = read_mach_o(build / "libsme2_off.dylib")
+    switch = read_mach_o(built.folder / "libsme2_off.dylib")
     assert switch.kind == DYLIB
     assert switch.sections["__DATA,__interpose"] == 16, "one replacement and one original"
-    assert b"hw.optional.arm." in (build / "libsme2_off.dylib").read_bytes()
     # The switch must not bring ExecuTorch in: dyld loads it before everything else.
     assert switch.libraries == ("/usr/lib/libSystem.B.dylib",)
+
+
+def test_the_runner_looks_beside_itself_and_nowhere_twice() -> None:
+    """Older linkers keep a search path that is given twice, and newer dyld refuses such a file."""
+    built = mac()
+    paths = read_mach_o(built.folder / "sme2_runner").search_paths
+    assert paths[0] == "@loader_path"
+    link = (built.build / "build.ninja").read_text()
+    (flags,) = re.findall(r"^  LINK_FLAGS = (.*-rpath.*)$", link, re.MULTILINE)
+    given = re.findall(r"-rpath(?:,| -Xlinker )(\S+)", flags)
+    assert sorted(given) == sorted(paths), "each once, and none but the wheel's own"
+    assert "-rpath" not in link.replace(flags, "")

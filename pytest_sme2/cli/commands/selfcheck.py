@@ -19,7 +19,7 @@ from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job, Target
-from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.targets.mac import this_machine
 from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import PairProgress
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _target(arguments: argparse.Namespace) -> Target:
     """``auto`` would prefer an emulator with SME2, whose times are worth nothing here."""
     if arguments.device is None:
-        return LocalTarget()
+        return this_machine()
     return choose_target(Settings(**device_settings(arguments, "auto")))
 
 

@@ -8,9 +8,11 @@
 
 namespace sme2 {
 
-// Monotonic time, and the CPU time of all threads of this process.
+// Monotonic time.
 int64_t wall_ns();
-int64_t cpu_ns();
+
+// The CPU time of a process whose work is done by so many threads.
+int64_t cpu_ns(int threads);
 
 // The most memory this process held so far; empty where the system does not tell.
 std::optional<int64_t> peak_rss_bytes();

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "arguments.h"
+#include "cores.h"
 #include "failure.h"
 #include "json.h"
 #include "machine.h"
@@ -43,6 +44,7 @@ struct Measured {
   std::vector<int64_t> warmup_wall_ns;
   std::vector<int64_t> wall_ns;
   std::vector<int64_t> cpu_ns;
+  CoreMeter cores;
 };
 
 size_t use_threads(int count) {
@@ -74,24 +76,31 @@ void run_all(
   }
   measured.wall_ns.reserve(arguments.runs);
   measured.cpu_ns.reserve(arguments.runs);
+  const int turn = arguments.turn > 0 ? arguments.turn : arguments.runs;
   for (int i = 0; i < arguments.runs; ++i) {
-    if (arguments.turn > 0 && i % arguments.turn == 0) {
+    if (arguments.turn > 0 && i % turn == 0) {
       wait_for_turn(arguments.turn_descriptor);
       for (int lead = 0; lead < arguments.lead; ++lead) {
         program.set_inputs(inputs);
         program.execute();
       }
     }
+    if (i % turn == 0) {
+      measured.cores.start();
+    }
     program.set_inputs(inputs);
-    const int64_t cpu_start = cpu_ns();
+    const int64_t cpu_start = cpu_ns(arguments.threads);
     const int64_t wall_start = wall_ns();
     mark("sme2:inference");
     program.execute();
     mark("sme2:done");
     const int64_t wall_end = wall_ns();
-    const int64_t cpu_end = cpu_ns();
+    const int64_t cpu_end = cpu_ns(arguments.threads);
     measured.wall_ns.push_back(wall_end - wall_start);
     measured.cpu_ns.push_back(cpu_end - cpu_start);
+    if ((i + 1) % turn == 0 || i + 1 == arguments.runs) {
+      measured.cores.stop();
+    }
   }
 }
 
@@ -120,6 +129,20 @@ void add_optional(Json& json, const char* name, const std::optional<int64_t>& va
   }
 }
 
+void add_cores(Json& json, const std::optional<CoreUse>& use) {
+  json.key("cores");
+  if (!use) {
+    json.null();
+    return;
+  }
+  json.open_object();
+  json.key("performance_ns").number(use->performance_ns);
+  json.key("efficiency_ns").number(use->efficiency_ns);
+  json.key("energy_nj").number(use->energy_nj);
+  json.key("quality").text(use->quality);
+  json.close_object();
+}
+
 void add_spec(Json& json, const Spec& spec) {
   json.key("dtype").text(spec.dtype).key("shape").numbers(spec.shape);
 }
@@ -134,7 +157,7 @@ std::string describe(
   json.open_object();
   json.key("schema").number(1);
   json.key("executorch").text(SME2_EXECUTORCH_VERSION);
-  #if defined(__clang__)
+#if defined(__clang__)
   json.key("compiler").text(__VERSION__);
 #else
   json.key("compiler").text("GCC " __VERSION__);
@@ -171,6 +194,7 @@ std::string describe(
   json.key("cpu_ns").numbers(measured.cpu_ns);
   add_optional(json, "peak_rss_load_bytes", measured.peak_rss_load_bytes);
   add_optional(json, "peak_rss_bytes", measured.peak_rss_bytes);
+  add_cores(json, measured.cores.total());
   json.key("inputs").open_list();
   for (const auto& input : inputs) {
     json.open_object();
@@ -232,6 +256,7 @@ void run(const Arguments& arguments) {
 
 int main(int count, char** values) {
   using sme2::Exit;
+  sme2::ask_for_fast_cores();
   if (count == 2 && std::strcmp(values[1], "--help") == 0) {
     std::fputs(sme2::kUsage, stdout);
     return 0;

@@ -1,5 +1,5 @@
-// macOS. cpuinfo asks sysctlbyname in a library constructor, before main. To hide SME2 the runner
-// starts itself anew with libsme2_off.dylib, which lies beside it, inserted.
+// macOS. cpuinfo asks sysctlbyname in a library constructor, before main. libsme2_off.dylib, which is
+// linked to the runner and lies beside it, replaces that function; it reads the switch itself.
 #include "sme2_switch.h"
 
 #include <cerrno>
@@ -17,6 +17,7 @@ namespace sme2 {
 namespace {
 
 constexpr char kInsert[] = "DYLD_INSERT_LIBRARIES";
+constexpr char kStartedAnew[] = "SME2_RUNNER_STARTED_ANEW";
 
 bool has(const char* name) {
   int value = 0;
@@ -37,20 +38,20 @@ std::string own_path() {
 
 }  // namespace
 
+// Where dyld did not let the linked library replace the function, inserting it is tried, once.
 void apply_switch(bool on, char** arguments) {
-  if (on) {
+  if (on || !(has("hw.optional.arm.FEAT_SME") || has("hw.optional.arm.FEAT_SME2"))) {
     return;
+  }
+  if (std::getenv(kStartedAnew) != nullptr) {
+    throw Failure(
+        Exit::kExecutionFailed,
+        "SME2 cannot be switched off: dyld lets no library replace sysctlbyname in this process, "
+        "neither a linked nor an inserted one; use two runners built from source instead");
   }
   const std::string path = own_path();
   const std::string library = path.substr(0, path.rfind('/') + 1) + "libsme2_off.dylib";
-  const char* inserted = std::getenv(kInsert);
-  if (inserted != nullptr && library == inserted) {
-    return;
-  }
-  if (access(library.c_str(), R_OK) != 0) {
-    throw Failure(
-        Exit::kNoSuchFile, "SME2 cannot be switched off: " + quoted(library) + " is not there");
-  }
+  setenv(kStartedAnew, "1", 1);
   setenv(kInsert, library.c_str(), 1);
   execv(path.c_str(), arguments);
   throw Failure(

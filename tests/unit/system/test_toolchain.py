@@ -7,7 +7,7 @@ import pytest
 
 from pytest_sme2.errors import BuildError
 from pytest_sme2.runners import build
-from pytest_sme2.system import platforms, toolchain
+from pytest_sme2.system import platforms, provision, toolchain
 
 
 def program(path: Path, text: str) -> Path:
@@ -69,6 +69,36 @@ def test_a_missing_native_compiler_says_what_to_install(monkeypatch, tmp_path, h
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(BuildError, match=remedy):
         toolchain.find_compiler(host)
+
+
+NO_TOOLS = "xcode-select: note: No developer tools were found, requesting install."
+LICENCE = (
+    "You have not agreed to the Xcode license agreements. Please run 'sudo xcodebuild -license' "
+    "from within a Terminal window to review and agree to the Xcode and Apple SDKs license."
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (NO_TOOLS, "Run: xcode-select --install"),
+        (LICENCE, "Run: sudo xcodebuild -license accept"),
+        ("cannot find cc1plus", "Reinstall it, or name another with CXX"),
+    ],
+)
+def test_a_compiler_that_only_complains_is_quoted(monkeypatch, tmp_path, said, remedy):
+    """On a Mac /usr/bin/c++ is there before anything is installed."""
+    monkeypatch.setattr(toolchain, "host_platform", lambda: "macos-arm64")
+    stub = program(tmp_path / "c++", f'echo "{said}" >&2; exit 69')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BuildError) as caught:
+        toolchain.find_compiler("macos-arm64")
+    assert str(caught.value).endswith(remedy)
+    assert f"{stub} is there but does not work. It says: {said.rstrip('.')}" in str(caught.value)
+    part = provision.compiler(lambda _: None, check=True)
+    assert (part.found, part.action) == (None, "missing")
+    assert part.remedy.endswith(remedy)
 
 
 def test_another_platforms_compiler_is_not_guessed(monkeypatch):

@@ -143,16 +143,6 @@ def test_fingerprint_is_stable_and_complete():
     assert first.key.startswith(f"{first.target}-")
 
 
-def test_a_mac_is_asked_through_sysctl(monkeypatch):
-    answers = {"hw.optional.arm.FEAT_SME2": "1", "machdep.cpu.brand_string": "Apple M4"}
-    monkeypatch.setattr(local, "host_platform", lambda: "macos-arm64")
-    monkeypatch.setattr(local, "_sysctl", lambda name: answers.get(name, "unknown"))
-    target = LocalTarget()
-    assert target.name == "mac"
-    assert target.capabilities().sme2
-    assert dict(target.fingerprint().facts)["cpu"] == "Apple M4"
-
-
 def test_a_system_that_cannot_pin_says_so(monkeypatch):
     monkeypatch.delattr(local.os, "sched_getaffinity", raising=False)
     with pytest.raises(TargetError, match="cannot pin"):

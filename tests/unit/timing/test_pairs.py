@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
-from pytest_sme2.results import Outcome, PairSample, Turn
+from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
 from pytest_sme2.targets.phone.retry import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
@@ -391,6 +391,50 @@ def test_a_throttled_pair_is_dropped_and_measured_again():
     assert not any(pair.throttled for pair in result.pairs)
 
 
+class Mixed(Machine):
+    """It has fast and slow cores; some processes are on a slow one for a while."""
+
+    share = 0.3
+    slow = frozenset({6, 14})
+
+    def __call__(self, arm, *, warmup, runs):
+        run = super().__call__(arm, warmup=warmup, runs=runs)
+        share = self.share if len(self.calls) in self.slow else 0.0
+        busy = sum(run.cpu_ns)
+        cores = CoreUse(int(busy * (1 - share)), int(busy * share), 0, "user interactive")
+        return replace(run, cores=cores)
+
+
+def test_a_pair_on_efficiency_cores_is_dropped_whichever_arm_it_was():
+    """Processes 6 and 14 are of different arms: the order within a pair is drawn."""
+    machine = Mixed()
+    result = machine.measure()
+    assert {machine.calls[5][0], machine.calls[13][0]} == {"A", "B"}
+    assert [entry.reason for entry in result.dropped] == [
+        "30.0% of a process's CPU time was on efficiency cores"
+    ] * 2
+    assert [entry.pair.index for entry in result.dropped] == [1, 5]
+    assert {pair.efficiency_share for pair in result.pairs} == {0.0}
+
+
+def test_a_moment_on_an_efficiency_core_is_no_reason():
+    class Briefly(Mixed):
+        share = 0.005
+
+    result = Briefly().measure()
+    assert not result.dropped
+    assert not any("efficiency" in note for note in result.notes)
+
+
+def test_a_machine_that_stays_on_efficiency_cores_is_told_of():
+    class Always(Mixed):
+        slow = frozenset(range(1000))
+
+    result = Always().measure(redo_limit=3)
+    assert len(result.dropped) == 3
+    assert any("10 of 10 pairs were partly on efficiency cores" in note for note in result.notes)
+
+
 def test_a_lost_connection_redoes_the_whole_pair():
     class Fragile(Machine):
         lost = False
@@ -476,6 +520,12 @@ def test_a_turn_is_a_few_runs_and_a_slow_run_is_one():
     assert sampling.choose_turn(0.0005) == Turn(4, lead=1)
     assert sampling.choose_turn(0.004) == Turn(1, lead=1)
     assert sampling.choose_turn(0.5) == Turn(1, lead=0)
+
+
+def test_where_cores_differ_also_a_longer_run_has_an_untimed_one_first():
+    assert sampling.choose_turn(0.02) == Turn(1, lead=0)
+    assert sampling.choose_turn(0.02, mixed_cores=True) == Turn(1, lead=1)
+    assert sampling.choose_turn(0.5, mixed_cores=True) == Turn(1, lead=0)
 
 
 def test_the_quiet_rounds_are_chosen_blind_to_the_arms():
