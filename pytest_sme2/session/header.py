@@ -7,6 +7,8 @@ import importlib.metadata
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system import macos
+from pytest_sme2.targets.mac import MacTarget
 
 
 def header_lines(bench: Bench) -> list[str]:
@@ -27,10 +29,15 @@ def header_lines(bench: Bench) -> list[str]:
     except importlib.metadata.PackageNotFoundError:
         version = "ExecuTorch not installed"
     chosen = "auto: " if settings.device == "auto" else ""
-    return [
+    lines = [
         *(f"sme2: {note}" for note in bench.device.notes),
         f"sme2: device {chosen}{target.name} ({', '.join(abilities)}), {version}",
     ]
+    if isinstance(target, MacTarget):
+        state = ", ".join(f"{name} {value}" for name, value in target.state().items())
+        lines.append(f"sme2: {target.cpu}, {state}")
+        lines += [f"sme2: warning: {warning}" for warning in macos.read_power().warnings]
+    return lines
 
 
 def _phone_words(settings: Settings) -> str:

@@ -9,6 +9,7 @@ import platform
 from pathlib import Path
 
 SYSTEM = Path("/sys")
+VECTOR_LENGTH = Path("/proc/sys/abi/sme_default_vector_length")
 
 
 def local_conditions(system: Path = SYSTEM) -> dict[str, str]:
@@ -21,6 +22,12 @@ def local_conditions(system: Path = SYSTEM) -> dict[str, str]:
         "temperature": _temperature(system),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def sme_vector_bits(path: Path = VECTOR_LENGTH) -> int | None:
+    """The streaming vector length that Linux gives a new process; None where there is no SME."""
+    text = _read(path)
+    return 8 * int(text) if text.isdigit() and int(text) > 0 else None
 
 
 def _temperature(system: Path) -> str:

@@ -1,4 +1,7 @@
-"""``sme2 doctor``: what is installed, which devices are usable, and why not."""
+"""``sme2 doctor``: what is installed, which devices are usable, and why not.
+
+For this machine's own device it also tries it out, and writes what it found into one file.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,26 @@ import dataclasses
 import importlib.metadata
 import json
 import platform
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
+from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.machine_check import MachineCheck, check_this_machine
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.files import write_text
 from pytest_sme2.system.provision import provision
+from pytest_sme2.targets.mac import this_machine
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 EXAMPLE = "sme2 doctor --device emulated"
+
+# The devices that are this machine: they are run, not only looked for.
+TRIED_OUT = ("mac", "linux")
 
 PACKAGES = ("executorch", "torch", "torchao", "torchvision", "timm", "transformers")
 
@@ -27,6 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the device that must work ({', '.join(DEVICES)}); default auto",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "with --device mac or linux, which are tried out: where the result goes "
+            "(default: sme2-doctor-DEVICE.json)"
+        ),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +70,6 @@ def _package(name: str) -> Finding:
 
 
 def _device(device: str) -> Finding:
-    from pytest_sme2.session.device import choose_target
-
     what = f"--device={device}"
     try:
         target = choose_target(Settings(device=device), wait_seconds=1)
@@ -78,19 +99,58 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     devices = [_device(device) for device in DEVICES]
     usable = next(finding.ok for finding in devices if finding.what == f"--device={chosen}")
+    report: dict[str, Any] = {
+        "installed": [dataclasses.asdict(finding) for finding in installed],
+        "tools": [dataclasses.asdict(finding) for finding in tools],
+        "devices": [dataclasses.asdict(finding) for finding in devices],
+        "cache": str(cache_folder()),
+        "usable": usable,
+    }
+    if not arguments.json:
+        for heading, findings in (("installed", installed), ("tools", tools), ("devices", devices)):
+            print(heading)
+            for finding in findings:
+                print(f"  {'ok' if finding.ok else 'no':2}  {finding.what}: {finding.detail}")
+        print(f"cache\n      {cache_folder()}", flush=True)
+    if usable and chosen in TRIED_OUT:
+        tried = _try_out()
+        report["machine"] = dataclasses.asdict(tried)
+        out = arguments.out or Path(f"sme2-doctor-{chosen}.json")
+        # It is made to be sent away: nobody needs to know the name of its user.
+        text = json.dumps(report, indent=2).replace(str(Path.home()), "~")
+        write_text(out, text + "\n")
+        if not arguments.json:
+            print(format_check(tried))
+            print(f"\nAll of this is in {out}. Please send it in if anything looks wrong.")
     if arguments.json:
-        report = {
-            "installed": [dataclasses.asdict(finding) for finding in installed],
-            "tools": [dataclasses.asdict(finding) for finding in tools],
-            "devices": [dataclasses.asdict(finding) for finding in devices],
-            "cache": str(cache_folder()),
-            "usable": usable,
-        }
         print(json.dumps(report, indent=2))
-        return 0 if usable else 1
-    for heading, findings in (("installed", installed), ("tools", tools), ("devices", devices)):
-        print(heading)
-        for finding in findings:
-            print(f"  {'ok' if finding.ok else 'no':2}  {finding.what}: {finding.detail}")
-    print(f"cache\n      {cache_folder()}")
     return 0 if usable else 1
+
+
+def _try_out() -> MachineCheck:
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder:
+        return check_this_machine(this_machine(), Path(folder), say)
+
+
+def format_check(check: MachineCheck) -> str:
+    lines = [f"this machine, as --device={check.device}"]
+    lines += [f"      {name}: {value}" for name, value in sorted(check.machine.items())]
+    lines.append(f"ten convolutions in fp32, with ExecuTorch {check.executorch}")
+    for arm, found in check.arms.items():
+        share, energy = found.performance_share, found.energy_nj
+        parts = [
+            f"{found.median_us:.1f} us",
+            f"{found.sme2_operators} of {found.matrix_operators} matrix operators on SME2 kernels",
+            "performance cores: "
+            + ("the system does not tell" if share is None else f"{share:.1%} of CPU time"),
+        ]
+        parts += [] if energy is None else [f"{energy / 1e3:.1f} uJ"]
+        lines.append(f"      SME2 {arm}: {'; '.join(parts)}")
+    lines.append(f"      evidence: {check.evidence}")
+    lines += [f"  no  {problem}" for problem in check.problems] or [
+        "  ok  nothing speaks against it"
+    ]
+    return "\n".join(lines)

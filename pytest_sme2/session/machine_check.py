@@ -1,0 +1,129 @@
+"""Whether this machine does what will be asked of it: a small program, with SME2 on and off.
+
+It is what to run first on a new machine, and what to send in from one that we do not have.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.results import Arm, Profile, Run, RunRequest
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.system import macos
+from pytest_sme2.system.conditions import sme_vector_bits
+from pytest_sme2.system.platforms import MACOS_ARM64
+from pytest_sme2.system.terminal import Say
+from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.timing.selfcheck import selfcheck_artifact
+from pytest_sme2.trace.etdump import read_etdump
+
+RUNS, WARMUP = 50, 5
+LEAST_PERFORMANCE_SHARE = 0.99
+
+
+@dataclass(frozen=True)
+class ArmCheck:
+    """What one arm did."""
+
+    median_us: float
+    sme2_seen: bool | None
+    """What the process itself reports."""
+    matrix_operators: int
+    sme2_operators: int
+    performance_share: float | None
+    """The part of its CPU time on performance cores; None where the system does not tell."""
+    energy_nj: int | None
+    """Of one inference, as the system estimates it."""
+    cpu_features: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MachineCheck:
+    """What was found; ``problems`` is empty where everything is as it should be."""
+
+    device: str
+    machine: Mapping[str, str]
+    executorch: str
+    runner_sha256: str
+    arms: Mapping[str, ArmCheck]
+    evidence: str
+    problems: tuple[str, ...]
+
+
+def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCheck:
+    """Build the runner, and run the program that comes with the package; files go to ``folder``."""
+    runner = wheel_runner(target.platform, progress=say)
+    able = target.capabilities()
+    arms = (Arm.ON, Arm.OFF) if able.sme2 else (Arm.OFF,)
+    runs: dict[Arm, Run] = {}
+    profiles: dict[Arm, Profile] = {}
+    try:
+        target.prepare()
+        for arm in arms:
+            say(f"running with SME2 {arm}")
+            request = RunRequest(selfcheck_artifact(), arm, warmup=WARMUP, runs=RUNS)
+            runs[arm] = target.run(runner, request, folder / f"timed_{arm}")
+            traced = RunRequest(selfcheck_artifact(), arm, warmup=0, runs=1, traced=True)
+            etdump = target.run(runner, traced, folder / f"traced_{arm}").etdump
+            profiles[arm] = build_profile(read_etdump(etdump or folder))
+    finally:
+        target.restore()
+    problems = [] if able.sme2 else [f"Only the off arm was run: {able.reason}"]
+    evidence = "none: it takes both arms"
+    if able.sme2:
+        found = check_pair(
+            profiles[Arm.ON],
+            profiles[Arm.OFF],
+            effective_on=runs[Arm.ON].sme2_effective,
+            effective_off=runs[Arm.OFF].sme2_effective,
+        )
+        evidence = found.message
+        problems += [] if found.valid else [found.message]
+    checks = {str(arm): _of_arm(runs[arm], profiles[arm]) for arm in arms}
+    for name, check in checks.items():
+        share = check.performance_share
+        if share is not None and share < LEAST_PERFORMANCE_SHARE:
+            problems.append(
+                f"With SME2 {name}, {1 - share:.0%} of the CPU time was on efficiency cores. Stop "
+                "what else runs on the machine."
+            )
+    if target.platform == MACOS_ARM64:
+        problems += [f"{text[0].upper()}{text[1:]}." for text in macos.read_power().warnings]
+    return MachineCheck(
+        target.name,
+        describe(target),
+        runner.executorch,
+        runner.sha256,
+        checks,
+        evidence,
+        tuple(problems),
+    )
+
+
+def _of_arm(run: Run, profile: Profile) -> ArmCheck:
+    cores = run.cores
+    return ArmCheck(
+        statistics.median(run.wall_ns) / 1e3,
+        run.sme2_effective,
+        profile.coverage.matrix_operators,
+        profile.coverage.sme2_operators,
+        None if cores is None else 1 - cores.efficiency_share,
+        None if cores is None else cores.energy_nj // len(run.wall_ns),
+        run.cpu_features,
+    )
+
+
+def describe(target: LocalTarget) -> dict[str, str]:
+    """The chip, the system, and what may slow them down."""
+    bits = macos.vector_bits() if target.platform == MACOS_ARM64 else sme_vector_bits()
+    facts = {**dict(target.fingerprint().facts), **target.conditions()}
+    if target.platform == MACOS_ARM64:
+        facts["os"] = f"macOS {macos.macos_version()}"
+        facts["virtual machine"] = "yes" if macos.is_virtual_machine() else "no"
+    facts["SME vector length"] = f"{bits} bits" if bits else "unknown"
+    return facts

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pytest_sme2.cli.commands.doctor import format_check
+from pytest_sme2.session.machine_check import ArmCheck, MachineCheck
+
+ON = ArmCheck(61.5, True, 10, 10, 0.75, 12_300, ("FEAT_SME2",))
+OFF = ArmCheck(240.0, False, 10, 0, None, None, ())
+
+
+def test_everything_that_was_found_is_printed() -> None:
+    check = MachineCheck(
+        "mac",
+        {"cpu": "Apple M4", "SME vector length": "512 bits"},
+        "1.5.1",
+        "0" * 64,
+        {"on": ON, "off": OFF},
+        "10 of 10 matrix operators ran on SME2 kernels.",
+        ("It runs on battery.",),
+    )
+    assert format_check(check).splitlines() == [
+        "this machine, as --device=mac",
+        "      SME vector length: 512 bits",
+        "      cpu: Apple M4",
+        "ten convolutions in fp32, with ExecuTorch 1.5.1",
+        "      SME2 on: 61.5 us; 10 of 10 matrix operators on SME2 kernels; "
+        "performance cores: 75.0% of CPU time; 12.3 uJ",
+        "      SME2 off: 240.0 us; 0 of 10 matrix operators on SME2 kernels; "
+        "performance cores: the system does not tell",
+        "      evidence: 10 of 10 matrix operators ran on SME2 kernels.",
+        "  no  It runs on battery.",
+    ]
