@@ -233,7 +233,7 @@ class Collector:
     def session(
         self, setting: Setting, chosen: Sequence[Case], stored: Path
     ) -> Iterator[GateSession]:
-        out = self.folder / "out"
+        out = self.folder / f"out-{os.getpid()}"
         settings = Settings(device="linux", out=out, baseline_dir=stored)
         session = GateSession(settings, setting, chosen, beside=self.beside)
         try:

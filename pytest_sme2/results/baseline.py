@@ -35,6 +35,8 @@ class BaselineSession:
     """The SHA-256 of the runner that ran it, libraries included."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """What else may change the speed of the machine: kernel, governor, clock, temperature."""
+    interference: float | None = None
+    """Wall time over CPU time, less 1, where it was stored although the machine was too busy."""
 
 
 @dataclass(frozen=True)

@@ -392,8 +392,9 @@ def _to_document(baseline: Baseline) -> Document:
         # What is compared with is not part of the result.
         del entry["peak"], entry["dead"]
     for session in document["sessions"]:
-        if session["yardstick_ns"] is None:
-            del session["yardstick_ns"]
+        for name in ("yardstick_ns", "interference"):
+            if session[name] is None:
+                del session[name]
         if not session["conditions"]:
             del session["conditions"]
     for structure in document["structure"].values():

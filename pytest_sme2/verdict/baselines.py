@@ -56,8 +56,7 @@ DIGITS = 5
 SYSTEM_FACTS = frozenset({"android", "build"})
 """What of a fingerprint changes with an update of a phone's system."""
 
-LOCK_NAME = ".lock"
-LOCK_SECONDS = 60.0
+LOCK_NAME, LOCK_SECONDS = ".lock", 60.0
 
 
 # --- Where a baseline lies ------------------------------------------------------------------------
@@ -386,7 +385,7 @@ def _bounded(estimate: Estimate | None) -> Estimate | None:
 def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession, ...]:
     if measured.medians_ns is None or not any(measured.medians_ns.values()):
         return old.sessions
-    yardstick = measured.yardstick_ns
+    yardstick, busy = measured.yardstick_ns, measured.interference or 0.0
     if _adds_nothing(old, measured):
         return old.sessions
     session = BaselineSession(
@@ -402,6 +401,7 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
         program=measured.pte_sha256,
         runtime=measured.runtime,
         conditions=dict(measured.conditions),
+        interference=round(busy, 2) if busy > BUSY else None,
     )
     # Storing the same session twice must not make it count twice.
     kept = [

@@ -192,7 +192,7 @@ class Explained:
 
 
 def explain(measured: CaseResult, sessions: Sequence[BaselineSession]) -> Explained:
-    """From the yardstick then and now, and from how busy the machine is.
+    """From the yardstick then and now, and from how busy the machine was and is.
 
     Programs feel a neighbour or a lower clock more or less than the yardstick does. So where the
     yardstick is off by more than SAME_SPEED, up to twice as much (as a logarithm) is allowed for.
@@ -202,12 +202,18 @@ def explain(measured: CaseResult, sessions: Sequence[BaselineSession]) -> Explai
     bound = speed**2 if off else speed
     interference = measured.interference or 0.0
     busy = 1 + interference if interference > BUSY else 1.0
+    was_busy = 1 + _busy_then(sessions)
     return Explained(
-        least=min(1.0, bound),
+        least=min(1.0, bound) / was_busy,
         most=max(1.0, bound) * busy,
-        likely=speed * busy,
-        doubtful=off or busy > 1,
+        likely=speed * busy / was_busy,
+        doubtful=off or busy > 1 or was_busy > 1,
     )
+
+
+def _busy_then(sessions: Sequence[BaselineSession]) -> float:
+    """How busy the machine was when the sessions were stored by force; else 0."""
+    return max((session.interference or 0.0 for session in sessions), default=0.0)
 
 
 def _speed(measured: CaseResult, sessions: Sequence[BaselineSession]) -> float | None:
@@ -257,6 +263,11 @@ def _told(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str:
         sentences.append(
             f"The machine is busy: wall time is {measured.interference:.0%} over CPU time in the "
             "usual process."
+        )
+    if _busy_then(sessions):
+        sentences.append(
+            f"The machine was busy when the baseline was stored: wall time was "
+            f"{_busy_then(sessions):.0%} over CPU time. Store it again on an idle machine."
         )
     return " ".join(sentences)
 

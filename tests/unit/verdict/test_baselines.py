@@ -652,8 +652,11 @@ def test_busy_machine_is_not_stored_unless_forced(tmp_path: Path) -> None:
     )
     assert not list(tmp_path.rglob("*.json"))
     path, _ = baselines.store(tmp_path, busy, force=True)
-    assert path.is_file()
     baselines.store(tmp_path, measured(session="idle", interference=baselines.BUSY))
+    kept = baselines.read(path)
+    assert kept is not None
+    # What was forced is remembered.
+    assert [session.interference for session in kept.sessions] == [3.06, None]
 
 
 def test_wide_session_says_so() -> None:

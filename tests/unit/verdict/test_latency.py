@@ -99,6 +99,32 @@ def test_one_session_needs_a_larger_difference(milliseconds: float, outcome: Out
     assert "provisional: 1 of 3 sessions" in found.message
 
 
+@pytest.mark.parametrize(
+    ("ratio", "outcome"),
+    [
+        # Stored at half the speed: as fast as that now is twice as slow.
+        (1.0, Outcome.SUSPECTED),
+        (0.5, Outcome.INCONCLUSIVE),
+        (0.4, Outcome.INCONCLUSIVE),
+        (1.1, Outcome.REGRESSED),
+    ],
+)
+def test_a_baseline_that_was_forced_on_a_busy_machine_never_gives_a_pass(
+    ratio: float, outcome: Outcome
+) -> None:
+    forced = baseline()
+    forced = dataclasses.replace(
+        forced,
+        sessions=tuple(dataclasses.replace(one, interference=1.0) for one in forced.sessions),
+    )
+    now = measured(medians_ns={Arm.ON: medians(10 * ratio)})
+    found = times.check_latency(now, forced, LIMITS)
+    assert found.verdict is outcome
+    assert "The machine was busy when the baseline was stored: wall time was 100% over" in (
+        found.message
+    )
+
+
 @pytest.mark.parametrize(("interference", "busy"), [(baselines.BUSY, False), (0.0501, True)])
 def test_threshold_of_a_busy_machine(interference: float, busy: bool) -> None:
     same = measured(interference=interference)
