@@ -24,6 +24,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -402,7 +403,13 @@ def report(arguments: argparse.Namespace) -> int:
     return finish(claims(records), arguments.json, details)
 
 
+def _end(number: int, frame: object) -> None:
+    """To be told to end is to be interrupted: neighbours must not go on alone."""
+    raise KeyboardInterrupt
+
+
 def collect(arguments: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, _end)
     collector = Collector(arguments.folder.resolve(), arguments.beside_others)
     collector.records = read_records(collector.samples)
     chosen = [BY_NAME[name] for name in arguments.only] if arguments.only else SETTINGS

@@ -16,7 +16,9 @@ from pytest_sme2.verdict.baselines import operator_times
 from pytest_sme2.verdict.structure import difference_lines
 
 TRACED_PAIRS = 6
-"""Traced processes of each side. What takes longer in every pair does so by chance in 1 of 64."""
+"""Traced processes of each side. That each of one side takes longer than each of the other happens
+by chance in 1 of 924; that each takes longer than its partner, in 1 of 64. A program has dozens of
+operators, so the latter would often name an innocent one."""
 STORED_MARGIN = 0.10
 """Against stored times, which another session measured: sessions differ by less than this."""
 OVERHEAD = "overhead"
@@ -60,20 +62,18 @@ def _category_times(profile: Profile) -> dict[str, float]:
 def _grown(
     pairs: Sequence[tuple[Profile, Profile]], times_of: Callable[[Profile], Mapping[str, float]]
 ) -> tuple[Change, ...]:
-    """What took longer in every pair, where there are enough of them to tell."""
+    """What took longer in each process of the new side than in each of the old, where there are
+    enough of them to tell.
+    """
     if len(pairs) < TRACED_PAIRS:
         return ()
-    times = [(times_of(before), times_of(after)) for before, after in pairs]
-    names = dict.fromkeys(name for pair in times for side in pair for name in side)
-    return tuple(
-        Change(
-            name,
-            statistics.median(before.get(name, 0.0) for before, _ in times),
-            statistics.median(after.get(name, 0.0) for _, after in times),
-        )
-        for name in names
-        if all(after.get(name, 0.0) > before.get(name, 0.0) for before, after in times)
-    )
+    befores, afters = ([times_of(pair[side]) for pair in pairs] for side in (0, 1))
+    found = []
+    for name in dict.fromkeys(name for times in (*befores, *afters) for name in times):
+        old, new = ([times.get(name, 0.0) for times in side] for side in (befores, afters))
+        if min(new) > max(old):
+            found.append(Change(name, statistics.median(old), statistics.median(new)))
+    return tuple(found)
 
 
 def growth_since(baseline: Baseline, measured: CaseResult, arm: Arm | None = None) -> Growth | None:
