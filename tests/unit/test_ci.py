@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import importlib.util
 import json
@@ -22,6 +23,8 @@ else:
 
 ROOT = Path(__file__).parents[2]
 CI = ROOT / ".ci"
+PACKAGE = ROOT / "pytest_sme2"
+TESTS = ROOT / "tests" / "unit"
 LOCKS = ("requirements.txt", "lowest.txt")
 # Pinned in .ci/run, since its file differs from machine to machine.
 UNHASHED = {"torch"}
@@ -118,6 +121,34 @@ def test_the_lowest_lock_holds_the_lowest_versions() -> None:
         assert requirement.specifier.contains(locked[name]), f"{requirement}. Run .ci/lock"
     for requirement in map(Requirement, tox_requirements()["tests"]):
         assert canonicalize_name(requirement.name) in locked, f"{requirement}. Run .ci/lock"
+
+
+def test_what_uses_a_dependency_is_run_with_its_oldest_version() -> None:
+    """A folder that starts to import one has to be named in tox.ini."""
+    lines = (ROOT / "tests" / "lowest.txt").read_text(encoding="utf-8").splitlines()
+    named = {Requirement(line).name for line in lines if not line.startswith("#")}
+    modules = {{"pytest-xdist": "xdist"}.get(name, name.replace("-", "_")) for name in named}
+    users = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in PACKAGE.rglob("*.py")
+        if path.parent != PACKAGE and modules & imported(path)
+    }
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    folders = tox["lowest"]["folders"].split()
+    assert {f"tests/unit/{user}" for user in users if (TESTS / user).is_dir()} == {*folders}
+    assert all((ROOT / path).exists() for path in (*folders, *tox["lowest"]["plugin"].split()))
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level names of what a file imports anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
 
 
 def test_torch_is_pinned_where_ci_runs() -> None:
