@@ -29,6 +29,7 @@ NOT_RUN = {
     "ci": "the CI script runs it, from nothing, and with it all tests there are",
     "installs": "it installs this package from a registry",
     "device": "it needs a phone; tests/device/android does the same on a real adbd",
+    "mac": "it needs a Mac; tests/device/mac does the same with a Mac's binaries",
     "source": "it needs ExecuTorch's source tree, and an hour; tests/device builds a stand-in",
     "long": "it needs minutes to hours of an idle machine; tests/unit runs it with less",
     "elsewhere": "another page, a playbook or tests/plugin runs the same with names of its own",

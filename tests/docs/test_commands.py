@@ -31,6 +31,7 @@ from tests.docs.pages import (
 )
 
 WORKFLOW = ROOT / "docs" / "ci" / "github-actions.yml"
+MAC_WORKFLOW = ROOT / "docs" / "ci" / "mac.yml"
 _EXTRA = re.compile(r"pytest-sme2\[([^\]]+)\]")
 
 
@@ -241,9 +242,10 @@ def test_what_does_not_exist_is_noticed(line: str, problem: str) -> None:
 # --- the CI file ----------------------------------------------------------------------------------
 
 
-def test_the_workflow_is_whole_and_its_commands_exist() -> None:
+@pytest.mark.parametrize("workflow", [WORKFLOW, MAC_WORKFLOW], ids=lambda path: path.stem)
+def test_a_workflow_is_whole_and_its_commands_exist(workflow: Path) -> None:
     yaml = pytest.importorskip("yaml")
-    document = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    document = yaml.safe_load(workflow.read_text(encoding="utf-8"))
     # YAML takes the key `on` for a boolean.
     assert set(document) == {"name", True, "jobs"}
     programs = []
@@ -259,13 +261,17 @@ def test_the_workflow_is_whole_and_its_commands_exist() -> None:
                 programs.append(words[0].rpartition("/")[2])
                 assert problem_of(words) is None, words
     assert {"pip", "sme2", "pytest"} <= set(programs)
-    structure = document["jobs"]["structure"]
+    assert "--junit-xml=junit.xml" in workflow.read_text()
+
+
+def test_the_workflow_keeps_its_cache() -> None:
+    yaml = pytest.importorskip("yaml")
+    structure = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["structure"]
     assert "actions/cache@" in str(structure["steps"])
     cached = next(
         step["with"]["path"] for step in structure["steps"] if "cache" in step.get("uses", "")
     )
     assert structure["env"]["SME2_CACHE_DIR"].endswith(cached)
-    assert "--junit-xml=junit.xml" in str(structure["steps"])
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")

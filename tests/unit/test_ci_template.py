@@ -1,9 +1,12 @@
 """The workflow that users copy: nobody else's code runs on their machines."""
 
+import plistlib
 import re
 from pathlib import Path
 
-WORKFLOW = Path(__file__).parents[2] / "docs" / "ci" / "github-actions.yml"
+FOLDER = Path(__file__).parents[2] / "docs" / "ci"
+WORKFLOW = FOLDER / "github-actions.yml"
+MAC_WORKFLOW = FOLDER / "mac.yml"
 
 
 def job(name: str) -> str:
@@ -30,3 +33,14 @@ def test_nothing_that_waits_is_cancelled() -> None:
 
 def test_the_cache_has_a_bound() -> None:
     assert re.search(r"SME2_CACHE_LIMIT: \d+ GB", job("structure"))
+
+
+def test_nobody_elses_code_runs_on_a_mac_of_ones_own() -> None:
+    text = MAC_WORKFLOW.read_text()
+    assert "self-hosted" in text
+    assert not re.search(r"^\s*(pull_request|concurrency)", text, re.M)
+
+
+def test_a_runner_on_a_mac_is_no_background_job() -> None:
+    agent = plistlib.loads((FOLDER / "actions.runner.plist").read_bytes())
+    assert agent["ProcessType"] == "Interactive"
