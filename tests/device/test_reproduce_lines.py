@@ -55,7 +55,7 @@ def test_a_failed_test_says_how_to_run_it_again(project: Path) -> None:
     limits = "--sme2-variants=fp16 --min-coverage=100%"
     folder = project / "checks"
     text = typed(f"pytest {limits}", folder).stdout
-    (line,) = re.findall(r"^ *(pytest .*test_own.*)$", text, re.MULTILINE)
+    (line,) = re.findall(r"Reproduce: (pytest .*test_own.*)$", text, re.MULTILINE)
     assert "--min-coverage=100%" in line
     again = typed(line, folder)
     assert "1 failed" in again.stdout, again.stdout
@@ -71,7 +71,7 @@ def test_a_failed_test_of_the_suite_says_how_to_run_it_again(project: Path) -> N
         pytest.skip("the package is not installed from a wheel, and has no suite in it")
     limits = "--sme2-variants=fp16 --min-coverage=100%"
     text = typed(f"pytest --pyargs pytest_sme2.suite -k coverage {limits}", project).stdout
-    (line,) = re.findall(r"^ *(pytest .*suite.*)$", text, re.MULTILINE)
+    (line,) = re.findall(r"Reproduce: (pytest .*suite.*)$", text, re.MULTILINE)
     again = typed(line, project)
     assert "1 failed" in again.stdout, again.stdout
 
