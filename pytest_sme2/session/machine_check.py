@@ -52,6 +52,8 @@ class MachineCheck:
     runner_sha256: str
     arms: Mapping[str, ArmCheck]
     evidence: str
+    proven: bool | None
+    """Whether the pair shows what it claims; None where only one arm could be run."""
     problems: tuple[str, ...]
 
 
@@ -74,7 +76,7 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
     finally:
         target.restore()
     problems = [] if able.sme2 else [f"Only the off arm was run: {able.reason}"]
-    evidence = "none: it takes both arms"
+    evidence, proven = "none: it takes both arms", None
     if able.sme2:
         found = check_pair(
             profiles[Arm.ON],
@@ -82,7 +84,7 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
             effective_on=runs[Arm.ON].sme2_effective,
             effective_off=runs[Arm.OFF].sme2_effective,
         )
-        evidence = found.message
+        evidence, proven = found.message, found.valid
         problems += [] if found.valid else [found.message]
     checks = {str(arm): _of_arm(runs[arm], profiles[arm]) for arm in arms}
     for name, check in checks.items():
@@ -101,6 +103,7 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
         runner.sha256,
         checks,
         evidence,
+        proven,
         tuple(problems),
     )
 

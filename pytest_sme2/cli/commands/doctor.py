@@ -113,14 +113,21 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"  {'ok' if finding.ok else 'no':2}  {finding.what}: {finding.detail}")
         print(f"cache\n      {cache_folder()}", flush=True)
     if usable and chosen in TRIED_OUT:
-        tried = _try_out()
-        report["machine"] = dataclasses.asdict(tried)
+        # A machine on which it fails is the one whose file is wanted most.
+        try:
+            tried = _try_out()
+            report["machine"] = dataclasses.asdict(tried)
+            found, usable = format_check(tried), tried.proven is not False
+        except Sme2Error as error:
+            report["machine"] = {"problems": [str(error)]}
+            found, usable = f"  no  {error}", False
+        report["usable"] = usable
         out = arguments.out or Path(f"sme2-doctor-{chosen}.json")
         # It is made to be sent away: nobody needs to know the name of its user.
         text = json.dumps(report, indent=2).replace(str(Path.home()), "~")
         write_text(out, text + "\n")
         if not arguments.json:
-            print(format_check(tried))
+            print(found)
             print(f"\nAll of this is in {out}. Please send it in if anything looks wrong.")
     if arguments.json:
         print(json.dumps(report, indent=2))

@@ -1,7 +1,16 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from pytest_sme2.cli.commands.doctor import format_check
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import BuildError
+from pytest_sme2.session import machine_check
 from pytest_sme2.session.machine_check import ArmCheck, MachineCheck
+from tests.support.pretended_mac import PretendedMac
 
 ON = ArmCheck(61.5, True, 10, 10, 0.75, 12_300, ("FEAT_SME2",))
 OFF = ArmCheck(240.0, False, 10, 0, None, None, ())
@@ -15,6 +24,7 @@ def test_everything_that_was_found_is_printed() -> None:
         "0" * 64,
         {"on": ON, "off": OFF},
         "10 of 10 matrix operators ran on SME2 kernels.",
+        True,
         ("It runs on battery.",),
     )
     assert format_check(check).splitlines() == [
@@ -29,3 +39,19 @@ def test_everything_that_was_found_is_printed() -> None:
         "      evidence: 10 of 10 matrix operators ran on SME2 kernels.",
         "  no  It runs on battery.",
     ]
+
+
+def test_a_machine_on_which_it_fails_leaves_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise BuildError("The runner could not be compiled.")
+
+    PretendedMac(tmp_path, monkeypatch)
+    monkeypatch.setattr(machine_check, "wheel_runner", fail)
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", "--device", "mac"]) == 1
+    assert "  no  The runner could not be compiled." in capsys.readouterr().out
+    document = json.loads(Path("sme2-doctor-mac.json").read_text())
+    assert document["machine"]["problems"] == ["The runner could not be compiled."]
+    assert document["usable"] is False
