@@ -84,6 +84,8 @@ class PairSample:
     """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
     throttled: bool = False
     """Whether the device slowed itself down against heat in one of the two."""
+    cpu_log_ratio: float | None = None
+    """As ``log_ratio``, but of CPU time; None where that says nothing (several threads)."""
     efficiency_share: float | None = None
     """The part of CPU time on efficiency cores, of the process that had more of it; None where the
     system does not tell."""
@@ -132,6 +134,8 @@ class PairedTiming:
     """By arm, how much longer a traced run took; empty where no traced run was made."""
     turn: Turn | None = None
     """How the two processes of a pair took turns; None where one ran after the other."""
+    cpu_decision: Decision | None = None
+    """What CPU time says, where wall time stays inconclusive."""
 
     @property
     def cut_short(self) -> bool:

@@ -42,6 +42,21 @@ def pair_log_ratio(reference: Run, candidate: Run) -> float:
     return rounds_log_ratio(reference.wall_ns, candidate.wall_ns, turn.runs)
 
 
+def pair_cpu_log_ratio(reference: Run, candidate: Run) -> float | None:
+    """The same of CPU time, which a neighbour on the core disturbs far less. None where it says
+    nothing, or where its clock is too coarse.
+    """
+    if interference(reference) is None or interference(candidate) is None:
+        return None
+    if min(*reference.cpu_ns, *candidate.cpu_ns) <= 0:
+        return None
+    turn = reference.request.turn
+    if turn is None or candidate.request.turn != turn:
+        now, before = statistics.median(candidate.cpu_ns), statistics.median(reference.cpu_ns)
+        return math.log(now / before)
+    return rounds_log_ratio(reference.cpu_ns, candidate.cpu_ns, turn.runs)
+
+
 def rounds_log_ratio(reference: Sequence[int], candidate: Sequence[int], turn_runs: int) -> float:
     """The same where the two took turns of so many runs: of each round's two turns, and of these
     the median over the quieter half of the rounds.

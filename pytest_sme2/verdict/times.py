@@ -312,12 +312,16 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     word = "slower" if change > 0 else "faster"
     count = number(len(measurement.pairs), "interleaved pair")
     message = f"{abs(change):.1%} {word} than {reference} over {count}."
+    more = _more_cpu_time(measurement, limit)
     if measurement.cut_short and found is Outcome.INCONCLUSIVE:
         verdict = Outcome.INVALID
         message = (
             f"The time limit ended the measurement after {measurement.seconds:.0f} s, before there "
             f"were enough pairs for a verdict. So far: {message} {MORE_TIME}"
         )
+    elif found is Outcome.INCONCLUSIVE and more is not None:
+        verdict = Outcome.REGRESSED
+        message += f" Wall time is too noisy to decide that, but CPU time grew by {more:.1%}."
     elif verdict is Outcome.SUSPECTED:
         message = f"Suspected regression: {message} Measure longer (--budget)."
     elif verdict is Outcome.INCONCLUSIVE:
@@ -332,6 +336,18 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
         interval=interval,
         limit=limit,
     )
+
+
+def _more_cpu_time(measurement: PairedTiming, limit: float) -> float | None:
+    """By how much CPU time grew, where it is sure of a regression that wall time cannot tell.
+
+    A core that is shared with others makes wall times too noisy; a slowdown must not get lost in
+    that. CPU time never acquits: waiting is no CPU time, but it is latency.
+    """
+    found = measurement.cpu_decision
+    if found is None or found.threshold != limit or found.outcome is not Outcome.REGRESSED:
+        return None
+    return found.last.estimate - 1
 
 
 DOUBTFUL = (Outcome.REGRESSED, Outcome.SUSPECTED, Outcome.INCONCLUSIVE)

@@ -124,8 +124,8 @@ def test_only_the_largest_growths_are_listed() -> None:
 
 
 def test_what_is_not_significant_is_not_named() -> None:
-    """Neither what got faster, nor what took longer in all pairs but one, nor a single pair, nor what
-    took longer in every pair but less than one side's processes differ by.
+    """Neither what got faster, nor what took longer in all pairs but one, nor a single pair, nor
+    what took longer in every pair, but by less than the processes of one side differ.
     """
     slower = program(transposes=2), program(transposes=2, transpose_ns=300_000)
     for pairs in (

@@ -59,6 +59,20 @@ def test_a_noisy_machine_needs_a_later_look():
     assert len(result.pairs) in {20, 30}
 
 
+@pytest.mark.parametrize(("slowdown", "says"), [(0.05, Outcome.REGRESSED), (0.0, Outcome.PASS)])
+def test_on_a_shared_core_cpu_time_gives_a_second_opinion(slowdown, says):
+    shares = random.Random(3)
+    stolen = {number: shares.uniform(1, 9) for number in range(700)}
+    found = Machine(slowdown=slowdown, base_ns=3e8, stolen=stolen).measure(budget_seconds=30)
+    assert found.decision.outcome is Outcome.INCONCLUSIVE
+    assert found.cpu_decision is not None
+    assert found.cpu_decision.outcome is says
+    # Where wall time is clear, or several threads run, nobody asks.
+    assert Machine(slowdown=slowdown).measure().cpu_decision is None
+    several = Machine(slowdown=slowdown, base_ns=3e8, stolen=stolen, threads=2)
+    assert several.measure(budget_seconds=30).cpu_decision is None
+
+
 def test_without_a_limit_measuring_stops_when_the_ratio_is_precise():
     result = Machine(slowdown=-0.5).measure(threshold=None, ratio_width=0.01)
     assert result.decision is None

@@ -46,6 +46,23 @@ def test_decision_for_another_limit_is_ignored(low: float, high: float, outcome:
         assert times.check_against(other, LIMITS).verdict is outcome
 
 
+@pytest.mark.parametrize(
+    ("says", "at", "outcome"),
+    [
+        (Outcome.REGRESSED, 0.02, Outcome.REGRESSED),
+        (Outcome.REGRESSED, 0.5, Outcome.INCONCLUSIVE),
+        # Waiting is no CPU time, but it is latency.
+        (Outcome.PASS, 0.02, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_cpu_time_convicts_and_never_acquits(says: Outcome, at: float, outcome: Outcome) -> None:
+    noisy = measurement(0.8, 1.2, Outcome.INCONCLUSIVE)
+    second = measurement(1.04, 1.06, says, at).decision
+    found = times.check_against(dataclasses.replace(noisy, cpu_decision=second), LIMITS)
+    assert found.verdict is outcome
+    assert ("CPU time grew by 5.0%." in found.message) is (outcome is Outcome.REGRESSED)
+
+
 def test_too_few_pairs_are_inconclusive() -> None:
     few = measurement(1.0, 1.0, None)
     few = dataclasses.replace(few, looks=(dataclasses.replace(few.looks[0], interval=None),))
