@@ -8,7 +8,9 @@ text would name are compared with the culprit. Equal programs (other weights) ha
 whatever is named there is innocent.
 
 The limits were set before the first run: no innocent operator is named, and the culprit is named in
-nine of ten regressions.
+nine of ten regressions. Two changes of the first run turned out to make the program faster (a dense
+convolution in place of a grouped one) and were replaced. That run also showed that "longer in every
+pair" named innocent operators, and so the rule became stricter.
 """
 
 from __future__ import annotations
@@ -66,9 +68,7 @@ def _network(**choices: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.first = nn.Conv2d(16, middle, 3, padding=1)
-            self.middle = nn.Conv2d(
-                middle, 16, kernel, padding=kernel // 2, groups=choices.get("groups", 1)
-            )
+            self.middle = nn.Conv2d(middle, 16, kernel, padding=kernel // 2)
             self.more = nn.ModuleList(
                 nn.Conv2d(16, 16, 3, padding=1) for _ in range(convolutions - 2)
             )
@@ -121,8 +121,10 @@ REGRESSIONS = (
     Regression("four times the channels", (CONVOLUTION,), {}, {"middle": 64}),
     Regression("a 5x5 kernel", (CONVOLUTION,), {}, {"kernel": 5}),
     Regression("a 7x7 kernel", (CONVOLUTION,), {}, {"kernel": 7}),
-    Regression("no groups", (CONVOLUTION,), {"groups": 4}, {}),
-    Regression("no depthwise convolution", (CONVOLUTION,), {"groups": 16}, {}),
+    Regression("twice the channels and a 5x5 kernel", (CONVOLUTION,), {},
+               {"middle": 32, "kernel": 5}),
+    Regression("twice the channels and a convolution more", (CONVOLUTION,), {},
+               {"middle": 32, "convolutions": 4}),
     Regression("a transpose more", (TRANSPOSE, "transpose", "permute"), {}, {"transposes": 1}),
     Regression("three transposes more", (TRANSPOSE, "transpose", "permute"), {}, {"transposes": 3}),
     Regression("a wider linear layer", (LINEAR,), {}, {"hidden": 256}),
@@ -215,7 +217,7 @@ def named(pairs: Pairs) -> dict[str, list[str]]:
 
 def record(regression: Regression, pairs: Pairs) -> dict[str, Any]:
     found = named(pairs)
-    names = [*found["structure"], *found["operators"]]
+    names = [line for lines in found.values() for line in lines]
     innocent = [name for name in names if not any(part in name for part in regression.culprits)]
     return {
         "schema": SCHEMA,

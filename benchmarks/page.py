@@ -223,7 +223,7 @@ def _culprits(results: Mapping[str, Result]) -> Iterator[str]:
     rows = [
         (
             change,
-            "; ".join([*facts["named"]["structure"], *facts["named"]["operators"]]) or "nothing",
+            "; ".join(line for lines in facts["named"].values() for line in lines) or "nothing",
             "" if facts["equal"] else "yes" if facts["right"] else "**no**",
             ", ".join(facts["innocent"]) or "none",
         )
