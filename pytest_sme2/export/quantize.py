@@ -15,12 +15,11 @@ def quantize(
 ) -> Any:
     """int8: all operators with an int8 kernel in XNNPACK. int8_dynamic: only linear layers."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-        XNNPACKQuantizer,
         get_symmetric_quantization_config,
     )
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    quantizer = XNNPACKQuantizer()
+    quantizer = _quantizer()
     if precision == "int8":
         quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
     else:
@@ -32,6 +31,32 @@ def quantize(
     with torch.no_grad():
         prepared(*arguments, **keywords)
     return torch.export.export(convert_pt2e(prepared), arguments, keywords)
+
+
+def _quantizer() -> Any:
+    """XNNPACK's quantizer, which leaves whole numbers alone."""
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
+
+    class Quantizer(XNNPACKQuantizer):  # type: ignore[misc]  # executorch has no types
+        def transform_for_annotation(self, model: Any) -> Any:
+            """XNNPACK's own turns the 0 of ``arange + 0`` into a float, and so the indices of every
+            Hugging Face decoder.
+            """
+            whole = [
+                (node, node.args)
+                for node in model.graph.nodes
+                if node.op == "call_function"
+                and hasattr(node.meta.get("val"), "dtype")
+                and not node.meta["val"].is_floating_point()
+            ]
+            model = super().transform_for_annotation(model)
+            for node, arguments in whole:
+                node.args = arguments
+            model.graph.eliminate_dead_code()
+            model.recompile()
+            return model
+
+    return Quantizer()
 
 
 def quantize_weights(network: Any, name: str, torch: Any) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_sme2.errors import (
-    BuildError,
     DeviceGoneError,
-    ExportError,
     ModelError,
     NotMeasurableError,
-    RunError,
     Sme2Error,
 )
 from pytest_sme2.export.discovery import discover
@@ -40,6 +36,7 @@ from pytest_sme2.results import (
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_turn import CaseTurn
 from pytest_sme2.session.cases import Case, select_cases
+from pytest_sme2.session.failures import LASTING, Failed
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache_limit import apply_limit
@@ -75,17 +72,6 @@ def _on_one_device(method: _Method) -> _Method:
     return cast(_Method, stage)
 
 
-# What would only fail again, after as long, for the next test that asks.
-_LASTING = (ModelError, ExportError, BuildError, RunError)
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """In place of what could not be made."""
-
-    error: Sme2Error
-
-
 class Session:
     """Holds what one run shares between its tests."""
 
@@ -103,11 +89,12 @@ class Session:
         if key not in self._made:
             try:
                 self._made[key] = make()
-            except _LASTING as error:
-                self._made[key] = _Failed(error)
+            except LASTING as error:
+                self._made[key] = Failed(error)
+                raise
         made = self._made[key]
-        if isinstance(made, _Failed):
-            raise made.error
+        if isinstance(made, Failed):
+            raise made.again
         return made  # type: ignore[return-value]
 
     @functools.cached_property

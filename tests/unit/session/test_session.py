@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import ModelError, NotMeasurableError, RunError
+from pytest_sme2.errors import ExportError, ModelError, NotMeasurableError, RunError
+from pytest_sme2.export.registry import ModelEntry
+from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Arm
 from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import read_record
@@ -45,6 +47,22 @@ def test_a_program_is_a_case_without_an_export(session: Session, case: Case) -> 
 def test_a_broken_model_is_its_own_error(session: Session) -> None:
     with pytest.raises(ModelError, match="a typo in the model"):
         session.artifact(Case("toy", None, problem="a typo in the model"))
+
+
+def test_a_model_that_cannot_be_exported_fails_once(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ExportError("no kernel for aten::foo\nthe log")
+
+    monkeypatch.setattr("pytest_sme2.export.artifacts.export_model", fail)
+    entry = ModelEntry("net", (Variant("fp32"),), "folder", str(tmp_path), "Net")
+    case = Case("net", Variant("fp32"), 1, entry)
+    with pytest.raises(ExportError, match="aten::foo"):
+        session.profile(case, Arm.OFF)
+    for _ in range(2):
+        with pytest.raises(NotMeasurableError, match=r"failed before: no kernel for aten::foo\Z"):
+            session.cost(case, Arm.OFF)
 
 
 def test_nothing_is_done_to_a_device_before_it_is_needed(

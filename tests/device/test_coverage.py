@@ -1,0 +1,101 @@
+"""Coverage against two other counts: ExecuTorch's Inspector, and the instructions that ran.
+
+Inspector knows names alone. Which convolutions are depthwise is counted in the model itself, and
+what ran on SME2 in the emulator: an operator that executed no SME2 instruction did not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.variant import parse_variants
+from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.results import Arm, InferenceCost
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+from tests.device import provision
+from tests.support.inspector import inspected
+
+# torch and torchao warn at import about matters of their own.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ARCHITECTURES = Path(__file__).parents[1] / "support" / "architectures"
+# What the suite exports and runs anyway, and one of each architecture that was once told wrongly.
+CASES = (
+    ("toy_cnn", "fp32,fp16,int8,int8_dynamic,int4"),
+    ("mobilenet_v3_small", "fp32,fp16,int8"),
+    ("llama_block_decode", "fp32,fp16,int8_dynamic,int4"),
+    ("llama_block_prefill", "fp32,fp16,int8_dynamic,int4"),
+    ("squeeze_sam", "fp32"),
+    ("efficient_sam", "fp32"),
+    ("edgetam_image_encoder", "fp32"),
+    ("convnext", "fp32"),
+    ("whisper_encoder", "int8_dynamic"),
+    ("efficientnet", "fp32"),
+    ("gru", "fp32"),
+    ("qwen2", "int8_dynamic"),
+)
+MATRIX = re.compile(
+    r"(?:Convolution|Deconvolution|(?:Dynamic )?Fully Connected|Batch Matrix Multiply) \(.*"
+    r"|native_call_(?:convolution|addmm|mm|bmm|linear)\..*"
+)
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
+    provision.emulator()
+    model, variants = request.param
+    made = Session(
+        Settings(
+            device="emulated",
+            model_folders=(provision.MODELS, ARCHITECTURES),
+            models=(model,),
+            variants=parse_variants(variants),
+            out=tmp_path,
+        ),
+        print,
+    )
+    yield made
+    made.close()
+
+
+def depthwise(model: str) -> int:
+    """How many depthwise convolutions the network has."""
+    import torch
+
+    entry = discover([provision.MODELS, ARCHITECTURES], entry_points=False).get(model)
+    network = entry.instantiate(None).get_eager_model()
+    return sum(
+        isinstance(layer, torch.nn.Conv2d) and layer.groups == layer.in_channels > 1
+        for layer in network.modules()
+    )
+
+
+@pytest.mark.parametrize("session", CASES, ids=[model for model, _ in CASES], indirect=True)
+def test_coverage_is_what_others_count(session: Session) -> None:
+    cases = session.cases()
+    assert cases
+    without = depthwise(cases[0].model)
+    for case in cases:
+        profile, cost = session.profile(case, Arm.ON), session.cost(case, Arm.ON)
+        etdump = session.traced(case, Arm.ON).etdump
+        assert etdump is not None
+        (events,) = (series for name, series in inspected(etdump.read_bytes()) if name == "Execute")
+        names = Counter(re.sub(r" #\d+\Z", "", name) for name, _, _ in events)
+        by_inspector = sum(number for name, number in names.items() if MATRIX.fullmatch(name))
+        coverage, structure = profile.coverage, structure_of(profile)
+        assert coverage.matrix_operators + coverage.depthwise_operators == by_inspector, case.id
+        # A batch norm that stands alone runs as one as well.
+        assert coverage.depthwise_operators >= without, case.id
+        # One truth: what is counted, what is stored, what each operator says.
+        assert isinstance(cost, InferenceCost), cost
+        executed = sum(entry.sme2 for entry in cost.operators if entry.matrix)
+        assert coverage.sme2_operators == structure.sme2 == executed, case.id
+        assert coverage.matrix_operators == structure.matrix, case.id
+        assert not coverage.unproven, case.id

@@ -1,0 +1,1 @@
+"""A network that holds everything a rewrite is known for."""
