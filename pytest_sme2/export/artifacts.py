@@ -37,8 +37,9 @@ TIMEOUT_SECONDS = 3600.0
 # Our own files that decide the content of an artifact.
 _CODE = (
     *("artifacts.py", "child.py", "loading.py", "lowering.py", "quantize.py"),
-    *("random_weights.py", "rewriting.py", "store.py", "torchvision_shim.py", "weights.py"),
+    *("random_weights.py", "store.py", "torchvision_shim.py", "weights.py"),
 )
+_REWRITING = ("rewriting.py",)
 
 
 def export_model(
@@ -99,7 +100,9 @@ def cache_key(
     here = Path(__file__).parent
     parts = {
         "schema": SCHEMA,
-        "code": [file_sha256(here / name) for name in _CODE],
+        "code": [
+            file_sha256(here / name) for name in (*_CODE, *_REWRITING * bool(variant.rewrites))
+        ],
         "model": [entry.name, entry.kind, entry.module, entry.class_name],
         "source": source_hashes(entry),
         "variant": str(variant),

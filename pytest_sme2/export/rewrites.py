@@ -69,6 +69,13 @@ REWRITES: tuple[Rewrite, ...] = (
         "whose weights are all 1/n: XNNPACK takes a mean of images alone",
     ),
     Rewrite(
+        "pow",
+        frozenset({"aten.pow"}),
+        "a power",
+        "XNNPACK takes squares alone, and ExecuTorch's own kernel is slow",
+        "write the product: `x * x * x`",
+    ),
+    Rewrite(
         "select",
         frozenset({"aten.select"}),
         "an index such as `x[:, 0]`",

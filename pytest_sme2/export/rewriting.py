@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 
-class Rewriting(TorchFunctionMode):
+class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types here
     """While it is active, the named rewrites take the place of what a model calls."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -105,10 +105,10 @@ def _split(value: Any, size: Any, dim: int = 0) -> Any:
         sizes = [min(size, length - start) for start in range(0, length, size)]
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     before = (slice(None),) * (dim % value.dim())
-    return tuple(
-        value[(*before, slice(start, start + part))]
-        for start, part in zip(starts, sizes, strict=True)
-    )
+    places = [
+        (*before, slice(start, start + part)) for start, part in zip(starts, sizes, strict=True)
+    ]
+    return tuple(value[place] for place in places)
 
 
 def _layer_norm(
@@ -122,6 +122,13 @@ def _layer_norm(
     answer = centred * torch.rsqrt(functional.linear(centred * centred, weights) + eps)
     answer = answer if weight is None else answer * weight
     return answer if bias is None else answer + bias
+
+
+def _pow(value: Any, exponent: Any) -> Any:
+    if not isinstance(exponent, int | float) or exponent not in (2, 3, 4):
+        return None
+    square = value * value
+    return {2: lambda: square, 3: lambda: square * value, 4: lambda: square * square}[exponent]()
 
 
 def _index(value: Any, index: Any) -> Any:
@@ -163,6 +170,7 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
         torch.Tensor.split: _split,
     },
     "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
+    "pow": dict.fromkeys((torch.pow, torch.Tensor.pow, torch.Tensor.__pow__), _pow),
     "select": {torch.Tensor.__getitem__: _index},
 }
 

@@ -17,6 +17,8 @@ from pytest_sme2.timing.processes import thread_warnings
 
 # How many operators are named for one remedy.
 MOST_NAMED = 5
+# What costs less than this in every variant is no advice.
+LEAST_SHARE = 0.001
 
 _HEADING: Mapping[Topic, str] = {
     Topic.COVERAGE: "matrix operators on SME2: ",
@@ -124,6 +126,7 @@ def advice(variants: Mapping[str, Sequence[Finding]]) -> list[Advice]:
                 rewrite=costliest.rewrite,
             )
         )
+    found = [entry for entry in found if entry.share >= LEAST_SHARE]
     return sorted(found, key=lambda entry: -entry.share)
 
 

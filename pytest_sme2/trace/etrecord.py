@@ -15,6 +15,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +175,11 @@ def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) ->
             aten[int(instruction)] = tuple(name for name, _ in members)
             paths = dict.fromkeys(origin.module for _, origin in members if origin.module)
             modules[int(instruction)] = tuple(paths)
-            if len({origin for _, origin in members}) == 1:
-                origins[int(instruction)] = members[0][1]
+            places = {replace(origin, constant=False) for _, origin in members}
+            if len(places) == 1:
+                # One operator of the model became several, some of which may be constant.
+                constant = all(origin.constant for _, origin in members)
+                origins[int(instruction)] = replace(members[0][1], constant=constant)
         # Nodes that were made from one share its handle, which is then listed for each of them.
         once = [member for handle in dict.fromkeys(wanted) for member in nodes.get(int(handle), ())]
         found = tuple((name, o.module) for name, o in once if name.startswith(MATRIX_OPERATORS))

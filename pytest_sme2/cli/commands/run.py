@@ -147,7 +147,7 @@ def run_model(arguments: argparse.Namespace) -> int:
     case = _case(session, arguments)
     try:
         measured = session.measured(case, timed=session.bench.timed)
-        checks = _output_checks(measured, session.limits(case))
+        checks = output_checks(measured, session.limits(case))
         folder = session.keep(case, measured, checks)
         record = read_record(folder)
         write_case(folder, record)
@@ -239,12 +239,12 @@ def _lines(
         lines.append(f"measured   {precise}")
     if not able.timing:
         lines.append(f"no timing  {able.reason}")
-    lines += _output_lines(measured, session.limits(case))
+    lines += output_lines(measured, session.limits(case))
     lines.append(f"files      {folder}")
     return lines
 
 
-def _output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
+def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
     """Every comparison with its scale, then the verdict by the limits that tests have."""
     from pytest_sme2.verdict.outputs import agreement_text, tolerance_of
 
@@ -253,11 +253,11 @@ def _output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
         tolerance = tolerance_of(measured.variant, limits, entry.against)
         text = agreement_text(entry, tolerance)
         yield f"output {entry.index}   SME2 {entry.arm} against {other}: {text}"
-    for check in _output_checks(measured, limits):
+    for check in output_checks(measured, limits):
         yield f"{check.metric}: {check.verdict}. {check.message}"
 
 
-def _output_checks(measured: CaseResult, limits: Limits) -> list[Check]:
+def output_checks(measured: CaseResult, limits: Limits) -> list[Check]:
     from pytest_sme2.verdict.outputs import check_outputs
 
     compared = {entry.against for entry in measured.agreements}

@@ -27,6 +27,7 @@ class Splitting(nn.Module):
         positions = torch.arange(STEPS) + 0
         steps = steps + self.words(words) + self.words(positions)
         steps = functional.gelu(self.layers[0](steps))
+        steps = steps + torch.pow(steps, 3.0)
         heads = steps.view(1, STEPS, HEADS, WIDTH // HEADS).transpose(1, 2)
         heads = functional.scaled_dot_product_attention(heads, heads, heads)
         scores = heads @ heads.transpose(2, 3)

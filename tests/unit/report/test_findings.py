@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.report.findings import comparison_findings, profile_findings, sentences
+from pytest_sme2.report.findings import (
+    advice,
+    advice_text,
+    comparison_findings,
+    profile_findings,
+    sentences,
+)
 from pytest_sme2.results import Cost, Finding, Profile, Topic
 from tests.support.etdump_builder import inference, operator_call
 from tests.support.profiles import columns_of, profile_of
@@ -94,3 +102,22 @@ def test_no_bound_is_told_where_all_time_is_in_one_category() -> None:
 def test_without_time_only_what_came_and_went_is_told() -> None:
     found = compare(profile_of([CONV_F32, ADD]), profile_of([CONV_PF32]))
     assert comparison_findings(found, timed=False) == ["1 operator removed: 1 'Add (ND)'"]
+
+
+def test_advice_is_given_once_for_a_model_and_the_costliest_first() -> None:
+    silu = Finding(
+        Topic.PORTABLE, "SiLU", Cost(4, 0.4, "time"), "write it out", "4 copies", "a.b", "silu"
+    )
+    cheap = Finding(Topic.LAYOUT, "between A and B", Cost(1, 0.0001, "time"))
+    missed = Finding(Topic.MISSED, "Conv", Cost(2, 0.5, "time"), "no kernel")
+    findings = {
+        "fp16": (silu, cheap, missed),
+        "int8": (replace(silu, cost=Cost(2, 0.1, "time")),),
+    }
+    first, second = advice(findings)
+    assert first.what == "not on SME2: Conv"
+    assert (second.rewrite, list(second.costs)) == ("silu", ["fp16", "int8"])
+    assert advice_text(second) == (
+        "outside of the delegate: SiLU: 4 operators, 40.0 % of the time in fp16, 2 operators, "
+        "10.0 % of the time in int8 (4 copies). Write it out. In the model: a.b."
+    )

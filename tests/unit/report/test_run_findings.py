@@ -69,16 +69,16 @@ def test_layout_changes_inside_of_a_delegate_are_not_said_to_be_at_its_border(
     transpose = ("Transpose (ND, X32) #1", 20_000)
     inside = [[CONV_PF32, transpose, ("Convolution (NHWC, PF32) IGEMM #2", 50_000)]]
     (told,) = starting(run_findings([built(tmp_path, inside, inside)]), "layout changes: 1 (")
-    assert "Inside the model" in told.remedy
+    assert "Inside the delegate" in told.remedy
     last = [[CONV_PF32, transpose]]
     (told,) = starting(run_findings([built(tmp_path, last, last)]), "layout changes: 1 (")
-    assert "at the output of a delegate call" in told.remedy.lower()
+    assert "at the output of the program" in told.remedy.lower()
 
 
 def test_a_number_that_variants_share_is_said_once(tmp_path: Path) -> None:
     folders = toy_run(tmp_path, emulated=True)
     (layout,) = starting(run_findings([read_record(folder) for folder in folders]), "layout")
-    assert layout.text == "layout changes: 2 (fp16, fp32, int8)"
+    assert layout.text == "layout changes: 1 (fp16, fp32); 2 (int8)"
 
 
 def test_a_thread_count_that_is_slower_than_fewer_is_found(tmp_path: Path) -> None:
