@@ -55,5 +55,11 @@ def parse_variant(value: str) -> Variant:
     return Variant(precision, int(match["size"]) if match["size"] else None, rewrites)
 
 
+def precision_of(value: str) -> str:
+    """The precision of a variant; empty for a program of which nobody knows it."""
+    match = _VARIANT.fullmatch(value)
+    return match["precision"] if match and match["precision"] in PRECISIONS else ""
+
+
 def parse_variants(value: str) -> tuple[Variant, ...]:
     return tuple(parse_variant(word) for word in split_list(value))

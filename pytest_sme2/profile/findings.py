@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share, work_coverage
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
@@ -71,7 +71,7 @@ def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
         timed=not measured.emulated,
         before=before,
         counted=counted,
-        precision=parse_variant(measured.variant).precision,
+        precision=precision_of(measured.variant),
     )
 
 

@@ -81,7 +81,7 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             rest.append(chain)
     for key, group in groups.items():
         yield _finding(key, group, cost_of)
-    yield from _layout(rest, cost_of)
+    yield from _layout(rest, len(profile.operators) - 1, cost_of)
 
 
 def _splits(member: OperatorProfile) -> bool:
@@ -117,7 +117,8 @@ def _finding(key: str, group: _Group, cost_of: CostOf) -> Finding:
         names = Counter(member.operator.operation for member in group.members)
         detail = ", ".join(f"{number} {name}" for name, number in names.most_common(4))
     if group.beside:
-        with_them = f"with {len(group.beside)} transposes beside them"
+        several = "s" * (len(group.beside) != 1)
+        with_them = f"with {len(group.beside)} transpose{several} beside"
         detail = f"{detail}, {with_them}" if detail else with_them
     rewrite = group.rewrite
     return Finding(
@@ -155,10 +156,11 @@ def _short(file: str) -> str:
 # --- layout changes that no such operator causes --------------------------------------------------
 
 
-def _layout(chains: Sequence[TransposeChain], cost_of: CostOf) -> Iterator[Finding]:
+def _layout(chains: Sequence[TransposeChain], last: int, cost_of: CostOf) -> Iterator[Finding]:
+    """``last`` is the index of the program's last operator."""
     groups: dict[tuple[str, str], list[OperatorProfile]] = {}
     for chain in chains:
-        groups.setdefault((_place(chain), _remedy(chain)), []).extend(chain.operators)
+        groups.setdefault((_place(chain), _remedy(chain, last)), []).extend(chain.operators)
     for (place, remedy), members in groups.items():
         yield Finding(Topic.LAYOUT, place, cost_of(members), remedy)
 
@@ -172,10 +174,13 @@ def _place(chain: TransposeChain) -> str:
     return f"between {before} and {after}"
 
 
-def _remedy(chain: TransposeChain) -> str:
-    if chain.before is None and chain.after is not None and _is_image(chain.after):
+def _remedy(chain: TransposeChain, last: int) -> str:
+    # A quantized program converts its inputs first and its outputs last.
+    begins = chain.before is None or (chain.before.index == 0 and _converts(chain.before))
+    ends = chain.after is None or (chain.after.index == last and _converts(chain.after))
+    if begins and chain.after is not None and _is_image(chain.after):
         return _INPUT
-    if chain.after is None and chain.before is not None and _is_image(chain.before):
+    if ends and chain.before is not None and _is_image(chain.before):
         return _OUTPUT
     if chain.border == "both":
         return _SPLIT
@@ -184,6 +189,10 @@ def _remedy(chain: TransposeChain) -> str:
         return f"{_INSIDE}: {_UNKNOWN_INSIDE}"
     own = any(name.startswith(_PERMUTES) for name in aten)
     return f"{_INSIDE}: {_OWN_PERMUTES if own else _LAYOUTS}"
+
+
+def _converts(member: OperatorProfile) -> bool:
+    return member.operator.kind == "convert"
 
 
 def _is_image(member: OperatorProfile) -> bool:

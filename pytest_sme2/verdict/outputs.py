@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.export.variant import precision_of
 from pytest_sme2.results import Agreement, CaseResult, Check, Limits, Outcome, Tolerance
 from pytest_sme2.verdict.judging import number
 from pytest_sme2.verdict.numerics import within
@@ -35,7 +35,7 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
         )
     if any(entry.has_nan for entry in found):
         return Check(metric, Outcome.FAILED, f"The output holds NaN.{known_cause(measured)}")
-    precision = parse_variant(measured.variant).precision
+    precision = precision_of(measured.variant) or measured.variant
     tolerance = tolerance_of(measured.variant, limits, against)
     if tolerance is None:
         return Check(
@@ -78,13 +78,13 @@ def tolerance_of(variant: str, limits: Limits, against: str) -> Tolerance | None
     table: Mapping[str, Tolerance] = (
         limits.on_off_tolerances if against == "off" else limits.tolerances
     )
-    return table.get(parse_variant(variant).precision)
+    return table.get(precision_of(variant))
 
 
 def known_cause(measured: CaseResult) -> str:
     """A sentence, with a space before it, where the cause of wrong outputs is known."""
     profile = measured.profiles.get(measured.arm)
-    if profile is None or parse_variant(measured.variant).precision != "fp16":
+    if profile is None or precision_of(measured.variant) != "fp16":
         return ""
     wide = [
         member

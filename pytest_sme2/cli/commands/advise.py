@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
-from pytest_sme2.export.variant import parse_variant, parse_variants
+from pytest_sme2.export.variant import parse_variant, parse_variants, precision_of
 from pytest_sme2.profile.findings import by_data_type, find
 from pytest_sme2.report.findings import advice, advice_text
 from pytest_sme2.report.text import bullet, clipped, duration, printable
@@ -114,8 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _ran(
     variant: str, profile: Profile, cost: InferenceCost | None, timed: bool, outputs: str = ""
 ) -> Ran:
-    precision = parse_variant(variant).precision
-    found = find(profile, timed=timed, counted=cost, precision=precision)
+    found = find(profile, timed=timed, counted=cost, precision=precision_of(variant))
     return Ran(profile, cost, found, outputs)
 
 

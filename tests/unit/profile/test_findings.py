@@ -86,7 +86,7 @@ def test_layout_changes_beside_a_splitting_operator_are_part_of_its_cost(mixed: 
     (found,) = (
         finding for finding in of(Topic.PORTABLE, find(mixed)) if finding.what == "expand_copy.out"
     )
-    assert found.detail == "with 2 transposes beside them"
+    assert found.detail == "with 2 transposes beside"
     assert found.cost.operators == 1
     own = sum(
         member.share
