@@ -40,6 +40,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "run": {
         "run": "run a model with SME2 on and off, and show the evidence",
         "kernels": "show which kernels run, with SME2 on and off",
+        "bound": "model how many cycles each operator needs at least, computing alone",
         "selfcheck": "compare a program with itself: is this machine quiet enough to test on?",
         "bundle": "put a runner and programs into one file: to compare with later, or for phones",
     },

@@ -193,22 +193,9 @@ def build_cost(
     rules: Sequence[Rule] = (),
 ) -> InferenceCost:
     """The cost of the one inference in ``columns``. Raises MismatchError."""
-    if counted.problem:
-        raise MismatchError(counted.problem)
-    if columns.runs != 1:
-        raise MismatchError(f"the ETDump holds {columns.runs} inferences, and one was counted")
-    rows = np.flatnonzero(columns.run == 0)
-    durations_ns = (columns.end[rows] - columns.start[rows]).tolist()
-    matched, events = match_events(counted.segments, durations_ns)
-    if rows.size != events:
-        raise MismatchError(f"the log shows {events} events, and the ETDump holds {rows.size}")
-    places = {int(row): number for number, row in enumerate(rows)}
-    selected = select(columns, rules=rules).rows
-    if selected.size != len(profile.operators):
-        raise MismatchError("the ETDump and its profile differ in their operators")
+    codes, matched = operator_code(counted, columns, profile, rules)
     kernels, operators = _Code(), []
-    for row, entry in zip(selected.tolist(), profile.operators, strict=True):
-        code = matched.events[places[row]]
+    for entry, code in zip(profile.operators, codes, strict=True):
         kernels.add(code.rows)
         operators.append(_operator_cost(entry, code, toolchain))
     runtime = _minus(matched.runtime.counts(), kernels.counts())
@@ -226,6 +213,26 @@ def build_cost(
         toolchain=toolchain.identity,
         runtime_system=matched.runtime.instructions_in(files) - kernels.instructions_in(files),
     )
+
+
+def operator_code(
+    counted: CountedInference, columns: Columns, profile: Profile, rules: Sequence[Rule] = ()
+) -> tuple[list[_Code], _Matched]:
+    """What each operator of ``profile`` executed, in its order. Raises MismatchError."""
+    if counted.problem:
+        raise MismatchError(counted.problem)
+    if columns.runs != 1:
+        raise MismatchError(f"the ETDump holds {columns.runs} inferences, and one was counted")
+    rows = np.flatnonzero(columns.run == 0)
+    durations_ns = (columns.end[rows] - columns.start[rows]).tolist()
+    matched, events = match_events(counted.segments, durations_ns)
+    if rows.size != events:
+        raise MismatchError(f"the log shows {events} events, and the ETDump holds {rows.size}")
+    places = {int(row): number for number, row in enumerate(rows)}
+    selected = select(columns, rules=rules).rows
+    if selected.size != len(profile.operators):
+        raise MismatchError("the ETDump and its profile differ in their operators")
+    return [matched.events[places[row]] for row in selected.tolist()], matched
 
 
 def _minus(whole: Counts, part: Counts) -> Counts:

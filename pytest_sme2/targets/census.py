@@ -58,12 +58,20 @@ def collect_census(
 
 
 def observed_run(
-    target: EmulatedTarget, runner: Runner, request: RunRequest, folder: Path
+    target: EmulatedTarget,
+    runner: Runner,
+    request: RunRequest,
+    folder: Path,
+    *,
+    keep_counts: Path | None = None,
 ) -> EmulatedRun:
-    """A run and its kernels in one; with ``request.counted``, also all that it executed."""
+    """A run and its kernels in one; with ``request.counted``, also all that it executed.
+
+    ``keep_counts`` is where the counter's own file goes, for those who want it block by block.
+    """
     with _log_file(folder) as log:
         if request.counted:
-            run, counted = _counted(target, runner, request, folder, log)
+            run, counted = _counted(target, runner, request, folder, log, keep_counts)
         else:
             observed = target.with_options("-d", _LOG_ITEMS, "-D", str(log))
             run, counted = observed.run(runner, request, folder), None
@@ -83,7 +91,12 @@ def observed_run(
 
 
 def _counted(
-    target: EmulatedTarget, runner: Runner, request: RunRequest, folder: Path, log: Path
+    target: EmulatedTarget,
+    runner: Runner,
+    request: RunRequest,
+    folder: Path,
+    log: Path,
+    keep_counts: Path | None,
 ) -> tuple[Run, CountedInference]:
     """Runs and counts; leaves in ``log`` all lines but those of blocks that ran."""
     counts = log.with_name(_COUNTS_NAME)
@@ -94,8 +107,10 @@ def _counted(
             observed = target.with_options("-d", items, "-D", str(pipe))
             run = observed.run(runner, request, folder)
         _refuse_cut_log(log)
-        libraries = runner.files(request.arm)
-        return run, read_counts(counts, log, libraries, target.cpu.vector_bits)
+        counted = read_counts(counts, log, runner.files(request.arm), target.cpu.vector_bits)
+        if keep_counts is not None:
+            shutil.copyfile(counts, keep_counts)
+        return run, counted
     finally:
         counts.unlink(missing_ok=True)
 

@@ -6,8 +6,8 @@ What the marks mean for operators is decided in ``profile/cost.py``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from dataclasses import astuple, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,29 @@ _WIDTH = len(fields(Counts))
 _Row = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class BlockLog:
+    """Which blocks of code ran in one inference, and how often."""
+
+    counted: CountedInference
+    """Its segments have blocks, by number, in place of kernels: only the first count means
+    something, and it is how often the block ran."""
+    words: Mapping[str, tuple[int, ...]]
+    """The instructions of each block."""
+
+
+def read_blocks(counts: Path, vector_bits: int) -> BlockLog:
+    """The one inference that was counted, block by block."""
+    words: dict[str, tuple[int, ...]] = {}
+    once = np.array([1, *[0] * (_WIDTH - 1)], dtype=np.int64)
+
+    def describe(number: str, _: int, instructions: Sequence[int]) -> tuple[str, _Row]:
+        words[number] = tuple(instructions)
+        return number, once
+
+    return BlockLog(_read(counts, _Reader(describe), vector_bits), words)
+
+
 def read_counts(
     counts: Path, rest: Path, libraries: Iterable[Path], vector_bits: int
 ) -> CountedInference:
@@ -45,7 +68,15 @@ def read_counts(
             # Instructions are most of it, and say nothing about where libraries are.
             if not line.startswith(b"0x"):
                 code.take(line)
-    reader = _Reader(code, vector_bits // 8)
+
+    def describe(_: str, address: int, words: Sequence[int]) -> tuple[str, _Row]:
+        total = total_of(counts_of(word, vector_bits // 8) for word in words)
+        return _owner(code, address), np.array(astuple(total), dtype=np.int64)
+
+    return _read(counts, _Reader(describe), vector_bits)
+
+
+def _read(counts: Path, reader: _Reader, vector_bits: int) -> CountedInference:
     try:
         with counts.open(encoding="ascii", errors="replace") as lines:
             for text in lines:
@@ -65,12 +96,10 @@ def _problem(segments: list[Segment]) -> str:
 
 
 class _Reader:
-    def __init__(self, code: CodeMap, vector_bytes: int) -> None:
-        self._code = code
-        self._vector_bytes = vector_bytes
+    def __init__(self, describe: Callable[[str, int, Sequence[int]], tuple[str, _Row]]) -> None:
+        self._describe = describe
         self._blocks: dict[str, tuple[str, _Row]] = {}
         """By number: whose code it is, and what running it once adds."""
-        self._names: dict[int, str] = {}
         self._current: dict[str, _Row] = {}
         self._tracing = False
         self.segments: list[Segment] = []
@@ -90,9 +119,8 @@ class _Reader:
             raise ValueError(f"{line[:80]!r} is not a line of counts")
 
     def _block(self, number: str, address: str, *words: str) -> None:
-        counts = total_of(counts_of(int(word, 16), self._vector_bytes) for word in words)
-        row = np.array(astuple(counts), dtype=np.int64)
-        self._blocks[number] = (_owner(self._code, int(address, 16)), row)
+        values = [int(word, 16) for word in words]
+        self._blocks[number] = self._describe(number, int(address, 16), values)
 
     def _executed(self, number: str, times: str) -> None:
         if self._tracing:

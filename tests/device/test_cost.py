@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import build_cost, tile_use, work_coverage
 from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
 from pytest_sme2.results import Arm, InferenceCost, RunRequest
+from pytest_sme2.system.llvm_mca import find_llvm_mca
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import parse_cpu
 from pytest_sme2.system.toolchain import find_compiler
@@ -94,6 +98,21 @@ def test_shorter_vectors_need_more_outer_products(tmp_path: Path) -> None:
     short = count("fp32", Arm.ON, tmp_path, cpu="strict:256")
     assert short.total.outer_products > 2 * 65_472
     assert short.vector_bits == 256
+
+
+def test_the_least_cycles_of_each_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        find_llvm_mca()
+    except TargetError as error:
+        pytest.skip(str(error))
+    provision.emulator()
+    assert main(["bound", "toy_cnn", "--variant", "int8", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "it is no latency" in found["means"]
+    assert found["on"]["cycles"] < found["off"]["cycles"]
+    for arm in ("on", "off"):
+        assert found[arm]["modelled"] > 0.99
+        assert all(entry["cycles"] > 0 for entry in found[arm]["operators"])
 
 
 # --- what the program sees ------------------------------------------------------------------------

@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="purpose",
         choices=PURPOSES,
         default=PURPOSES[0],
-        help="tests: also what this project's own tests need, such as a browser",
+        help="tests: also what this project's own tests need, such as a browser; "
+        "bound: also llvm-mca, for sme2 bound",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.trace.cost_log import read_counts
+from pytest_sme2.trace.cost_log import read_blocks, read_counts
 from tests.support.counters import compiled_counter
 
 NOP, LOAD, OUTER = "d503201f", "f9400020", "80812000"
@@ -120,6 +120,21 @@ def test_counts_become_instructions_between_marks(tmp_path: Path) -> None:
         ("resume", 0, 0),
         ("done", 3, 1),
     ]
+
+
+def test_the_same_inference_block_by_block(tmp_path: Path) -> None:
+    found = read_blocks(counted(tmp_path, LOG)[0], vector_bits=512)
+    times = [sorted(row[0] for row in each.code.values()) for each in found.counted.segments]
+    whole = read_counts(*counted(tmp_path, LOG), libraries=(), vector_bits=512)
+    assert [each.mark for each in found.counted.segments] == [each.mark for each in whole.segments]
+    assert times[1] == [3]
+    assert 1000 in times[2]
+    instructions = sum(
+        row[0] * len(found.words[number])
+        for each in found.counted.segments
+        for number, row in each.code.items()
+    )
+    assert instructions == sum(row[0] for each in whole.segments for row in each.code.values())
 
 
 def test_a_block_that_was_stopped_before_it_ran_does_not_count(tmp_path: Path) -> None:
