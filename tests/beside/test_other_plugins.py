@@ -1,0 +1,99 @@
+"""Plugins that people have, all switched on at once, beside this one.
+
+The environment `beside` of tox.ini installs them; here a missing one is a failure. The device is a
+pretended one, so that nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = (
+    "allure-pytest", "pytest-cov", "pytest-html", "pytest-randomly", "pytest-rerunfailures",
+    "pytest-timeout",
+)  # fmt: skip
+CONFTEST = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import pytest
+from pytest_sme2.results import Arm
+from tests.support.pretended_device import PretendedDevice, pretend, program
+
+NOW = program("now")
+DEVICE = PretendedDevice({{NOW.sha256: {{Arm.ON: 30e6, Arm.OFF: 90e6}}}}, seed=2)
+pretend(pytest.MonkeyPatch(), DEVICE, NOW)
+"""
+MODEL = """
+from pytest_sme2 import register_model
+
+@register_model("toy", variants=("fp32", "fp16"))
+class Toy:
+    def get_eager_model(self): ...
+    def get_example_inputs(self): ...
+"""
+TESTS = """
+def test_operators(sme2_gate):
+    sme2_gate.check_operators()
+
+def test_speedup(sme2_gate):
+    sme2_gate.check_speedup()
+"""
+ALL_ON = (
+    "--randomly-seed=7", "--reruns=1", "--timeout=600", "--cov=.", "--cov-report=json",
+    "--html=page.html", "--self-contained-html", "--alluredir=allure", "--device=linux",
+)  # fmt: skip
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(TESTS)
+    (pytester.mkdir("models") / "toy").mkdir()
+    (pytester.path / "models" / "toy" / "model.py").write_text(MODEL)
+    return pytester
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_it_is_here(name: str) -> None:
+    assert importlib.metadata.version(name)
+
+
+def test_baselines_are_made_and_compared_beside_them(project: pytest.Pytester) -> None:
+    made = project.runpytest_subprocess(*ALL_ON, "--force-update-baselines")
+    made.assert_outcomes(passed=4)
+    assert len(list((project.path / "baselines").rglob("toy-*.json"))) == 2
+    compared = project.runpytest_subprocess(*ALL_ON)
+    compared.assert_outcomes(passed=4)
+    compared.stdout.fnmatch_lines(["*= sme2 =*"])
+    page = (project.path / "page.html").read_text("utf-8")
+    assert "test_speedup[toy-fp16]" in page
+    assert (project.path / "coverage.json").is_file()
+    names = [
+        json.loads(path.read_text("utf-8"))["name"]
+        for path in (project.path / "allure").glob("*-result.json")
+    ]
+    assert "test_speedup[toy-fp32]" in names
+
+
+def test_a_failure_stays_one_when_it_is_run_again(project: pytest.Pytester) -> None:
+    result = project.runpytest_subprocess(*ALL_ON, "--min-speedup=100", "-k", "speedup and fp32")
+    outcomes = result.parseoutcomes()
+    assert (outcomes["failed"], outcomes["rerun"]) == (1, 1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_missing_device_stays_one_failure_when_it_is_run_again(project: pytest.Pytester) -> None:
+    (project.path / "conftest.py").unlink()
+    other = "linux" if sys.platform == "darwin" else "mac"
+    options = [option for option in ALL_ON if not option.startswith("--device")]
+    result = project.runpytest_subprocess(*options, f"--device={other}")
+    outcomes = result.parseoutcomes()
+    assert (outcomes["failed"], outcomes["rerun"], outcomes["skipped"]) == (1, 1, 3)
