@@ -14,15 +14,32 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
+from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
 from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost
+from pytest_sme2.report.engines import (
+    engine_names,
+    engine_shares,
+    engines_of,
+    kernel_operators,
+    unnamed_kernels,
+)
 from pytest_sme2.report.findings import run_findings, sentences
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
+from pytest_sme2.report.versus_baseline import (
+    change_text,
+    count_cases,
+    deciding,
+    headline,
+    interval_text,
+    limit_text,
+    worst_first,
+)
 from pytest_sme2.results import (
     Arm,
     Baseline,
@@ -30,11 +47,11 @@ from pytest_sme2.results import (
     Category,
     Executor,
     InferenceCost,
-    KernelCensus,
     Profile,
 )
 from pytest_sme2.session.reproduce import reproduce_command
-from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.timing.stats import signed_rank_interval
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.judging import combine
@@ -42,6 +59,8 @@ from pytest_sme2.verdict.judging import combine
 SCHEMA = 1
 # Each bound of the interval of an arm's latency misses with at most this probability.
 _ALPHA = 0.025
+MOST_DETAILS = 5
+"""Beside the verdict; all of them stand with the check."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +73,74 @@ class Entry:
 
 
 def report_document(entries: Sequence[Entry], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    order = {id(record): n for n, record in enumerate(worst_first([e.record for e in entries]))}
+    entries = sorted(entries, key=lambda entry: order[id(entry.record)])
     records = [entry.record for entry in entries]
     return {
         "schema": SCHEMA,
         "version": __version__,
+        "headline": _headline(entries),
+        "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
         "insights": [
-            {"model": found.model, "text": found.text, "advice": found.remedy}
+            {
+                "model": found.model,
+                "text": found.text,
+                "advice": found.remedy,
+                "share": round(found.share, 4),
+            }
             for found in run_findings(records)
         ],
         "cases": [_case(entry, rules) for entry in entries],
     }
 
 
+def _headline(entries: Sequence[Entry]) -> dict[str, Any]:
+    """What the whole run comes to, and what it was made with."""
+    records = [entry.record for entry in entries]
+    found = count_cases(records)
+    versions: dict[str, dict[str, None]] = {}
+    for record in records:
+        for name, version in record.measured.versions.items():
+            if name in ("executorch", "torch"):
+                versions.setdefault(name, {})[version] = None
+    commits = dict.fromkeys(filter(None, (_commit(entry.folder) for entry in entries)))
+    return {
+        "failed": found.failed,
+        "warned": found.warned,
+        "passed": found.passed,
+        "unchecked": found.unchecked,
+        "recorded": max((record.measured.recorded for record in records), default=""),
+        "commit": ", ".join(commits),
+        "devices": list(dict.fromkeys(map(_device, records))),
+        "versions": [[name, ", ".join(known)] for name, known in versions.items()],
+    }
+
+
+def _device(record: CaseRecord) -> str:
+    """``emulated (max,sme512=on)``, ``linux (Neoverse-V3)``."""
+    found = record.measured.fingerprint
+    cpu = dict(found.facts).get("cpu") or dict(found.facts).get("soc") or ""
+    return f"{found.target} ({cpu})" if cpu else found.target
+
+
+def _commit(folder: Path) -> str:
+    """The commit of the project that was measured, as the manifest has it."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return ""
+    try:
+        document = read_json(path, remedy="")
+    except Sme2Error:
+        return ""  # `sme2 validate` says what is wrong with it
+    commit = document.get("commit") if isinstance(document, dict) else None
+    return commit if isinstance(commit, str) else ""
+
+
 def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
     record, measured = entry.record, entry.record.measured
     timed = not measured.emulated
+    reason, shares = deciding(record.checks), engine_shares(measured)
     return {
         "id": record.id,
         "model": measured.model,
@@ -78,6 +149,10 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
         "emulated": measured.emulated,
         "arm": str(measured.arm),
         "verdict": str(combine(record.checks)) if record.checks else None,
+        "reason": None if reason is None else headline(reason),
+        "message": None if reason is None else reason.message,
+        "details": [] if reason is None else list(reason.details[:MOST_DETAILS]),
+        "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
         "coverage": _coverage(measured),
         "evidence": None if measured.evidence is None else measured.evidence.message,
         "valid": measured.evidence is None or measured.evidence.valid,
@@ -92,7 +167,7 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
             if arm in measured.profiles
         },
         "shift": _shift(measured) if timed else None,
-        "kernels": _kernels(measured.kernels),
+        "kernels": _kernels(measured),
         "findings": sentences(case_findings(measured)),
         "notes": list(record.measurement.notes) if record.measurement else [],
         "checks": [
@@ -104,6 +179,9 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
                 "new": check.new,
                 "unit": check.unit,
                 "details": list(check.details),
+                "change": change_text(check),
+                "interval": interval_text(check),
+                "limit": limit_text(check),
             }
             for check in record.checks
         ],
@@ -180,6 +258,11 @@ def _arm(entry: Entry, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str
         "kind": [kinds[member.operator.kind] for member in operators],
         "portable": [int(member.operator.executor is Executor.PORTABLE) for member in operators],
         "sme2": _proofs(profile),
+        "engine": engines_of(entry.record.measured, arm),
+        "module": [names[member.module] for member in operators],
+        "shapes": [
+            names["" if member.shapes is None else str(member.shapes)] for member in operators
+        ],
         "call": [member.call for member in operators],
     }
     cost = entry.record.measured.costs.get(arm)
@@ -222,7 +305,6 @@ def _cost(cost: InferenceCost) -> dict[str, Any]:
             found[category].instructions if category in found else 0 for category in Category
         ],
         "instructions": [entry.counts.instructions for entry in cost.operators],
-        "outer": [entry.counts.outer_products for entry in cost.operators],
         "kernel": [entry.kernels[0][0] if entry.kernels else "" for entry in cost.operators],
     }
 
@@ -278,14 +360,24 @@ def _shift(measured: CaseResult) -> dict[str, Any] | None:
 # --- kernels, baseline, environment ---------------------------------------------------------------
 
 
-def _kernels(censuses: Mapping[Arm, KernelCensus]) -> dict[str, Any] | None:
+def _kernels(measured: CaseResult) -> dict[str, Any] | None:
     """Every kernel that ran on either arm, or what XNNPACK's log has instead."""
+    censuses = measured.kernels
     if not censuses:
         return None
+    operators, unnamed = kernel_operators(measured), unnamed_kernels(censuses)
     rows: dict[str, dict[str, Any]] = {}
     for arm, census in censuses.items():
         for kernel in census.kernels or census.operators:
-            row = rows.setdefault(kernel.name, {"name": kernel.name, "family": str(kernel.family)})
+            row = rows.setdefault(
+                kernel.name,
+                {
+                    "name": kernel.name,
+                    "family": str(kernel.family),
+                    "operator": operators.get(kernel.name, ""),
+                    "named": kernel.name not in unnamed,
+                },
+            )
             row[str(arm)] = kernel.count
     return {
         "source": next(iter(censuses.values())).source,

@@ -105,7 +105,8 @@ def change_text(check: Check) -> str:
     if old is None or new is None:
         return "-"
     if check.unit == "share":
-        return f"{(new - old) * 100:+.1f} points"
+        text = f"{(new - old) * 100:+.1f}"
+        return f"{text} points" if float(text) else "0"
     if old and (check.unit in _RELATIVE or check.metric.startswith(_COST)):
         return _signed(new / old - 1, exact=check.metric.startswith(_COST))
     difference = new - old
@@ -135,7 +136,7 @@ def interval_text(check: Check) -> str:
 def limit_text(check: Check) -> str:
     """``2 %`` of a time, as it was allowed; the value itself of what has no percentage."""
     limit = check.limit
-    if limit is None or (check.unit == "count" and limit == check.old):
+    if limit is None or (check.unit in ("count", "share") and limit == check.old):
         return ""
     if check.unit == "ns":
         return f"{limit * 100:g} %"

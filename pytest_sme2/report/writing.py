@@ -21,6 +21,7 @@ from pytest_sme2 import __version__
 from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.report.commit import project_commit
 from pytest_sme2.report.cost import (
     COST_COLUMNS,
     KERNEL_COLUMNS,
@@ -157,6 +158,7 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
     return {
         "schema": MANIFEST_SCHEMA,
         "case": record.id,
+        "commit": project_commit(),
         "model": measured.model,
         "variant": measured.variant,
         "weights": measured.weights,

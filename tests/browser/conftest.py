@@ -48,7 +48,7 @@ def timed_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three variants on hardware, one of them with a baseline and its history."""
     root = tmp_path_factory.mktemp("timed")
     check = Check(
-        "latency (on)", Outcome.REGRESSED, "Slower.", old=9e6, new=1e7, unit="ns", details=("a",)
+        "latency (on)", Outcome.REGRESSED, "Slower.", 9e6, 1e7, "ns", (1.1, 1.12), 0.02, ("a",)
     )
     entries = []
     for number, folder in enumerate(toy_run(root)):

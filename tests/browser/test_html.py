@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from pytest_sme2.report.html import page as html_page
 from pytest_sme2.report.html_data import Entry, report_document
-from pytest_sme2.results import Estimate
+from pytest_sme2.results import Estimate, OperatorShapes
 from pytest_sme2.session.run_directory import read_record
 from tests.support.chromium import Page
 from tests.support.records import stored_dumps, toy_run, write_case
@@ -65,6 +66,8 @@ def test_everything_is_drawn_without_a_complaint(page: Page, timed_report: Path)
     for chart in (
         "Latency, SME2 off and on",
         "Speedup by SME2",
+        "Costliest operators, SME2 on",
+        "Where the time went: SME2, NEON, portable",
         "Time by category",
         "Shares by category",
         "Process medians",
@@ -78,7 +81,7 @@ def test_everything_is_drawn_without_a_complaint(page: Page, timed_report: Path)
         "Bottleneck shift",
         "Operators",
         "Kernel census",
-        "Against the baseline",
+        "Checks against the baseline",
         "Environment and how to reproduce",
     ):
         assert heading in headings
@@ -99,10 +102,10 @@ def test_an_emulated_report_shows_no_latency_and_says_why(
 
 def test_tables_sort_both_ways(page: Page, timed_report: Path) -> None:
     page.open(timed_report)
-    shares = [float(row[7].rstrip(" %")) for row in rows(page, "operator-table")]
+    shares = [float(row[-1].rstrip(" %")) for row in rows(page, "operator-table")]
     assert shares == sorted(shares, reverse=True)
     sort_by(page, "operator-table", "share")
-    shares = [float(row[7].rstrip(" %")) for row in rows(page, "operator-table")]
+    shares = [float(row[-1].rstrip(" %")) for row in rows(page, "operator-table")]
     assert shares == sorted(shares)
     sort_by(page, "operator-table", "operator")
     names = [row[1] for row in rows(page, "operator-table")]
@@ -121,11 +124,11 @@ def test_operators_are_filtered(page: Page, timed_report: Path) -> None:
     choose(page, "operator-ran", "portable")
     portable = rows(page, "operator-table")
     assert portable
-    assert {row[4] for row in portable} == {"portable"}
+    assert {row[2] for row in portable} == {"portable"}
     assert len(portable) < len(everything)
     choose(page, "operator-ran", "")
     choose(page, "operator-sme2", "no")
-    assert [row[5] for row in rows(page, "operator-table")] == ["no"]
+    assert [row[2].split() for row in rows(page, "operator-table")] == [["NEON", "missed", "SME2"]]
     choose(page, "operator-sme2", "")
     choose(page, "operator-search", "CONVOLUTION")
     found = rows(page, "operator-table")
@@ -293,6 +296,96 @@ def test_the_policy_stops_what_is_not_in_the_file(chromium: Any, timed_report: P
     )
     assert tab.evaluate("window.evil") is None
     assert any("Content Security Policy" in error for error in tab.errors)
+
+
+HEADLINE = "document.getElementById('headline').innerText"
+
+
+def test_the_headline_answers_first(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    assert page.evaluate(HEADLINE).split() == [
+        *("1", "failed", "2", "not", "checked", "toy-fp16:", "latency", "(on)", "+11.1", "%,"),
+        *("limit", "2", "%"),
+    ]
+    below = page.evaluate("document.getElementById('subtitle').innerText")
+    assert "2025-01-01 00:00:00 UTC" in below
+    assert "linux (Neoverse-V3)" in below
+    assert "pytest-sme2 " in below
+    # Failing first, its reason beside the verdict, and shown below.
+    first, *_ = rows(page, "overview-table")
+    assert first[:3] == ["toy-fp16", "REGRESSED", "latency (on) +11.1 %, limit 2 %"]
+    assert page.evaluate("document.querySelector('#case-body h3').innerText") == "toy-fp16"
+    assert "REGRESSED: latency (on) +11.1 %" in page.evaluate(
+        "document.querySelector('.why').innerText"
+    )
+
+
+def test_checks_stand_before_operators_and_disclaimers_at_the_end(
+    page: Page, emulated_report: Path, timed_report: Path
+) -> None:
+    page.open(timed_report)
+    headings = page.evaluate("[...document.querySelectorAll('h2, h3')].map(h => h.innerText)")
+    assert headings.index("Checks against the baseline") < headings.index("Operators")
+    page.open(emulated_report)
+    last = page.evaluate("document.querySelector('main > section:last-of-type').innerText")
+    assert "emulated time says nothing about hardware" in last
+
+
+def test_charts_are_drawn_before_they_are_scrolled_to(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    page.wait_for(
+        "[...document.querySelectorAll('figure')].every(f => f.querySelector('svg.main-svg'))"
+    )
+    assert page.evaluate("scrollY") == 0
+
+
+def test_bars_have_the_colour_of_what_ran(page: Page, timed_report: Path) -> None:
+    page.open(timed_report)
+    look_at_everything(page)
+    names = page.evaluate(
+        "[...document.querySelectorAll('#overview-charts figure:last-of-type .legendtext')]"
+        ".map(text => text.textContent)"
+    )
+    assert names == ["SME2", "NEON", "portable"]
+
+
+def test_on_a_phone_no_column_is_off_screen(page: Page, timed_report: Path) -> None:
+    page.resize(400, 800, mobile=True)
+    page.open(timed_report)
+    outside = """[...document.querySelectorAll('td')].filter(cell =>
+      getComputedStyle(cell).display !== 'none' &&
+      cell.getBoundingClientRect().right > innerWidth + 1).length"""
+    assert page.evaluate(outside) == 0
+    hidden = """[...document.querySelectorAll('.scroll')]
+      .filter(each => each.scrollWidth > each.clientWidth + 1).length"""
+    assert page.evaluate(hidden) == 0
+    label = "getComputedStyle(document.querySelector('#overview-table td'), '::before').content"
+    assert page.evaluate(label) == '"model"'
+
+
+def test_operators_show_their_module_and_shapes(page: Page, tmp_path: Path) -> None:
+    folder = write_case(tmp_path, "toy", "fp32", stored_dumps("toy_fp32"))
+    record = read_record(folder)
+    shapes = OperatorShapes("convolution", ((1, 8, 8, 3), (16, 3, 3, 3)), (1, 8, 8, 16))
+    profiles = {
+        arm: replace(
+            profile,
+            operators=tuple(
+                replace(member, module=f"layers.{member.index}", shapes=shapes)
+                for member in profile.operators
+            ),
+        )
+        for arm, profile in record.measured.profiles.items()
+    }
+    record = replace(record, measured=replace(record.measured, profiles=profiles))
+    path = tmp_path / "report.html"
+    path.write_text(html_page(report_document([Entry(folder, record)])), "utf-8")
+    page.open(path)
+    for row in rows(page, "operator-table"):
+        assert row[2] == f"layers.{row[0]}"
+        assert row[3] == "1x8x8x3 by 16x3x3x3 to 1x8x8x16"
+    choose(page, "operator-search", "layers.1")
+    assert {row[2] for row in rows(page, "operator-table")} >= {"layers.1"}
 
 
 def test_fifty_models_open_in_time(page: Page, large_report: Path) -> None:

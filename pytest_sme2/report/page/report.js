@@ -8,6 +8,8 @@
     OTHER: "#8b95a1", overhead: "#cc79a7",
   };
   const proofs = ["", "yes", "no", "unproven"];
+  // What is said of a matrix operator that is not shown to be on SME2.
+  const missing = { no: "missed SME2", unproven: "SME2 unproven" };
   const drawn = [];
   const root = document.documentElement;
 
@@ -35,6 +37,7 @@
     (value >= 100 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(4)) + " ms";
   const percent = (value) => known(value) ? (100 * value).toFixed(1) + " %" : "-";
   const whole = (value) => known(value) ? Math.round(value).toLocaleString("en") : "-";
+  const millions = (value) => known(value) ? (value / 1e6).toFixed(3) : "-";
   // Cost stands in for time where time means nothing; both arms must have been counted.
   const counted = (chosen) => chosen.emulated && Object.values(chosen.arms).every((arm) => arm.cost);
   const factor = (value) => known(value) ? value.toFixed(2) + "x" : "-";
@@ -53,6 +56,10 @@
     if (unit === "ratio") return factor(value);
     return String(+value.toPrecision(6));
   }
+
+  const failing = ["INVALID", "REGRESSED", "FAILED", "SUSPECTED"], warning = ["INCONCLUSIVE", "MACHINE_CHANGED"];
+  const rank = (word) => failing.includes(word) ? 0 : warning.includes(word) ? 1 : 2;
+  const tone = (word) => ["bad", "weak", ["PASS", "IMPROVED", "STORED"].includes(word) ? "good" : ""][rank(word)];
 
   function verdict(word) {
     return word ? element("span", { class: "verdict " + word }, word) : "-";
@@ -93,9 +100,12 @@
       });
       const sorted = state.column < 0 ? shown : [...shown].sort(compareRows);
       body.replaceChildren(...sorted.slice(0, state.most).map((row) => {
-        const cells = columns.map((column) => element(
-          "td", { class: column.number ? "number" : column.name ? "name" : "" },
-          column.show ? column.show(row) : String(column.value(row) ?? "-")));
+        const cells = columns.map((column) => {
+          const shown = column.show ? column.show(row) : String(column.value(row) ?? "-");
+          const kind = column.number ? "number" : column.prose ? "name prose" : column.name ? "name" : "";
+          const nothing = shown === "-" || shown === "" ? " empty" : "";
+          return element("td", { class: kind + nothing, "data-label": column.title }, shown);
+        });
         const line = element("tr", {}, ...cells);
         if (options.mark) options.mark(line, row);
         return line;
@@ -124,7 +134,7 @@
       element("thead", {}, element("tr", {}, ...headings.map((text, column) =>
         element("th", { scope: "col", class: numbers[column] ? "number" : "" }, text)))),
       element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell, column) =>
-        element("td", { class: numbers[column] ? "number" : "" }, cell))))));
+        element("td", { class: numbers[column] ? "number" : "", "data-label": headings[column] }, cell))))));
     return scrolling(caption, table);
   }
 
@@ -140,9 +150,24 @@
     const entry = { place, make, shown: false };
     drawn.push(entry);
     watcher.observe(place);
+    drawTheRest();
   }
 
-  // A chart is drawn when it comes near the window, so that many models open at once.
+  // A chart near the window is drawn at once, the others while the browser has nothing else to do: a
+  // page with many models opens at once, and nobody scrolls to an empty frame.
+  let waiting = 0;
+  function drawTheRest() {
+    if (waiting) return;
+    waiting = setTimeout(() => {
+      waiting = 0;
+      const next = drawn.find((each) => !each.shown && each.place.isConnected);
+      if (!next) return;
+      watcher.unobserve(next.place);
+      draw(next);
+      drawTheRest();
+    }, 30);
+  }
+
   const watcher = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
@@ -244,23 +269,60 @@
     }));
   }
 
-  function coverageOverview(parent, cases) {
+  // How much of the time, or of the instructions, ran on what.
+  function engineOverview(parent, cases) {
     const labels = cases.map((each) => plain(clipped(labelOf(each), 34)));
-    const part = (name, shade, value) => ({
-      type: "bar", orientation: "h", name, y: labels, x: cases.map(value), marker: { color: shade },
-      hovertemplate: "%{y}<br>%{x} matrix operators<extra>" + name + "</extra>",
-    });
-    chart(parent, "Matrix operators on SME2 kernels", "Exact on any device, emulated or not",
-      cases.map((each) => `${each.id}: ${each.coverage[0]} of ${each.coverage[1]}`).join("; "), () => ({
+    const units = [...new Set(cases.map((each) => each.engines.of))];
+    chart(parent, `Where the ${units.join(", ")} went: SME2, NEON, portable`,
+      `With SME2 on; percent of ${units.join(" or ")}${units.includes("instructions") ? " (cost, not time)" : ""}`,
+      cases.map((each) => `${each.id}: ` + data.engines.map((name, index) => `${name} ${percent(each.engines.shares[index])}`).join(", ")).join("; "), () => ({
         height: 110 + 24 * cases.length,
-        traces: [
-          part("on SME2", colour("--on"), (each) => each.coverage[0]),
-          part("not on SME2", colour("--off"), (each) => each.coverage[1] - each.coverage[0]),
-        ],
+        traces: data.engines.map((name, index) => ({
+          type: "bar", orientation: "h", name, y: labels, marker: { color: colour(`--${name}`) },
+          x: cases.map((each) => 100 * each.engines.shares[index]),
+          text: cases.map((each) => each.engines.shares[index] < 0.06 ? "" : `${(100 * each.engines.shares[index]).toFixed(0)} %`),
+          textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside",
+          hovertemplate: "%{y}<br>%{x:.1f} %<extra>" + name + "</extra>",
+        })),
         layout: {
           barmode: "stack", bargap: 0.35, yaxis: { autorange: "reversed", type: "category" },
-          xaxis: { title: { text: "operators" } },
+          xaxis: { title: { text: "percent" }, range: [0, 100] },
           legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, traceorder: "normal" },
+        },
+      }), true);
+  }
+
+  // The operators that cost most, in the colour of what they ran on.
+  function costliest(parent, chosen) {
+    const found = chosen.arms[chosen.arm];
+    if (!found) return;
+    const cost = counted(chosen);
+    const weights = cost ? found.cost.instructions : chosen.emulated ? null : found.time;
+    if (!weights || !weights.length) return;
+    const total = cost ? found.cost.total : weights.reduce((sum, each) => sum + each, 0) || 1;
+    const most = weights.map((weight, index) => [weight, index]).sort((a, b) => b[0] - a[0]).slice(0, 12);
+    const small = innerWidth < 640;
+    const title = (index) => {
+      const module = found.names[found.module[index]], name = found.names[found.label[index]];
+      return clipped(module && !small ? `${module}: ${name}` : module || name, small ? 22 : 46);
+    };
+    // Two operators may share a title; the chart needs each once.
+    const labels = most.map(([, index]) => plain(`${index} ${title(index)}`));
+    chart(parent, `Costliest operators, SME2 ${chosen.arm}`, `Percent of the ${cost ? "instructions: cost, not time" : "time, traced"}; the number is the operator's place`,
+      most.map(([weight, index]) => `${found.names[found.label[index]]} ${percent(weight / total)}`).join("; "), () => ({
+        height: 110 + 22 * most.length,
+        traces: data.engines.map((name, engine) => ({
+          type: "bar", orientation: "h", name, marker: { color: colour(`--${name}`) },
+          y: labels.filter((_, place) => found.engine[most[place][1]] === engine),
+          x: most.filter(([, index]) => found.engine[index] === engine).map(([weight]) => 100 * weight / total),
+          hovertemplate: "%{y}<br>%{x:.1f} %<extra>" + name + "</extra>",
+        })).filter((trace) => trace.y.length),
+        layout: {
+          bargap: 0.25, barmode: "stack",
+          yaxis: { autorange: "reversed", type: "category", categoryorder: "array", categoryarray: labels, tickfont: { size: 11 } },
+          xaxis: { title: { text: "percent" }, rangemode: "tozero" },
+          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
+          showlegend: true,
         },
       }), true);
   }
@@ -394,7 +456,7 @@
     const list = element("dl", { class: "facts" });
     const add = (name, value, small) => list.append(element("div", {},
       element("dt", {}, name), element("dd", {}, value, small ? element("small", {}, small) : null)));
-    add("Verdict", verdict(chosen.verdict));
+    if (!chosen.reason) add("Verdict", verdict(chosen.verdict));
     add("Device", chosen.device, chosen.emulated ? "emulated: no latency" : null);
     if (chosen.coverage) add("Matrix operators on SME2", `${chosen.coverage[0]} of ${chosen.coverage[1]}`);
     if (chosen.cost) {
@@ -455,8 +517,9 @@
         sme2: proofs[found.sme2[index]], call: found.call[index],
         time: timed ? found.time[index] : null,
         share: timed ? found.share[index] : cost ? found.cost.instructions[index] / found.cost.total : null,
-        instructions: cost ? found.cost.instructions[index] : null, outer: cost ? found.cost.outer[index] : null,
-        kernel: cost ? found.cost.kernel[index] : null,
+        instructions: cost ? found.cost.instructions[index] : null,
+        kernel: cost ? found.cost.kernel[index] : null, engine: data.engines[found.engine[index]],
+        module: found.names[found.module[index]], shapes: found.names[found.shapes[index]],
       }));
     };
     const any = ["", "all"];
@@ -468,7 +531,7 @@
     const filter = () => {
       const words = value("operator-search").toLowerCase();
       const kept = rows.filter((row) =>
-        (!words || row.name.toLowerCase().includes(words) || row.kind.includes(words)) &&
+        (!words || [row.name, row.kind, row.module].some((text) => text.toLowerCase().includes(words))) &&
         (!value("operator-ran") || row.ran === value("operator-ran")) &&
         (!value("operator-sme2") || (value("operator-sme2") === "none" ? !row.sme2 : row.sme2 === value("operator-sme2"))) &&
         (!value("operator-category") || row.category === value("operator-category")));
@@ -480,7 +543,7 @@
     controls.append(
       choice("Arm", "operator-arm", arms.map((arm) => [arm, `SME2 ${arm}`]), () => { rows = rowsOf(value("operator-arm")); filter(); }),
       element("label", { for: "operator-search" }, "Name",
-        element("input", { id: "operator-search", type: "search", placeholder: "part of a name", oninput: filter })),
+        element("input", { id: "operator-search", type: "search", placeholder: "operator or module", oninput: filter })),
       choice("Ran", "operator-ran", [any, ["delegated", "delegated"], ["portable", "portable"]], filter),
       choice("SME2", "operator-sme2", [any, ["yes", "on SME2"], ["no", "not on SME2"], ["unproven", "unproven"], ["none", "no matrix operator"]], filter),
       choice("Category", "operator-category", [any, ...data.categories.map((name) => [name, name])], filter));
@@ -488,11 +551,12 @@
     const columns = [
       { title: "#", number: true, value: (row) => row.index },
       { title: "operator", name: true, value: (row) => row.name },
-      { title: "category", value: (row) => row.category, show: (row) => element("span", { class: "whole" },
-        swatch(row.category), row.category) },
-      { title: "kind", value: (row) => row.kind },
-      { title: "ran", value: (row) => row.ran },
-      { title: "SME2", value: (row) => row.sme2, show: (row) => row.sme2 },
+      ...(rows.some((row) => row.module) ? [{ title: "module", name: true, value: (row) => row.module || null, show: (row) => row.module || "-" }] : []),
+      ...(rows.some((row) => row.shapes) ? [{ title: "shapes", name: true, value: (row) => row.shapes || null, show: (row) => row.shapes || "-" }] : []),
+      { title: "ran on", value: (row) => row.engine, show: (row) => element("span", {},
+        element("span", { class: "whole" }, swatch(`--${row.engine}`), row.engine), missing[row.sme2] ? element("small", {}, missing[row.sme2]) : null) },
+      { title: "category", value: (row) => `${row.category}, ${row.kind}`, show: (row) => element("span", {},
+        element("span", { class: "whole" }, swatch(palette[row.category]), row.category), element("small", {}, row.kind)) },
     ];
     if (timed) columns.push(
       { title: "time \u00b5s", number: true, value: (row) => row.time, show: (row) => row.time.toFixed(1) },
@@ -500,16 +564,23 @@
     if (cost) columns.push(
       { title: "instructions", number: true, value: (row) => row.instructions, show: (row) => whole(row.instructions) },
       { title: "share", number: true, value: (row) => row.share, show: (row) => percent(row.share) },
-      { title: "outer products", number: true, value: (row) => row.outer, show: (row) => whole(row.outer) },
-      { title: "most of it in", name: true, value: (row) => row.kernel, show: (row) => element("code", {}, row.kernel) });
-    const view = sortable(table, columns, rows, { column: timed ? 7 : cost ? 6 : 0, down: timed || cost, most: 25 });
+      { title: "most of it in", name: true, value: (row) => row.kernel, show: (row) => kernelName(row.kernel) });
+    const view = sortable(table, columns, rows, {
+      column: Math.max(0, columns.findIndex((column) => column.title === "share")), down: timed || cost, most: 25 });
     filter();
   }
 
-  function swatch(category) {
+  function swatch(shade) {
     const box = element("span", { class: "swatch", "aria-hidden": "true" });
-    box.style.background = palette[category];
+    box.style.background = shade.startsWith("--") ? `var(${shade})` : shade;
     return box;
+  }
+
+  // Where a library hides its symbols, a kernel has no name: then its operator stands for it.
+  const place = (name) => /^(.+)\+0x([0-9a-f]+)$/.exec(name);
+  function kernelName(name, operator) {
+    if (!place(name)) return element("code", {}, name);
+    return element("span", { title: name }, operator ? `unnamed kernel of ${operator}` : "unnamed kernel");
   }
 
   function kernels(parent, chosen) {
@@ -519,28 +590,35 @@
       : "Operators that ran, from XNNPACK's log";
     const table = element("table", { id: "kernel-table" });
     parent.append(scrolling("Table of kernels", table));
+    const operators = chosen.kernels.rows.some((row) => row.operator);
     sortable(table, [
-      { title: "kernel", name: true, value: (row) => row.name, show: (row) => element("code", {}, row.name) },
+      { title: "kernel", name: true, value: (row) => row.named ? row.name : `~${row.operator}`, show: (row) => kernelName(row.name, row.operator) },
+      ...(operators ? [{ title: "operator", name: true, value: (row) => row.operator || null,
+        show: (row) => row.operator || element("span", { class: "quiet" }, "none: it ran outside of the inference") }] : []),
       { title: "family", value: (row) => row.family },
       { title: "SME2 on", number: true, value: (row) => row.on ?? null },
       { title: "SME2 off", number: true, value: (row) => row.off ?? null },
-    ], chosen.kernels.rows, { caption: ran, column: 2, down: true, most: 40 });
+    ], chosen.kernels.rows, { caption: ran, column: operators ? 3 : 2, down: true, most: 40 });
   }
 
   function baseline(parent, chosen) {
-    parent.append(element("h3", {}, "Against the baseline"));
+    parent.append(element("h3", {}, "Checks against the baseline"));
     if (chosen.checks.length) {
       const table = element("table", { id: "check-table" });
       parent.append(scrolling("Table of checks", table));
+      const worst = [...chosen.checks].sort((a, b) => rank(a.verdict) - rank(b.verdict));
       sortable(table, [
         { title: "check", value: (row) => row.metric },
+        { title: "verdict", value: (row) => row.verdict, show: (row) => verdict(row.verdict) },
         { title: "baseline", number: true, value: (row) => row.old, show: (row) => figureFor(row.old, row.unit) },
         { title: "now", number: true, value: (row) => row.new, show: (row) => figureFor(row.new, row.unit) },
-        { title: "verdict", value: (row) => row.verdict, show: (row) => verdict(row.verdict) },
-        { title: "what was found", name: true, value: (row) => row.message, show: (row) => element("span", {}, row.message,
-          ...(row.details.length ? [element("details", {}, element("summary", {}, "details"),
+        { title: "change", number: true, value: (row) => known(row.old) && known(row.new) ? row.new - row.old : null,
+          show: (row) => row.interval ? `${row.change} ${row.interval}` : row.change },
+        { title: "limit", number: true, value: (row) => row.limit || null, show: (row) => row.limit || "-" },
+        { title: "what was found", name: true, prose: true, value: (row) => row.message, show: (row) => element("span", {}, row.message,
+          ...(row.details.length ? [element("details", { open: failing.includes(row.verdict) }, element("summary", {}, "details"),
             element("ul", {}, ...row.details.map((each) => element("li", {}, each))))] : [])) },
-      ], chosen.checks, { caption: "Every check that was made" });
+      ], worst, { caption: "Every check that was made" });
     }
     if (chosen.baseline) {
       parent.append(plainTable(`Structure, beside the baseline of ${chosen.baseline.device}`, ["what", "baseline", "now"],
@@ -558,14 +636,17 @@
     document.getElementById("case-choice").value = String(index);
     document.querySelectorAll("#overview-table tbody tr").forEach((row) =>
       row.classList.toggle("chosen", row.dataset.index === String(index)));
-    body.append(element("h3", {}, chosen.id), facts(chosen));
+    body.append(element("h3", {}, chosen.id));
+    if (chosen.reason) body.append(element("div", { class: `why ${tone(chosen.verdict)}` },
+      element("strong", {}, verdict(chosen.verdict), `: ${chosen.reason}`), chosen.message,
+      chosen.details.length ? element("ul", {}, ...chosen.details.map((each) => element("li", {}, each))) : null));
+    body.append(facts(chosen));
     if (!chosen.valid) body.append(element("p", { class: "note bad" }, chosen.evidence));
     else if (chosen.evidence) body.append(element("p", {}, chosen.evidence));
-    if (chosen.emulated) body.append(element("p", { class: "note" },
-      "The CPU was emulated: operators, kernels and outputs are exact. No latency is shown, since the time an emulator takes says nothing about hardware." +
-      (chosen.cost ? ` Instead, ${chosen.cost.note}.` : "")));
+    baseline(body, chosen);
     const charts = element("div", { class: "charts" });
-    body.append(charts);
+    body.append(element("h3", {}, chosen.emulated ? "Where the work goes" : "Where the time goes"), charts);
+    costliest(charts, chosen);
     breakdown(charts, chosen);
     distribution(charts, chosen);
     history(charts, chosen);
@@ -573,7 +654,6 @@
     shift(body, chosen);
     operators(body, chosen);
     kernels(body, chosen);
-    baseline(body, chosen);
     if (chosen.findings.length || chosen.notes.length) {
       body.append(element("h3", {}, "What to know"),
         element("ul", {}, ...[...chosen.findings, ...chosen.notes].map((text) => element("li", {}, text))));
@@ -602,7 +682,9 @@
     const columns = [
       { title: "model", name: true, value: (each) => each.id, show: (each) => element("button", {
         type: "button", class: "open", onclick: () => choose(data.cases.indexOf(each), true) }, each.id) },
-      { title: "device", value: (each) => each.device },
+      { title: "verdict", value: (each) => each.verdict, show: (each) => verdict(each.verdict) },
+      { title: "rests on", name: true, value: (each) => each.reason, show: (each) => each.reason ?? "-" },
+      ...(new Set(data.cases.map((each) => each.device)).size > 1 ? [{ title: "device", value: (each) => each.device }] : []),
       { title: "on SME2", number: true, value: (each) => each.coverage && each.coverage[1] ? each.coverage[0] / each.coverage[1] : null,
         show: (each) => each.coverage ? `${each.coverage[0]} of ${each.coverage[1]}` : "-" },
       ...(timed ? [
@@ -614,43 +696,66 @@
         { title: "memory", number: true, value: (each) => each.memory[each.arm], show: (each) => figureFor(each.memory[each.arm], "bytes") },
       ] : []),
       { title: "by work", number: true, value: (each) => each.cost?.by_work, show: (each) => percent(each.cost?.by_work) },
-      { title: "instructions off", number: true, value: (each) => each.cost?.instructions.off, show: (each) => whole(each.cost?.instructions.off) },
-      { title: "instructions on", number: true, value: (each) => each.cost?.instructions.on, show: (each) => whole(each.cost?.instructions.on) },
+      { title: "Minst off", number: true, value: (each) => each.cost?.instructions.off, show: (each) => millions(each.cost?.instructions.off) },
+      { title: "Minst on", number: true, value: (each) => each.cost?.instructions.on, show: (each) => millions(each.cost?.instructions.on) },
       { title: "fewer", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
         show: (each) => factor(each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null) },
       { title: "most work", value: (each) => each.cost?.most?.[0], show: (each) => each.cost?.most ? `${each.cost.most[0]} ${percent(each.cost.most[1])}` : "-" },
-      { title: "verdict", value: (each) => each.verdict, show: (each) => verdict(each.verdict) },
     ];
     // A column in which no model has anything to say is left out.
     const told = columns.filter((column, index) => !index || data.cases.some((each) => known(column.value(each))));
     sortable(document.getElementById("overview-table"), told, data.cases, {
-      caption: "A heading sorts; a name opens the model below",
+      caption: "Failing first; a heading sorts, a name opens the model below",
       mark: (line, each) => { line.dataset.index = String(data.cases.indexOf(each)); },
     });
     const charts = document.getElementById("overview-charts");
     const measured = data.cases.filter((each) => Object.keys(each.latency).length);
     const faster = data.cases.filter((each) => each.speedup);
-    const covered = data.cases.filter((each) => each.coverage && each.coverage[1]);
+    const used = data.cases.filter((each) => each.engines);
     if (measured.length) latencyOverview(charts, measured);
     if (faster.length) speedupOverview(charts, faster);
-    if (covered.length) coverageOverview(charts, covered);
+    if (used.length) engineOverview(charts, used);
+    document.getElementById("compared").hidden = !(measured.length || faster.length || used.length);
   }
 
+  // What limits the figures stands at the end: it is true of all of them.
   function notes() {
     const place = document.getElementById("notes");
     const add = (text) => place.append(element("p", { class: "note" }, text));
     const emulated = data.cases.filter((each) => each.emulated).length;
     if (emulated) add(`${emulated === data.cases.length ? "All" : emulated} of these models ran on an emulated CPU. Their operators, kernels and outputs are exact; no latency of theirs is shown, since emulated time says nothing about hardware.`);
+    const counted = data.cases.find((each) => each.cost);
+    if (counted) add(`${counted.cost.note[0].toUpperCase()}${counted.cost.note.slice(1)}.`);
     if (data.cases.some((each) => each.weights.startsWith("random"))) {
       add("Weights are random: latency does not depend on them, accuracy does.");
     }
     if (!data.cases.length) add("No model was measured.");
+    place.hidden = place.children.length < 2;
+  }
+
+  function headline() {
+    const { failed, warned, passed, unchecked, recorded, commit, devices, versions } = data.headline;
+    const place = document.getElementById("headline");
+    const parts = [[failed, "failed"], [warned, "warned"], [passed, "passed"], [unchecked, "not checked"]];
+    for (const [number, word] of parts) {
+      if (number || word === "failed" && data.cases.length) place.append(element("span", { class: number ? word : "" },
+        element("b", {}, String(number)), ` ${word}`));
+    }
+    const worst = data.cases[0];
+    if (worst && worst.reason && rank(worst.verdict) < 2) {
+      place.append(element("span", {}, `${worst.id}: ${worst.reason}`));
+    }
+    document.getElementById("subtitle").textContent = [
+      recorded && recorded.replace("T", " ").replace("Z", " UTC"), commit && `commit ${commit}`, devices.join(", "),
+      ...versions.map(([name, version]) => `${name} ${version}`), `pytest-sme2 ${data.version}`,
+    ].filter(Boolean).join(" \u00b7 ");
   }
 
   function findings() {
     const most = 12;
     const place = document.getElementById("findings-list");
-    const add = (found) => place.append(element("li", {}, element("strong", {}, found.model), ": ",
+    const add = (found) => place.append(element("li", {},
+      found.share >= 0.001 ? element("b", {}, `${percent(found.share)} `) : null, element("strong", {}, found.model), ": ",
       found.text, found.advice ? element("small", {}, found.advice) : null));
     data.insights.slice(0, most).forEach(add);
     const left = data.insights.slice(most);
@@ -696,9 +801,7 @@
   }
 
   document.getElementById("title").textContent = document.title;
-  const devices = [...new Set(data.cases.map((each) => each.device))].join(", ");
-  document.getElementById("subtitle").textContent =
-    `${data.cases.length} ${data.cases.length === 1 ? "case" : "cases"}${devices ? ` on ${devices}` : ""}; made by pytest-sme2 ${data.version}`;
+  headline();
   themes();
   notes();
   overview();
