@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,11 +56,12 @@ def validate_run(root: Path) -> list[Finding]:
         findings.append(Finding(root / METRICS, "is missing: no case was recorded here"))
     for folder in cases:
         findings += _case(folder)
-    checked = {finding.path.resolve() for finding in findings}
+    # Not Path.resolve, which fails for a link to itself.
+    checked = {os.path.realpath(finding.path) for finding in findings}
     findings += [
         Finding(dump, _dump_problem(dump))
         for dump in sorted(root.rglob(f"*{SUFFIX}"))
-        if dump.resolve() not in checked
+        if os.path.realpath(dump) not in checked
     ]
     return findings
 

@@ -6,13 +6,14 @@ outside are read here, so that every case is checked.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pytest_sme2.errors import Sme2Error
 
@@ -25,6 +26,16 @@ else:
 DOCUMENT_BYTES = 64 << 20
 
 
+def open_plain(path: Path) -> BinaryIO:
+    """Open a plain file for reading; OSError for anything else, which may be endless or block."""
+    # Without O_NONBLOCK a pipe without a writer would block.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
 def read_bytes(
     path: Path,
     *,
@@ -34,11 +45,7 @@ def read_bytes(
 ) -> bytes:
     """The content of a plain file of at most ``limit`` bytes."""
     try:
-        # Without O_NONBLOCK a pipe without a writer would block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise error(f"{path} cannot be read: it is not a plain file. {remedy}")
+        with open_plain(path) as file:
             data = file.read(limit + 1)
     except (OSError, ValueError) as reason:
         why = getattr(reason, "strerror", None) or reason

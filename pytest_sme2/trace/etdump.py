@@ -32,6 +32,8 @@ _NAME, _CHAIN, _INSTRUCTION, _DELEGATE_ID, _DELEGATE_NAME, _, _START, _END = ran
 _RUN_BYTES = 8
 _EVENT_BYTES = 16
 
+LARGEST_FILE = 2 << 30
+"""Of any flatbuffer: its offsets have 31 bits."""
 LONGEST_NAME = 1000
 """Letters of an operator's name; the longest that XNNPACK and ExecuTorch have are below 100."""
 
@@ -134,6 +136,11 @@ def _load(source: Path | bytes) -> tuple[NDArray[np.uint8], str]:
         if not source.is_file():
             reason = "not a file" if source.exists() else "no such file"
             raise EtdumpError(f"{source}: {reason}. Give the path of an .etdump file.")
+        if source.stat().st_size > LARGEST_FILE:
+            raise EtdumpError(
+                f"{source}: it has more than {LARGEST_FILE >> 30} GiB, which no ETDump can have. "
+                "Trace fewer runs."
+            )
         return np.fromfile(source, dtype=np.uint8), str(source)
     except OSError as error:
         raise EtdumpError(f"{source}: cannot be read: {error.strerror}.") from error

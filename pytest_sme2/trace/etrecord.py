@@ -21,7 +21,7 @@ from typing import Any
 
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.results import Attribution, Origin
-from pytest_sme2.system.reading import json_value
+from pytest_sme2.system.reading import json_value, open_plain
 
 # The graph of a model with 2,000 operators has 8 MB.
 LARGEST_DOCUMENT = 256 << 20
@@ -45,13 +45,17 @@ _REMEDY = (
 
 def read_attribution(etrecord: Path) -> Attribution:
     """The ATen operators and module paths of every instruction of a program."""
-    with _damage_named(etrecord), zipfile.ZipFile(etrecord) as archive:
+    with (
+        _damage_named(etrecord),
+        open_plain(etrecord) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         names = set(archive.namelist())
         graph_name = next((name for name in _GRAPHS if name in names), None)
         if _MARK not in names or _HANDLES not in names or graph_name is None:
             raise ValueError("it has no debug handles or no edge program")
-        handles = _document(archive, _HANDLES)[_METHOD]
-        nodes = _nodes(_document(archive, graph_name))
+        handles = _document(archive, etrecord, _HANDLES)[_METHOD]
+        nodes = _nodes(_document(archive, etrecord, graph_name))
         return _attribution(handles, nodes)
 
 
@@ -82,12 +86,12 @@ def _damage_named(etrecord: Path) -> Iterator[None]:
         ) from error
 
 
-def _document(archive: zipfile.ZipFile, name: str) -> Any:
+def _document(archive: zipfile.ZipFile, etrecord: Path, name: str) -> Any:
     with archive.open(name) as file:
         data = file.read(LARGEST_DOCUMENT + 1)
     if len(data) > LARGEST_DOCUMENT:
         raise ValueError(f"{name} has more than {LARGEST_DOCUMENT >> 20} MiB")
-    return json_value(data, f"{archive.filename}: {name}", remedy=_REMEDY, error=EtdumpError)
+    return json_value(data, f"{etrecord}: {name}", remedy=_REMEDY, error=EtdumpError)
 
 
 def _nodes(program: Any) -> Mapping[int, list[tuple[str, Origin]]]:

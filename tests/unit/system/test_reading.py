@@ -1,0 +1,57 @@
+"""Files from outside: whatever they are, one error with the place and the remedy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
+from pytest_sme2.report.validation import validate_run
+from pytest_sme2.system.reading import read_bytes, read_json, read_text_if_there, read_toml
+from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.trace.etrecord import read_attribution
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "an endless device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a terabyte of nothing": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+}
+
+
+@pytest.fixture(params=ODD, ids=str)
+def odd(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "file.json"
+    ODD[request.param](path)
+    return path
+
+
+def test_odd_files_are_one_error(odd: Path) -> None:
+    for read in (read_bytes, read_json, read_toml, read_text_if_there):
+        with pytest.raises(UsageError, match=r"file\.json cannot be read: .*\. Give another\.$"):
+            read(odd, remedy="Give another.", error=UsageError)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("read", [read_etdump, read_attribution])
+def test_odd_traces_are_one_error(odd: Path, read: Callable[[Path], object]) -> None:
+    with pytest.raises(EtdumpError, match=r"file\.json"):
+        read(odd)
+
+
+def test_odd_records_of_a_run_are_findings(odd: Path) -> None:
+    odd.rename(odd.with_name("run.etdump"))
+    (odd.parent / "metrics.json").symlink_to("metrics.json")
+    assert validate_run(odd.parent)
+
+
+def test_a_missing_file_may_be_no_error(tmp_path: Path) -> None:
+    assert read_text_if_there(tmp_path / "none", remedy="") is None
+    with pytest.raises(Sme2Error, match="No such file"):
+        read_bytes(tmp_path / "none", remedy="")
+    (tmp_path / "text").write_bytes(b"\xff")
+    with pytest.raises(Sme2Error, match="byte 0 is not UTF-8"):
+        read_text_if_there(tmp_path / "text", remedy="")
