@@ -60,5 +60,5 @@ class PretendedMac:
         self.script(
             "notifyutil",
             'cd "$(dirname "$0")"; echo "$2 $(head -n 1 levels)"\n'
-            '[ "$(wc -l < levels)" -gt 1 ] && sed -i 1d levels; exit 0',
+            '[ "$(wc -l < levels)" -gt 1 ] && tail -n +2 levels > rest && mv rest levels; exit 0',
         )

@@ -16,7 +16,7 @@ from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu
 from pytest_sme2.targets import local
 from pytest_sme2.targets.base import describe_failure, run_logged
 from pytest_sme2.targets.emulated import EmulatedTarget
-from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.targets.mac import this_machine
 
 QEMU = Qemu(Path("/opt/qemu aarch64"), "11.1.2")
 
@@ -137,7 +137,7 @@ def test_the_cpu_is_named_by_its_cores():
 
 
 def test_fingerprint_is_stable_and_complete():
-    first, second = LocalTarget().fingerprint(), LocalTarget().fingerprint()
+    first, second = this_machine().fingerprint(), this_machine().fingerprint()
     assert first == second
     assert {"cores", "cpu", "os", "platform", "sme2"} <= set(dict(first.facts))
     assert first.key.startswith(f"{first.target}-")
