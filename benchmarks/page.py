@@ -57,6 +57,16 @@ HEADLINES: tuple[tuple[str, str], ...] = (
         "`mean:5%` raised {alarms.peer} and caught {caught 5.peer} and {caught 3.peer}.",
     ),
     (
+        "detection_gate",
+        "The whole gate on real programs, on a loaded machine: **{green} of {slower}** verdicts on "
+        "programs at least 5 % slower pass. {alarms} of {equal} on equal programs are REGRESSED.",
+    ),
+    (
+        "culprits",
+        "A failure names the culprit in **{named} of {regressions}** real regressions, and "
+        "{innocent} innocent operators.",
+    ),
+    (
         "simulated_gate",
         "In a simulation of slow models, noisy machines and stored sessions, **{green} of "
         "{slower}** verdicts on programs at least 5 % slower pass. {alarms} of {equal} on equal "
