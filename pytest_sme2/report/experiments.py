@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import model_stem, pipeline_summary
 from pytest_sme2.session.analysis import SUFFIX, analyze_file
 from pytest_sme2.session.run_directory import MANIFEST, METRICS, CaseRecord
-from pytest_sme2.system.files import write_json, write_text
+from pytest_sme2.system.files import inside, write_json, write_text
 from pytest_sme2.system.reading import read_json
 
 PAIRS = "pairs"
@@ -48,11 +48,18 @@ def write_experiments(
     accounts: Sequence[ExperimentAccount],
 ) -> None:
     """Put every experiment into the files at the top."""
-    if not cases:
+    if cases:
+        results = [_result(root, account) for account in accounts]
+        _extend(root / METRICS, {"results": results})
+        rewrite_experiments(root, cases)
+
+
+def rewrite_experiments(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) -> None:
+    """The same again from what ``metrics.json`` has, where it is that of an experiment file."""
+    results = _object(root / METRICS).get("results")
+    if not isinstance(results, list) or not cases:
         return
     records = [record for _, record in cases]
-    results = [_result(root, account) for account in accounts]
-    _extend(root / METRICS, {"results": results})
     _extend(root / MANIFEST, {"results": results, "cases": _places(root, cases)})
     stem = model_stem(records[0])
     runs = [pipeline_summary(record) for record in records]
@@ -60,11 +67,18 @@ def write_experiments(
     if len(cases) > 1:
         write_text(root / f"{stem}_pipeline_summary.md", run_report(records))
         analyses = [
-            analyze_file(path, name=path.relative_to(root).as_posix().removesuffix(SUFFIX))
-            for path in (account.etdump for account in accounts)
-            if path is not None
+            analyze_file(inside(root, name), name=name.removesuffix(SUFFIX))
+            for name in _dumps(results)
         ]
         write_summary(analyses, root, timed=not records[0].measured.emulated)
+
+
+def _dumps(results: Sequence[Any]) -> Iterator[str]:
+    for entry in results:
+        metrics = entry.get("metrics") if isinstance(entry, dict) else None
+        name = metrics.get("etdump") if isinstance(metrics, dict) else None
+        if isinstance(name, str):
+            yield name
 
 
 def _places(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) -> list[dict[str, str]]:
@@ -98,7 +112,11 @@ def _result(root: Path, account: ExperimentAccount) -> dict[str, Any]:
 
 
 def _extend(path: Path, more: dict[str, Any]) -> None:
+    write_json(path, {**_object(path), **more})
+
+
+def _object(path: Path) -> dict[str, Any]:
     document = read_json(path, remedy="Run the experiments again.")
     if not isinstance(document, dict):
         raise Sme2Error(f"{path} is not an object. Run the experiments again.")
-    write_json(path, {**document, **more})
+    return document

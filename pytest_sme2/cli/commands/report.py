@@ -11,9 +11,10 @@ from pathlib import Path
 
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
+from pytest_sme2.report.experiments import rewrite_experiments
 from pytest_sme2.report.markdown import combined_report, run_report
 from pytest_sme2.report.writing import REPORT, write_case
-from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
+from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text
 
@@ -67,6 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     pairs = [pair for found in runs.values() for pair in found]
     elsewhere = html is not None or arguments.markdown is not None
     writable = _rewrite(pairs, rules, elsewhere=elsewhere)
+    for root in arguments.run_dir if writable else ():
+        if (root / METRICS).is_file():
+            rewrite_experiments(root, runs[str(root)])
     written = []
     if len(runs) == 1:
         text = run_report([record for _, record in pairs])

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_sme2.cli.experiment_file import parse_plan
 from pytest_sme2.cli.experiments import run_plan
+from pytest_sme2.cli.main import main
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm
@@ -113,6 +114,14 @@ def test_every_pair_is_in_the_files_at_the_top(target: PretendedTarget, tmp_path
     assert [case["threads"] for case in document["cases"]] == [1, 2]
     assert pipeline.with_suffix(".md").read_text().count("toy_fp16-as exported") >= 2
     assert [found.problem for found in validate_run(tmp_path) if found.problem] == []
+    # Reports that are made again leave nothing out.
+    names = ("manifest.json", "analysis_summary.json", pipeline.name)
+    before = {name: json.loads((tmp_path / name).read_text()) for name in names}
+    assert main(["report", str(tmp_path)]) == 0
+    after = {name: json.loads((tmp_path / name).read_text()) for name in names}
+    for document in (*before.values(), *after.values()):
+        document.pop("command", None)
+    assert after == before
 
 
 def test_times_with_different_thread_counts_are_not_compared(
