@@ -128,7 +128,9 @@ def _pow(value: Any, exponent: Any) -> Any:
     if not isinstance(exponent, int | float) or exponent not in (2, 3, 4):
         return None
     square = value * value
-    return {2: lambda: square, 3: lambda: square * value, 4: lambda: square * square}[exponent]()
+    if exponent == 2:
+        return square
+    return square * (value if exponent == 3 else square)
 
 
 def _index(value: Any, index: Any) -> Any:

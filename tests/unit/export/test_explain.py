@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_sme2.export.explain import Reporter, explain
+from tests.support.needs import needs_export
 
-pytest.importorskip("torch")
+pytestmark = needs_export
 
 
 def reporter(**facts: object) -> Reporter:

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from pytest_sme2.export.random_weights import lifeless
 from tests.support.needs import needs_export
 
 pytestmark = needs_export
@@ -57,3 +60,20 @@ print("fine")
 def test_batch_norms_get_the_statistics_of_the_inputs() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "fine\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest", "values", "reason"),
+    [
+        (-3.95e-14, 2e-14, 1000, "nearly zero (its largest value is 4e-14)"),
+        (0.0, 0.0, 1, "nearly zero (its largest value is 0)"),
+        (0.998, 1.0, 10, "nearly constant (all values lie between 0.998 and 1)"),
+        (1.0, 1.0, 1, ""),
+        (-0.1, 0.1, 10, ""),
+        (1e-4, 2e-4, 10, ""),
+    ],
+)
+def test_an_output_that_says_nothing(
+    least: float, greatest: float, values: int, reason: str
+) -> None:
+    assert lifeless(least, greatest, values) == reason

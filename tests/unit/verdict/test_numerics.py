@@ -217,3 +217,16 @@ def test_a_reference_of_another_shape_is_refused(tmp_path: Path) -> None:
         numerics.compare_reference(
             artifact(tmp_path, reference), [output(tmp_path, "a", [1, 2, 3])], Arm.ON
         )
+
+
+def test_the_scale_of_what_was_expected_is_kept() -> None:
+    found = numerics.agreement(np.array([1.0, -4.0]), np.array([1.0, -5.0]), against="reference")
+    assert (found.peak, found.dead) == (5.0, "")
+
+
+@pytest.mark.parametrize(("dtype", "dead"), [("float16", True), ("int64", False)])
+def test_a_dead_output_is_marked_unless_it_counts_something(dtype: str, dead: bool) -> None:
+    zeros = np.zeros(8)
+    for actual in (zeros, zeros + 1e-14):
+        found = numerics.agreement(actual, zeros, against="reference", dtype=dtype)
+        assert bool(found.dead) is dead
