@@ -89,6 +89,21 @@ BENCHMARKS = (
         long=True,
     ),
     Benchmark(
+        "cost",
+        "counted instructions: the same every time, one layer more, what counting adds",
+        60,
+        quick=("same", "counting", "--runs", "2", "--rounds", "1", "--cases", "toy_cnn:int8"),
+        quick_minutes=1.5,
+        long=True,
+    ),
+    Benchmark(
+        "cost_and_time",
+        "counted instructions against measured time (on an Arm machine)",
+        10,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
         "faults",
         "a phone that breaks while it is measured on",
         25,
