@@ -9,8 +9,9 @@ whatever is named there is innocent.
 
 The limits were set before the first run: no innocent operator is named, and the culprit is named in
 nine of ten regressions. Two changes of the first run turned out to make the program faster (a dense
-convolution in place of a grouped one) and were replaced. That run also showed that "longer in every
-pair" named innocent operators, and so the rule became stricter.
+convolution in place of a grouped one) and were replaced. The first runs also showed that "longer in
+every pair" named innocent operators, and that more work makes all else a little slower; so the
+product's rule became stricter. What splits the delegate has the framework's overhead as a culprit.
 """
 
 from __future__ import annotations
@@ -134,10 +135,11 @@ REGRESSIONS = (
     Regression("a softmax", ("Softmax", "softmax"), {}, {"softmax": True}),
     Regression("a sigmoid", ("Sigmoid", "sigmoid"), {}, {"sigmoid": True}),
     Regression("a larger pooling window", ("Max Pooling", "max_pool"), {"pool": 3}, {"pool": 7}),
-    Regression("a cumulative sum outside of the delegate", ("cumsum",), {}, {"cumsum": True}),
-    Regression("a layer norm", ("layer_norm",), {}, {"layer_norm": True}),
+    Regression("a cumulative sum outside of the delegate", ("cumsum", OVERHEAD), {},
+               {"cumsum": True}),
+    Regression("a layer norm", ("layer_norm", OVERHEAD), {}, {"layer_norm": True}),
     Regression("a GELU", ("GELU", "Gelu", "gelu"), {}, {"gelu": True}),
-    Regression("a concatenation", ("Concatenate", "cat", "Copy", "slice", "Slice"), {},
+    Regression("a concatenation", ("native_call_cat", "Slice", OVERHEAD), {},
                {"concatenate": True}),
     Regression("equal: plain", (), {}, {"seed": 1}),
     Regression("equal: six convolutions", (), {"convolutions": 6}, {"convolutions": 6, "seed": 1}),

@@ -18,7 +18,7 @@ from pytest_sme2.verdict.judging import FAILING
 WIDTH = 100
 MOST_LINES = 10
 """Of one list; the rest is counted."""
-NEGLIGIBLE = 0.005
+NEGLIGIBLE = 0.01
 """What grew by less than this part of end-to-end time is not worth a line."""
 
 

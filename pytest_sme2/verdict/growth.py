@@ -19,9 +19,9 @@ TRACED_PAIRS = 6
 """Traced processes of each side. That each of one side takes longer than each of the other happens
 by chance in 1 of 924; that each takes longer than its partner, in 1 of 64. A program has dozens of
 operators, so the latter would often name an innocent one."""
-LEAST_PART = 0.05
-"""Of the growth of the whole that something must explain to be named: a longer run is interrupted
-more often, so that all else grows a little as well."""
+LEAST_PART = 0.10
+"""Of the largest growth; what grew less is not named. More work leaves less of the caches to all
+else and makes for more overhead: true, but not the cause."""
 STORED_MARGIN = 0.10
 """Against stored times, which another session measured: sessions differ by less than this."""
 OVERHEAD = "overhead"
@@ -44,17 +44,16 @@ class Growth:
 def growth_of(pairs: Sequence[tuple[Profile, Profile]], since: str) -> Growth:
     """What grew between two sides that were traced in interleaved pairs."""
     befores, afters = ([pair[side] for pair in pairs] for side in (0, 1))
-    whole = Change(
-        "end to end",
-        statistics.median(profile.end_to_end.median for profile in befores),
-        statistics.median(profile.end_to_end.median for profile in afters),
-    )
     return Growth(
         since,
-        whole,
+        Change(
+            "end to end",
+            statistics.median(profile.end_to_end.median for profile in befores),
+            statistics.median(profile.end_to_end.median for profile in afters),
+        ),
         difference_lines(structure_of(befores[0]), structure_of(afters[0])),
-        _grown(pairs, _category_times, LEAST_PART * whole.delta_ns),
-        _grown(pairs, operator_times, LEAST_PART * whole.delta_ns),
+        _grown(pairs, _category_times),
+        _grown(pairs, operator_times),
     )
 
 
@@ -64,12 +63,10 @@ def _category_times(profile: Profile) -> dict[str, float]:
 
 
 def _grown(
-    pairs: Sequence[tuple[Profile, Profile]],
-    times_of: Callable[[Profile], Mapping[str, float]],
-    least_ns: float,
+    pairs: Sequence[tuple[Profile, Profile]], times_of: Callable[[Profile], Mapping[str, float]]
 ) -> tuple[Change, ...]:
-    """What took longer in each process of the new side than in each of the old, and by more than
-    ``least_ns``, where there are enough processes to tell.
+    """What took longer in each process of the new side than in each of the old, where there are
+    enough processes to tell; without what is small beside the largest of it.
     """
     if len(pairs) < TRACED_PAIRS:
         return ()
@@ -77,10 +74,10 @@ def _grown(
     found = []
     for name in dict.fromkeys(name for times in (*befores, *afters) for name in times):
         old, new = ([times.get(name, 0.0) for times in side] for side in (befores, afters))
-        change = Change(name, statistics.median(old), statistics.median(new))
-        if min(new) > max(old) and change.delta_ns > least_ns:
-            found.append(change)
-    return tuple(found)
+        if min(new) > max(old):
+            found.append(Change(name, statistics.median(old), statistics.median(new)))
+    least = LEAST_PART * max((change.delta_ns for change in found), default=0.0)
+    return tuple(change for change in found if change.delta_ns >= least)
 
 
 def growth_since(baseline: Baseline, measured: CaseResult, arm: Arm | None = None) -> Growth | None:

@@ -206,7 +206,8 @@ def explain(measured: CaseResult, sessions: Sequence[BaselineSession]) -> Explai
     return Explained(
         least=min(1.0, bound) / was_busy,
         most=max(1.0, bound) * busy,
-        likely=speed * busy / was_busy,
+        # Who was busy then was slower for the same reason: that must not count twice.
+        likely=busy * (speed if was_busy == 1 else min(speed, 1 / was_busy)),
         doubtful=off or busy > 1 or was_busy > 1,
     )
 
@@ -281,6 +282,8 @@ def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
             "run --update-baselines again at another time)"
         )
     head = "Suspected regression: " if verdict is Outcome.SUSPECTED else ""
+    if head and ratio < 1:
+        note += ", but less so than the machine itself may be"
     advice = {
         Outcome.REGRESSED: f" {UPDATE_HINT}",
         Outcome.IMPROVED: " Keep it with --update-baselines.",
