@@ -53,3 +53,13 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"file.*cannot be written.*--sme2-out"):
         RunLock(tmp_path / "file" / "out", "run-1")
+
+
+def test_git_ignores_a_new_run_directory_and_leaves_others_alone(tmp_path: Path) -> None:
+    RunLock(tmp_path / "out", "me").leave()
+    assert (tmp_path / "out" / ".gitignore").read_text().endswith("\n*\n")
+    used = tmp_path / "used"
+    used.mkdir()
+    (used / "mine.txt").touch()
+    RunLock(used, "me").leave()
+    assert not (used / ".gitignore").exists()

@@ -11,6 +11,7 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import device
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system import provision
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu
 from pytest_sme2.targets import local
@@ -78,6 +79,36 @@ def test_emulated_without_an_emulator(machine):
     machine("linux-x86_64", sme2=False, qemu=None)
     with pytest.raises(TargetError, match="No emulator"):
         choose_target(Settings(device="emulated"))
+
+
+def test_emulated_fetches_an_emulator_and_says_so(machine, monkeypatch):
+    machine("linux-x86_64", sme2=False, qemu=None)
+    said = []
+
+    def fetch(say, check):
+        assert not check
+        say("fetching QEMU 11.1 into the cache")
+        machine("linux-x86_64", sme2=False, qemu=QEMU)
+        monkeypatch.setattr(device, "find_qemu", lambda chosen=None: QEMU)
+        return provision.Provided("QEMU with SME2", str(QEMU.path), "installed")
+
+    monkeypatch.setattr(provision, "qemu", fetch)
+    target = choose_target(Settings(device="emulated"), progress=said.append)
+    assert target.name == "emulated"
+    assert said == [
+        "no emulator with SME2 was found: fetching one, as `sme2 provision` does",
+        "fetching QEMU 11.1 into the cache",
+    ]
+
+
+def test_an_emulator_that_cannot_be_fetched_is_an_error_with_the_reason(machine, monkeypatch):
+    machine("linux-x86_64", sme2=False, qemu=None)
+    missing = provision.Provided("QEMU with SME2", None, "missing", remedy="Run: dnf install it")
+    monkeypatch.setattr(provision, "qemu", lambda say, check: missing)
+    with pytest.raises(TargetError, match=r"emulated cannot be used\. Run: dnf install it"):
+        choose_target(Settings(device="emulated"), progress=lambda line: None)
+    with pytest.raises(TargetError, match="No emulator"):
+        choose_target(Settings(device="emulated", qemu=Path("/x")), progress=lambda line: None)
 
 
 @pytest.mark.parametrize(
