@@ -92,7 +92,7 @@ def weights(chance: Random, folder: Path) -> None:
 
 SOURCES = b"""\
 Types: deb deb-src
-URIs: http://deb.debian.org/debian
+URIs: http://archive.example/debian
 Suites: bookworm bookworm-updates
 Components: main contrib
 Signed-By:

@@ -106,7 +106,7 @@ def test_a_hostile_package_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("E: Could not resolve 'deb.debian.org'", "the network"),
+        ("E: Could not resolve 'archive.example'", "the network"),
         ("W: Failed to fetch http://a/InRelease  Temporary failure resolving 'a'", "the network"),
         ("W: GPG error: http://a sid InRelease: NO_PUBKEY 12", "a signature"),
         ("E: Release file for http://a/InRelease is not valid yet", "the archive's dates"),
