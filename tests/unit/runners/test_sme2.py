@@ -310,3 +310,45 @@ def test_changed_runner_is_built_again(tmp_path: Path) -> None:
     for text in ("", "[", "[]", '{"files": 3}', '{"executorch": "1"}'):
         record.write_text(text)
         assert not runners._is_whole(folder, tmp_path)
+
+
+# --- what came with the compiler ------------------------------------------------------------------
+
+
+def with_files(folder: Path, compiler: str = "g++ 12", **files: str) -> Sme2Runner:
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name.replace("_so", ".so")).write_text(text)
+    (folder / "runner.json").write_text(json.dumps({"compiler": compiler}))
+    return Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder)
+
+
+def test_the_c_library_and_the_program_are_the_compilers(tmp_path: Path) -> None:
+    made = with_files(tmp_path / "a", libexecutorch_so="E", sme2_runner="P")
+    (tmp_path / "a" / "libc.so.6").write_text("C")
+    assert made.toolchain.files == {"libc.so.6", "sme2_runner"}
+
+
+def test_a_program_with_executorch_inside_is_executorchs(tmp_path: Path) -> None:
+    made = with_files(tmp_path / "a", sme2_runner="P and E")
+    (tmp_path / "a" / "libc.so.6").write_text("C")
+    assert made.toolchain.files == {"libc.so.6"}
+
+
+def test_other_libraries_or_another_compiler_are_another_toolchain(tmp_path: Path) -> None:
+    identities = []
+    for place, (compiler, library, program) in enumerate(
+        [
+            ("g++ 12", "C", "P"),
+            # The program holds the path of the folder it was built in.
+            ("g++ 12", "C", "P elsewhere"),
+            ("g++ 12", "newer C", "P"),
+            ("g++ 13", "C", "P"),
+        ]
+    ):
+        folder = tmp_path / str(place)
+        made = with_files(folder, compiler, libexecutorch_so="E", sme2_runner=program)
+        (folder / "libc.so.6").write_text(library)
+        identities.append(made.toolchain.identity)
+    assert identities[0] == identities[1]
+    assert len(set(identities)) == 3
