@@ -55,10 +55,6 @@ class Power:
     """How much the system slows the chip down against heat: ``nominal`` is not at all."""
 
     @property
-    def hot(self) -> bool:
-        return self.pressure not in (_PRESSURE[0], UNKNOWN)
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """What to change before times are believed."""
         found = []
@@ -66,7 +62,7 @@ class Power:
             found.append("low power mode is on: times are not those of normal use")
         if self.source == "battery":
             found.append("it runs on battery: plug it in")
-        if self.hot:
+        if slows_down(self.pressure):
             found.append(f"thermal pressure is {self.pressure}: the chip is slowed down")
         return tuple(found)
 
@@ -80,6 +76,10 @@ def read_power() -> Power:
         parse_mode(_answer([PMSET, "-g"])),
         read_pressure(),
     )
+
+
+def slows_down(pressure: str) -> bool:
+    return pressure not in (_PRESSURE[0], UNKNOWN)
 
 
 def read_pressure() -> str:

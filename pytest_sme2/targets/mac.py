@@ -57,11 +57,11 @@ class MacTarget(LocalTarget):
     def cool_down(self) -> None:
         """Wait until the system does not slow the chip down against heat."""
         waited = 0.0
-        while (power := macos.read_power()).hot:
+        while macos.slows_down(pressure := macos.read_pressure()):
             if waited >= COOL_SECONDS:
                 raise TargetError(
                     f"This Mac is still too hot to measure after {COOL_SECONDS:.0f} s: thermal "
-                    f"pressure is {power.pressure}. Stop what else runs on it, and let it cool."
+                    f"pressure is {pressure}. Stop what else runs on it, and let it cool."
                 )
             self._sleep(_INTERVAL_SECONDS)
             waited += _INTERVAL_SECONDS
@@ -80,7 +80,7 @@ class MacTarget(LocalTarget):
 
     def _watched(self, runs: list[Run]) -> list[Run]:
         """Marked where the system slowed the chip down; it takes longer to cool than to measure."""
-        hot = macos.read_pressure() not in ("nominal", macos.UNKNOWN)
+        hot = macos.slows_down(macos.read_pressure())
         return [replace(run, throttled=True) for run in runs] if hot else runs
 
     def facts(self) -> dict[str, str]:
