@@ -29,7 +29,7 @@ from pytest_sme2.results import (
     Run,
     Spread,
 )
-from pytest_sme2.timing.processes import interference as interference_of
+from pytest_sme2.timing.processes import interference
 from pytest_sme2.verdict import numerics
 
 
@@ -77,7 +77,7 @@ def assemble(
     measurement: PairedTiming | None = None,
     yardstick_ns: float | None = None,
     conditions: Mapping[str, str] | None = None,
-    interference: float | None = None,
+    busy: float | None = None,
     runtime_sha256: str = "",
     costs: Mapping[Arm, InferenceCost | str] | None = None,
 ) -> CaseResult:
@@ -93,7 +93,7 @@ def assemble(
         measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
         yardstick_ns: what a program that never changes took meanwhile.
         conditions: what else may change the speed of the machine.
-        interference: how busy the machine was, where the runs themselves do not show it.
+        busy: the interference of the machine, where the runs themselves do not show it.
         runtime_sha256: of the runner (``Runner.sha256``).
         costs: what each arm executed, or why that is not known.
     """
@@ -102,7 +102,7 @@ def assemble(
     _refuse_mixture(pair, everything)
     emulated = any(run.emulated for run in everything)
     artifact = pair.artifact
-    timed = {} if emulated else _times(pair, profiles, measurement, interference)
+    timed = {} if emulated else _times(pair, profiles, measurement, busy)
     if not emulated:
         timed |= {"yardstick_ns": yardstick_ns, "conditions": dict(conditions or {})}
     return CaseResult(
@@ -168,7 +168,7 @@ def _times(
     pair: Pair,
     profiles: Mapping[Arm, Profile],
     measurement: PairedTiming | None,
-    interference: float | None,
+    busy: float | None,
 ) -> dict[str, Any]:
     """What is only known where times count. Traced runs are slower and give shares alone."""
     untraced = {Arm.ON: pair.on, Arm.OFF: pair.off}
@@ -195,7 +195,7 @@ def _times(
     return {
         "medians_ns": medians,
         "speedup": None if measurement is None else speedup_of(measurement),
-        "interference": interference if usual is None else usual,
+        "interference": busy if usual is None else usual,
         "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
         "loads_ns": {arm: values for arm, values in loads.items() if values},
         "peak_bytes": {
@@ -205,7 +205,7 @@ def _times(
 
 
 def _usual_interference(runs: Sequence[Run]) -> float | None:
-    levels = [level for level in map(interference_of, runs) if level is not None]
+    levels = [level for level in map(interference, runs) if level is not None]
     return statistics.median(levels) if levels else None
 
 

@@ -397,7 +397,7 @@ class Session:
                 measurement=self.measurement(case),
                 yardstick_ns=found.yardstick_ns,
                 conditions=found.conditions,
-                interference=found.interference,
+                busy=found.interference,
                 runtime_sha256=self.bench.runner.sha256,
                 costs={arm: self.cost(case, arm) for arm in self.bench.arms},
             )

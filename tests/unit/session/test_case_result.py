@@ -172,7 +172,7 @@ def test_several_threads_are_as_busy_as_the_machine_was(artifact: Artifact) -> N
     runs = (run(artifact, Arm.OFF, request=request),)
     pair = pair_of(artifact, on=(), off=runs, traced_on=None, traced_off=None)
     assert assemble(pair, LINUX, profiles={}, **NAMES).interference is None
-    found = assemble(pair, LINUX, profiles={}, interference=0.5, **NAMES)
+    found = assemble(pair, LINUX, profiles={}, busy=0.5, **NAMES)
     with pytest.raises(BaselineError, match="the machine was busy: wall time was 50% over"):
         baselines.refuse_unfit(found)
 
