@@ -55,6 +55,13 @@ BENCHMARKS = (
         "devices", "three devices against one", 1.5, quick=("--runs", "6", "--seconds", "0.5")
     ),
     Benchmark("growth", "cost as work grows", 4, quick=("--largest", "0.1", "--repeats", "1")),
+    Benchmark(
+        "load",
+        "memory of a large run",
+        5,
+        quick=("--cases", "4", "--operators", "200", "--runs", "200"),
+        quick_minutes=0.3,
+    ),
     Benchmark("report", "the report of fifty models", 1, quick=("--opens", "1")),
     Benchmark(
         "detection",
