@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +26,6 @@ NO_SME2 = {
 }
 
 
-@functools.cache
-def folder() -> Path:
-    """For runs that several tests look at; pytest's own folders end with one test."""
-    kept = tempfile.TemporaryDirectory(prefix="sme2-mac-")
-    folder.__dict__["kept"] = kept
-    return Path(kept.name)
-
-
 def request(variant: str, arm: Arm, **choices: object) -> RunRequest:
     known = {"warmup": 0, "runs": 1, "traced": True, "keep_outputs": True, **choices}
     return RunRequest(provision.artifact(variant), arm, **known)  # type: ignore[arg-type]
@@ -45,17 +36,26 @@ def run_on_mac(asked: RunRequest, where: Path, **choices: object) -> Run:
     return run_here("mac", runner, asked, where, emulated=True)
 
 
-@functools.cache
-def on_mac(variant: str, arm: Arm) -> Run:
-    return run_on_mac(request(variant, arm), folder() / f"mac-{variant}-{arm}")
+class Runs:
+    """Runs that several tests look at, each made once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.on_mac = functools.cache(self._on_mac)
+        self.on_linux = functools.cache(self._on_linux)
+
+    def _on_mac(self, variant: str, arm: Arm) -> Run:
+        return run_on_mac(request(variant, arm), self.folder / f"mac-{variant}-{arm}")
+
+    def _on_linux(self, variant: str, arm: Arm) -> Run:
+        target = provision.emulator(switch="runner")
+        folder = self.folder / f"linux-{variant}-{arm}"
+        return target.run(provision.runner(), request(variant, arm), folder)
 
 
-@functools.cache
-def on_linux(variant: str, arm: Arm) -> Run:
-    target = provision.emulator(switch="runner")
-    return target.run(
-        provision.runner(), request(variant, arm), folder() / f"linux-{variant}-{arm}"
-    )
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("mac"))
 
 
 def profile(run: Run) -> Profile:
@@ -75,17 +75,17 @@ def values(run: Run) -> np.ndarray:
 
 @pytest.mark.parametrize("arm", Arm)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_operators_are_those_of_linux(variant: str, arm: Arm) -> None:
-    names = operators(on_mac(variant, arm))
+def test_the_operators_are_those_of_linux(runs: Runs, variant: str, arm: Arm) -> None:
+    names = operators(runs.on_mac(variant, arm))
     assert len(names) > 3
-    assert names == operators(on_linux(variant, arm))
+    assert names == operators(runs.on_linux(variant, arm))
 
 
 @pytest.mark.parametrize("arm", Arm)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_outputs_are_those_of_linux(variant: str, arm: Arm) -> None:
+def test_the_outputs_are_those_of_linux(runs: Runs, variant: str, arm: Arm) -> None:
     """To the last bit with SME2; without it other NEON kernels round otherwise."""
-    here, there = on_mac(variant, arm), on_linux(variant, arm)
+    here, there = runs.on_mac(variant, arm), runs.on_linux(variant, arm)
     if arm is Arm.ON:
         assert here.outputs[0].sha256 == there.outputs[0].sha256
     scale = np.abs(values(there)).max()
@@ -93,8 +93,8 @@ def test_the_outputs_are_those_of_linux(variant: str, arm: Arm) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_pair_on_a_mac_is_evidence(variant: str) -> None:
-    on, off = on_mac(variant, Arm.ON), on_mac(variant, Arm.OFF)
+def test_a_pair_on_a_mac_is_evidence(runs: Runs, variant: str) -> None:
+    on, off = runs.on_mac(variant, Arm.ON), runs.on_mac(variant, Arm.OFF)
     assert (on.sme2_effective, off.sme2_effective) == (True, False)
     evidence = check_pair(
         profile(on),
@@ -107,25 +107,25 @@ def test_a_pair_on_a_mac_is_evidence(variant: str) -> None:
 
 
 @pytest.mark.parametrize("dyld", ["drops", "inserts"])
-def test_sme2_is_off_whatever_dyld_drops(tmp_path: Path, dyld: str) -> None:
+def test_sme2_is_off_whatever_dyld_drops(runs: Runs, tmp_path: Path, dyld: str) -> None:
     """Without DYLD_* the linked library hides it; where that one may not, the inserted one does."""
     run = run_on_mac(request("int8", Arm.OFF), tmp_path, dyld=dyld)
     assert run.sme2_effective is False
-    assert operators(run) == operators(on_mac("int8", Arm.OFF))
+    assert operators(run) == operators(runs.on_mac("int8", Arm.OFF))
 
 
 def test_a_switch_that_cannot_work_is_tried_once_and_said(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="lets no library replace sysctlbyname") as caught:
-        run_on_mac(request("int8", Arm.OFF, timeout_seconds=60), tmp_path, dyld="refuses")
+        run_on_mac(request("int8", Arm.OFF), tmp_path, dyld="refuses")
     assert "two runners built from source" in str(caught.value)
 
 
-def test_a_mac_without_sme2_runs_the_off_arm_alone(tmp_path: Path) -> None:
+def test_a_mac_without_sme2_runs_the_off_arm_alone(runs: Runs, tmp_path: Path) -> None:
     answers = other_answers(tmp_path / "m2.txt", NO_SME2)
     # The strictest dyld: nothing needs hiding, so nothing needs to be allowed.
     off = run_on_mac(request("int8", Arm.OFF), tmp_path / "off", answers=answers, dyld="refuses")
     on = run_on_mac(request("int8", Arm.ON), tmp_path / "on", answers=answers)
-    assert operators(off) == operators(on) == operators(on_mac("int8", Arm.OFF))
+    assert operators(off) == operators(on) == operators(runs.on_mac("int8", Arm.OFF))
     evidence = check_pair(
         profile(on), profile(off), effective_on=on.sme2_effective, effective_off=False
     )
@@ -133,9 +133,9 @@ def test_a_mac_without_sme2_runs_the_off_arm_alone(tmp_path: Path) -> None:
     assert "The CPU has no SME2" in evidence.message
 
 
-def test_several_threads_compute_the_same(tmp_path: Path) -> None:
+def test_several_threads_compute_the_same(runs: Runs, tmp_path: Path) -> None:
     run = run_on_mac(request("fp32", Arm.ON, threads=2, traced=False), tmp_path)
-    assert run.outputs[0].sha256 == on_mac("fp32", Arm.ON).outputs[0].sha256
+    assert run.outputs[0].sha256 == runs.on_mac("fp32", Arm.ON).outputs[0].sha256
 
 
 def test_a_failure_keeps_its_code_and_its_words(tmp_path: Path) -> None:
@@ -147,30 +147,26 @@ def test_a_failure_keeps_its_code_and_its_words(tmp_path: Path) -> None:
         run_on_mac(asked, tmp_path)
 
 
-def test_clocks_are_finer_than_a_microsecond() -> None:
+def test_clocks_are_finer_than_a_microsecond(runs: Runs) -> None:
     """Apple's CLOCK_MONOTONIC is not, nor is the CPU time of a process."""
-    runs = [on_mac(variant, arm) for variant in VARIANTS for arm in Arm]
-    assert any(run.wall_ns[0] % 1000 for run in runs)
-    assert any(run.cpu_ns[0] % 1000 for run in runs)
+    all_runs = [runs.on_mac(variant, arm) for variant in VARIANTS for arm in Arm]
+    assert any(run.wall_ns[0] % 1000 for run in all_runs)
+    assert any(run.cpu_ns[0] % 1000 for run in all_runs)
 
 
-def test_the_runner_asks_for_fast_cores_and_says_what_it_got(tmp_path: Path) -> None:
+def test_the_runner_asks_for_fast_cores_and_says_what_it_got(runs: Runs, tmp_path: Path) -> None:
     run = run_on_mac(request("int8", Arm.ON, traced=False), tmp_path, efficiency_percent=25)
     assert run.cores is not None
     assert run.cores.quality == "user interactive"
     assert run.cores.efficiency_share == pytest.approx(0.25, abs=0.01)
     # In nanoseconds, though the system counts in ticks: no more than the CPU time of the run.
     assert 0 < run.cores.performance_ns + run.cores.efficiency_ns < 3 * sum(run.cpu_ns)
-    assert on_mac("int8", Arm.ON).cores.efficiency_ns == 0  # type: ignore[union-attr]
+    assert runs.on_mac("int8", Arm.ON).cores.efficiency_ns == 0  # type: ignore[union-attr]
 
 
-def test_two_of_them_take_turns(tmp_path: Path) -> None:
+def test_two_of_them_take_turns(runs: Runs, tmp_path: Path) -> None:
     runner = mac().runner(tmp_path / "mac")
     asked = request("int8", Arm.ON, traced=False, runs=4, turn=Turn(2, lead=1))
     jobs = [Job(runner, asked, tmp_path / name) for name in "ab"]
-    runs = [
-        # The target refuses emulated times; here only the taking of turns is looked at.
-        (len(run.wall_ns), run.outputs[0].sha256)
-        for run in run_here_in_turns("mac", jobs)
-    ]
-    assert runs == [(4, on_mac("int8", Arm.ON).outputs[0].sha256)] * 2
+    found = [(len(run.wall_ns), run.outputs[0].sha256) for run in run_here_in_turns("mac", jobs)]
+    assert found == [(4, runs.on_mac("int8", Arm.ON).outputs[0].sha256)] * 2
