@@ -15,10 +15,10 @@ from pytest_sme2.results import Arm, Baseline, CaseResult, Change, Profile, Stru
 from pytest_sme2.verdict.baselines import operator_times
 from pytest_sme2.verdict.structure import difference_lines
 
-TRACED_PAIRS = 6
+TRACED_PAIRS = 8
 """Traced processes of each side. That each of one side takes longer than each of the other happens
-by chance in 1 of 924; that each takes longer than its partner, in 1 of 64. A program has dozens of
-operators, so the latter would often name an innocent one."""
+by chance in 1 of 12,870; that each takes longer than its partner, in 1 of 256. A program has dozens
+of operators, so the latter would often name an innocent one."""
 LEAST_PART = 0.10
 """Of the largest growth; what grew less is not named. More work leaves less of the caches to all
 else and makes for more overhead: true, but not the cause."""
