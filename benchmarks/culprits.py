@@ -11,7 +11,8 @@ The limits were set before the first run: no innocent operator is named, and the
 nine of ten regressions. Two changes of the first run turned out to make the program faster (a dense
 convolution in place of a grouped one) and were replaced. The first runs also showed that "longer in
 every pair" of six named innocent operators, and that more work makes all else a little slower; so
-the product's rule became stricter. What splits the delegate has the framework's overhead as a culprit.
+the product's rule became stricter. What splits the delegate has the framework's overhead as a
+culprit.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
-from pytest_sme2.verdict.stored_latency import starts_epoch
+from pytest_sme2.verdict.stored_latency import session_interval, starts_epoch
 
 MAX_SESSIONS = 20
 """Per thread count. Older ones are dropped, so that a file that is updated daily stays readable."""
 STEADY_SESSIONS = 5
-"""With so many sessions, one more that measured the same program within their range adds only
+"""With so many sessions, one more of the same program that differs by noise alone adds only
 lines to the file, and is not stored."""
 BUSY = 0.05
 """Wall time over CPU time, less 1: above it, something else had the core so often that a latency
@@ -419,7 +419,7 @@ def _rounded_times(times: Mapping[Arm, tuple[float, ...]]) -> dict[Arm, tuple[fl
 
 
 def _adds_nothing(old: Baseline, measured: CaseResult) -> bool:
-    """Whether there are enough sessions of this very code, and this one lies among them."""
+    """Whether there are enough sessions of this very code, and this one differs by noise alone."""
     current = old.current(measured.threads)
     code = measured.pte_sha256, measured.runtime
     if len(current) < STEADY_SESSIONS or not all(code):
@@ -427,12 +427,9 @@ def _adds_nothing(old: Baseline, measured: CaseResult) -> bool:
     if (current[-1].program, current[-1].runtime) != code:
         return False
     for arm, medians in (measured.medians_ns or {}).items():
-        before = [
-            statistics.median(entry.medians_ns[arm])
-            for entry in current
-            if entry.medians_ns.get(arm)
-        ]
-        if not before or not min(before) <= statistics.median(medians) <= max(before):
+        before = [entry.medians_ns[arm] for entry in current if entry.medians_ns.get(arm)]
+        low, high = session_interval(medians, before) if before else (math.inf, 0.0)
+        if not low <= 1 <= high:
             return False
     return True
 
