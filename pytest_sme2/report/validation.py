@@ -226,7 +226,7 @@ def _dump_problem(path: Path) -> str:
     try:
         columns = read_etdump(path)
     except (Sme2Error, OSError) as error:
-        return str(error)
+        return str(error).removeprefix(f"{path}: ")
     return "" if columns.runs else "holds no inference"
 
 

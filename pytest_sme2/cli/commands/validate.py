@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pytest_sme2.report.text import printable
+from pytest_sme2.report.text import count, printable
 from pytest_sme2.report.validation import validate_run
 
 EXAMPLE = "sme2 validate sme2-out"
@@ -27,5 +27,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for finding in problems:
             print(printable(f"{finding.path}: {finding.problem}"))
-        print(f"{len(findings)} files looked at, {len(problems)} problems")
+        print(f"{count(len(findings), 'file')} looked at, {count(len(problems), 'problem')}")
     return 1 if problems else 0
