@@ -534,8 +534,8 @@ def exit_code(folder: Path) -> int:
         ("abort", "aborted (SIGABRT)"),
         ("kill", "was killed (SIGKILL), probably because memory ran out"),
         ("exit99", "exit code 99; its last message: something unheard of"),
-        ("empty", "its result"),
-        ("half", "its result"),
+        ("empty", "runner.json cannot be read: it is not valid JSON"),
+        ("half", "runner.json cannot be read: it is not valid JSON"),
     ],
 )
 def test_a_runner_that_fails(place, stand_in, make_artifact, tmp_path, fault, message):
@@ -609,7 +609,7 @@ def test_old_result_is_not_taken_for_a_new_one(
     good = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF, traced=True)
     assert target.run(local_runner, good, tmp_path).etdump.exists()
     silent = RunRequest(make_artifact(tmp_path / "silent.pte"), Arm.OFF, traced=True)
-    with pytest.raises(RunError, match="cannot be used"):
+    with pytest.raises(RunError, match=r"runner\.json cannot be read: No such file"):
         target.run(stand_in(target.platform), silent, tmp_path)
     assert not (tmp_path / "run.etdump").exists()
 
