@@ -121,7 +121,9 @@ class LogProgress(Progress):
                 return
             self._told = now
             apart = "" if self._ours or not self._column() else "\n"
-            took = f" ({now - self._since:.0f} s)" if now - self._since >= 1 else ""
+            # Some say themselves how long they have been at it.
+            told = now - self._since < 1 or self._line.endswith(" s)")
+            took = "" if told else f" ({now - self._since:.0f} s)"
             self._write(f"{apart}sme2: {self._done()}: {self._line}{took}\n")
             self._ours = True
 

@@ -165,8 +165,8 @@ class Gate:
     def check_latency(self) -> None:
         """The process medians of each arm against the stored sessions.
 
-        A stored latency is a trigger: where it is in doubt, and what was measured then is at hand,
-        interleaved pairs of each doubtful arm decide.
+        A slower number alone never fails a test: the old program is run again beside the new one,
+        where it is at hand.
         """
         measured = self.timed
 

@@ -1,7 +1,7 @@
-"""Takes the pictures of the README anew: ``python -m tests.browser.screenshots``.
+"""Takes the pictures of the documentation anew: ``python -m tests.browser.screenshots``.
 
-The report is the sample report of the documentation. The terminal shows what pytest really prints,
-with its colours, when the suite runs the smallest model on the emulator.
+The reports are made from the runs in docs/sample. The terminal shows what pytest really prints,
+with its colours, for a test of the smallest model on the emulator, with a flip put into it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import html
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,10 +23,22 @@ from tests.support.chromium import Browser, browser, find_chromium
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 # Without the header: it lists whatever plugins happen to be installed.
-COMMAND = (
-    *("pytest", "tests/performance", "--no-header", "-m", "structure or numerics"),
-    *("--device=emulated", "--sme2-models=toy_cnn"),
-)
+COMMAND = ("pytest", "--no-header", "--device=emulated", "--sme2-variants=fp32")
+TEST = """def test_my_model(sme2_gate):
+    sme2_gate.check_evidence()
+    sme2_gate.check_coverage()
+    sme2_gate.check_operators()
+"""
+BEFORE, AFTER = "self.widen(self.stem(image))", "self.widen(self.stem(image).flip(-1))"
+WIDTHS = (80, 120)
+REPORTS = {
+    # name: (run in docs/sample, width, height, colours)
+    "report-passing": ("emulated", 1120, 900, "light"),
+    "report-failing": ("failing", 1120, 900, "light"),
+    "report-dark": ("failing", 1120, 900, "dark"),
+    "report-device": ("linux", 1120, 900, "light"),
+    "report-phone": ("failing", 400, 800, "light"),
+}
 
 _COLOURS = {"1": "bold", "31": "red", "32": "green", "33": "yellow"}
 _TERMINAL = """<!doctype html><meta charset="utf-8"><style>
@@ -49,44 +62,64 @@ def coloured(text: str) -> str:
     return "".join(made)
 
 
-def run_pytest(out: Path) -> str:
-    """All that pytest prints; one line for the files, whose place is nobody's business."""
+def make_project(folder: Path) -> None:
+    """A project with one model, one test and baselines of what the model was before."""
+    model = folder / "models" / "toy_cnn" / "model.py"
+    shutil.copytree(ROOT / "models" / "toy_cnn", model.parent)
+    text = model.read_text("utf-8")
+    if BEFORE not in text:
+        raise AssertionError(f"{model} has no {BEFORE}")
+    model.write_text(text.replace(BEFORE, AFTER), "utf-8")
+    (folder / "test_my_models.py").write_text(TEST)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    shutil.copytree(ROOT / "baselines", folder / "baselines")
+
+
+def run_pytest(project: Path, width: int) -> str:
+    """All that pytest prints; the place of the files is nobody's business."""
     done = subprocess.run(
-        [sys.executable, "-m", *COMMAND, "--color=yes", f"--sme2-out={out}"],
-        cwd=ROOT,
-        # As a first run shows it: nothing was run before.
-        env={**os.environ, "COLUMNS": "80", "PYTEST_ADDOPTS": "--sme2-fresh"},
+        [sys.executable, "-m", *COMMAND, "--color=yes", "-p", "no:cacheprovider"],
+        cwd=project,
+        env={**os.environ, "COLUMNS": str(width), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    return done.stdout.replace(f"{out}{os.sep}", "sme2-out/").replace(f"{ROOT}", "~/pytest-sme2")
+    if done.returncode != 1:
+        raise AssertionError(f"the test did not fail: {done.stdout}{done.stderr}")
+    return done.stdout.replace(f"{project}{os.sep}", "")
 
 
 def take_terminal(chromium: Browser, work: Path) -> None:
-    page = chromium.page()
-    prompt = f'<span class="prompt">$</span> {html.escape(shlex.join(COMMAND))}\n'
-    file = work / "terminal.html"
-    file.write_text(_TERMINAL % (prompt + coloured(run_pytest(work / "out"))), encoding="utf-8")
-    page.open(file)
-    width, height = page.evaluate(
-        "(() => { const r = document.querySelector('pre').getBoundingClientRect();"
-        " return [Math.ceil(r.width), Math.ceil(r.height)]; })()"
-    )
-    page.resize(width, height, scale=1.5)
-    page.screenshot(IMAGES / "terminal.png", whole=False)
+    project = work / "project"
+    project.mkdir()
+    make_project(project)
+    for columns in WIDTHS:
+        page = chromium.page()
+        prompt = f'<span class="prompt">$</span> {html.escape(shlex.join(COMMAND))}\n'
+        file = work / "terminal.html"
+        printed = coloured(run_pytest(project, columns))
+        file.write_text(_TERMINAL % (prompt + printed), encoding="utf-8")
+        page.open(file)
+        width, height = page.evaluate(
+            "(() => { const r = document.querySelector('pre').getBoundingClientRect();"
+            " return [Math.ceil(r.width), Math.ceil(r.height)]; })()"
+        )
+        page.resize(width, height)
+        page.screenshot(IMAGES / f"terminal-{columns}.png", whole=False)
 
 
-def take_report(chromium: Browser, work: Path) -> None:
-    file = work / "report.html"
-    folders = find_records(ROOT / "docs" / "sample")
-    write_html(file, [(folder, read_record(folder)) for folder in folders])
-    page = chromium.page()
-    page.prefer("light")
-    page.resize(1120, 1180)
-    page.send("Emulation.setScrollbarsHidden", hidden=True)
-    page.open(file)
-    page.screenshot(IMAGES / "report.png", whole=False)
+def take_reports(chromium: Browser, work: Path) -> None:
+    for name, (run, width, height, colours) in REPORTS.items():
+        file = work / f"{name}.html"
+        folders = find_records(ROOT / "docs" / "sample" / run)
+        write_html(file, [(folder, read_record(folder)) for folder in folders])
+        page = chromium.page()
+        page.prefer(colours)
+        page.resize(width, height, mobile=width < 500)
+        page.send("Emulation.setScrollbarsHidden", hidden=True)
+        page.open(file)
+        page.screenshot(IMAGES / f"{name}.png", whole=False)
 
 
 def main() -> None:
@@ -95,7 +128,7 @@ def main() -> None:
         sys.exit("There is no Chromium. Install it with `sme2 provision --for tests`.")
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, browser(program, Path(name) / "profile") as made:
-        take_report(made, Path(name))
+        take_reports(made, Path(name))
         take_terminal(made, Path(name))
 
 

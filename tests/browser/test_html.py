@@ -231,7 +231,9 @@ def test_paper_is_white_and_narrow_whatever_the_screen_is(page: Page, timed_repo
     page.resize(718, 1000)  # A4 between its margins
     assert page.evaluate(BACKGROUND) == "rgb(255, 255, 255)"
     assert page.evaluate(CHART_TEXT) == "rgb(27, 31, 36)"
-    beyond = "[...document.querySelectorAll('figure, figure svg, pre, .facts')].filter({}).length"
+    beyond = (
+        "[...document.querySelectorAll('figure, figure svg, pre, .facts, td')].filter({}).length"
+    )
     assert page.evaluate(beyond.format("e => e.getBoundingClientRect().right > 719")) == 0
     shown = "e => getComputedStyle(e).display !== 'none'"
     assert page.evaluate(f"[...document.querySelectorAll('.controls')].filter({shown}).length") == 0

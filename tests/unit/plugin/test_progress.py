@@ -86,6 +86,15 @@ def test_in_a_log_there_is_a_line_every_thirty_seconds() -> None:
     ]
 
 
+def test_a_line_that_tells_its_time_is_left_as_it_is() -> None:
+    log = Log()
+    log.progress.say("toy: lowering (12 s)")
+    log.now += EVERY_SECONDS
+    log.progress.tick()
+    log.progress.stop()
+    assert log.text == "sme2: 3 of 9 tests done: toy: lowering (12 s)\n"
+
+
 def test_in_a_log_a_line_never_runs_into_the_dots() -> None:
     log = Log()
     log.progress.say("toy: exporting")
