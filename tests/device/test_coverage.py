@@ -25,22 +25,8 @@ from tests.support.inspector import inspected
 # torch and torchao warn at import about matters of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-ARCHITECTURES = Path(__file__).parents[1] / "support" / "architectures"
-# What the suite exports and runs anyway, and one of each architecture that was once told wrongly.
-CASES = (
-    ("toy_cnn", "fp32,fp16,int8,int8_dynamic,int4"),
-    ("mobilenet_v3_small", "fp32,fp16,int8"),
-    ("llama_block_decode", "fp32,fp16,int8_dynamic,int4"),
-    ("llama_block_prefill", "fp32,fp16,int8_dynamic,int4"),
-    ("squeeze_sam", "fp32"),
-    ("efficient_sam", "fp32"),
-    ("edgetam_image_encoder", "fp32"),
-    ("convnext", "fp32"),
-    ("whisper_encoder", "int8_dynamic"),
-    ("efficientnet", "fp32"),
-    ("gru", "fp32"),
-    ("qwen2", "int8_dynamic"),
-)
+# Each data type once, the two kinds of QP8 operators among them.
+CASES = (("toy_cnn", "fp32,fp16,int8,int8_dynamic,int4"), ("llama_block_decode", "fp32"))
 MATRIX = re.compile(
     r"(?:Convolution|Deconvolution|(?:Dynamic )?Fully Connected|Batch Matrix Multiply) \(.*"
     r"|native_call_(?:convolution|addmm|mm|bmm|linear)\..*"
@@ -54,7 +40,7 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]
     made = Session(
         Settings(
             device="emulated",
-            model_folders=(provision.MODELS, ARCHITECTURES),
+            model_folders=(provision.MODELS,),
             models=(model,),
             variants=parse_variants(variants),
             out=tmp_path,
@@ -69,7 +55,7 @@ def depthwise(model: str) -> int:
     """How many depthwise convolutions the network has."""
     import torch
 
-    entry = discover([provision.MODELS, ARCHITECTURES], entry_points=False).get(model)
+    entry = discover([provision.MODELS], entry_points=False).get(model)
     network = entry.instantiate(None).get_eager_model()
     return sum(
         isinstance(layer, torch.nn.Conv2d) and layer.groups == layer.in_channels > 1
