@@ -99,8 +99,7 @@ BENCHMARKS = (
         "cost",
         "counted instructions: the same every time, one layer more, what counting adds",
         60,
-        quick=("same", "counting", "--runs", "2", "--rounds", "1", "--cases", "toy_cnn:int8"),
-        quick_minutes=1.5,
+        quick=("counting", "--rounds", "1", "--cases", "toy_cnn:int8"),
         long=True,
     ),
     Benchmark(
