@@ -82,8 +82,10 @@ class LogProgress(Progress):
         done: Callable[[], str],
         *,
         clock: Callable[[], float] = time.monotonic,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
         self._write = write
+        self._close = close
         self._column = column
         self._done = done
         self._clock = clock
@@ -112,6 +114,7 @@ class LogProgress(Progress):
         self._over.set()
         with self._lock:
             self._line = ""
+            self._close()
 
     def tick(self) -> None:
         """Say it if it is time to."""
@@ -196,19 +199,22 @@ def _progress(config: pytest.Config, how_far: Callable[[], str]) -> Progress:
         stream = sys.stdout
         if stream is not None and stream.isatty():
             return TerminalProgress(stream, column, writer.fullwidth, uncaptured)
-        return LogProgress(_written_past_capture(), column, how_far)
+        write, close = _written_past_capture()
+        return LogProgress(write, column, how_far, close=close)
 
 
-def _written_past_capture() -> Callable[[str], None]:
-    """A copy of the standard output, which pytest redirects while a test runs."""
+def _written_past_capture() -> tuple[Callable[[str], None], Callable[[], None]]:
+    """What writes to a copy of the standard output, which pytest redirects while a test runs, and
+    what closes it.
+    """
     try:
         descriptor = os.dup(1)
     except OSError:
-        return lambda text: None
+        return lambda text: None, lambda: None
     stream = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")
 
     def write(text: str) -> None:
         stream.write(text)
         stream.flush()
 
-    return write
+    return write, stream.close
