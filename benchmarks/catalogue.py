@@ -61,6 +61,7 @@ BENCHMARKS = (
         5,
         quick=("--cases", "4", "--operators", "200", "--runs", "200"),
         quick_minutes=0.3,
+        long=True,
     ),
     Benchmark("report", "the report of fifty models", 1, quick=("--opens", "1")),
     Benchmark(

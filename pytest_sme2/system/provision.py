@@ -301,7 +301,7 @@ def provision(say: Say, *, check: bool = False, purpose: str = PURPOSES[0]) -> t
     parts = [build_tools, compiler]
     if purpose == "tests":
         parts.append(chromium)
-    if purpose == "bound":
+    if purpose in ("tests", "bound"):
         parts.append(core_model)
     if platform.system() == "Linux":
         parts.append(qemu)
