@@ -307,7 +307,8 @@ def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
     while (left := runners_left(phone)) and time.monotonic() < deadline:
         time.sleep(0.1)
     yield from (f"still running on the phone: {words}" for words in left)
-    here = {path.name for path in session.work.out.rglob(".*")} - {baselines.LOCK_NAME}
+    usual = {baselines.LOCK_NAME, ".gitignore"}
+    here = {path.name for path in session.work.out.rglob(".*")} - usual
     yield from (f"half written here: {name}" for name in sorted(here))
     summary = session.work.out / "summary.json"
     stored = baselines.read(session.baseline)

@@ -19,10 +19,15 @@ from benchmarks.hostile.fuzz import read_within_bounds
 from benchmarks.hostile.trials import Subject, expect
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.weights import upstream_of
+from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
+from pytest_sme2.profile.origins import beside as origins_beside
+from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
+from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
 from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
 from pytest_sme2.system.debian_packages import unpack_content
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
+from pytest_sme2.targets.phone.claim import CLAIM, holder, read_claim
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
 from pytest_sme2.trace.etrecord import read_attribution
 
@@ -213,13 +218,41 @@ def note(chance: Random, folder: Path) -> None:
     read_within_bounds(read, NOTE)
 
 
+def origins(chance: Random, folder: Path) -> None:
+    etdump = folder / "run.etdump"
+    keep_origins(etdump, DATA / "etrecords" / "toy.etrecord", lambda line: None)
+    path = origins_beside(etdump)
+    path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
+    read_within_bounds(lambda: kept_origins(etdump), path.name)
+
+
+def kernel_matrix(chance: Random, folder: Path) -> None:
+    path = folder / "matrix.json"
+    cell = Cell("linear", "fp32", 32, "regular")
+    answer = CellAnswer(cell, "sme2", "kernel", ("Fully Connected",), 4096, 900, 60.0)
+    write_matrix(KernelMatrix("1.5.1", "2.13.0", "0.18.0", "max", (answer,)), path)
+    path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
+    read_within_bounds(lambda: read_matrix(path), path.name)
+
+
+CLAIM_TEXT = '{"host": "lab", "user": "me", "pid": 812, "lock": "lab:1:2", "token": "0a"}'
+
+
+def claim(chance: Random, folder: Path) -> None:
+    text = damaged_json(chance, CLAIM_TEXT).decode("utf-8", "replace")
+    read_within_bounds(lambda: holder(read_claim(text)), CLAIM)
+
+
 SUBJECTS = (
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
     Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
+    Subject("fuzz-origins", "damaged run.origins.json", 1000, 40, origins),
+    Subject("fuzz-matrix", "damaged kernel matrices", 500, 30, kernel_matrix),
     Subject("fuzz-weights", "damaged weights.toml", 500, 30, weights),
     Subject("fuzz-apt-sources", "damaged sources of apt", 500, 30, apt_sources),
     Subject("fuzz-package", "malicious Debian packages", 500, 30, debian_package),
     Subject("fuzz-note", "damaged notes on a phone", 500, 30, note),
+    Subject("fuzz-claim", "damaged leases on a phone", 500, 30, claim),
     Subject("fuzz-adb", "answers that are not adb's protocol", 500, 30, adb),
 )
 
@@ -228,6 +261,8 @@ READERS = {
     "cli/experiment_file": "fuzz-experiment",
     "export/store": "fuzz-artifact",
     "export/weights": "fuzz-weights",
+    "profile/kernel_matrix": "fuzz-matrix",
+    "profile/origins": "fuzz-origins",
     "profile/shapes": "fuzz-shapes",
     "report/validation": "fuzz-run-directory",
     "runners/sme2": "fuzz-runner",
@@ -238,6 +273,7 @@ READERS = {
     "system/debian_packages": "fuzz-package",
     "system/elf": "fuzz-qemu-log",
     "targets/phone/adb": "fuzz-adb",
+    "targets/phone/claim": "fuzz-claim",
     "targets/phone/power": "fuzz-note",
     "trace/etdump": "fuzz-etdump",
     "trace/etrecord": "fuzz-etrecord",
@@ -248,19 +284,26 @@ READERS = {
 # Modules that read as well, and why nothing of theirs is damaged here.
 NOT_FUZZED = {
     "cli/commands/export": "prints a record that the store has checked",
+    "cli/commands/init": "reads files of this package",
     "cli/commands/run": "prints a record that the same process has written",
     "export/child": "reads what its own child process says",
     "export/discovery": "reads the user's own Python files, which are run as well",
     "export/lowering": "reads the request of its own parent process",
     "fake_phone/lab": "reads what its own supervisor says",
     "fake_phone/supervisor": "reads what its own lab says",
+    "matrix/networks": "reads the request of its own parent process",
+    "matrix/programs": "reads a record of its own child; tested with nonsense in tests/unit/matrix",
     "plugin/hooks": "reads what a worker of the same run reports",
+    "report/experiments": "adds to documents that the same process has written",
     "report/html": "reads files of this package",
+    "report/html_data": "shows nothing of a manifest that it cannot read",
+    "report/writing": "looks for a commit in the installed ExecuTorch",
     "runners/sdk": "unpacks a wheel that pip has checked",
     "runners/source_build": "quotes the end of a compiler's log",
     "runners/source_checks": "looks for words in a source tree that is built and run as well",
     "session/case_turn": "compares a name that has no meaning",
     "system/conditions": "reads the kernel's own files",
+    "system/llvm_mca": "reads what its own child process says",
     "system/locks": "reads a holder's name; tested with nonsense in tests/unit/system",
     "system/reading": "is what the others read with",
     "targets/counter": "reads a file of this package",

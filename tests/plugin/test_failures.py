@@ -43,6 +43,6 @@ def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytes
         """
     )
     result = pytester.runpytest_subprocess("--device=auto")
-    result.assert_outcomes(errors=3)
+    result.assert_outcomes(errors=1, skipped=2)
     result.stdout.fnmatch_lines(["*there are no weights for this*"])
     assert journal.read_text() == "tried\n"

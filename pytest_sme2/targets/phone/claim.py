@@ -64,10 +64,10 @@ class Claim:
             other = self._try()
             if other is None:
                 return
-            known = _read(other.text)
+            known = read_claim(other.text)
             if known.get("lock") != self._place and other.idle_seconds < IDLE_SECONDS:
                 raise BusyError(
-                    f"{self.device.serial} is used by {_name(known)}; the last sign of that is "
+                    f"{self.device.serial} is used by {holder(known)}; the last sign of that is "
                     f"{other.idle_seconds} s old. Wait for it. If it is gone: "
                     f"adb -s {self.device.serial} shell rm {CLAIM}"
                 )
@@ -99,7 +99,7 @@ class Claim:
 
     def _remove(self, sha256: str) -> None:
         """Remove the claim with this content, and no other that was made meanwhile."""
-        aside = f"{CLAIM}.{uuid.uuid4().hex}"
+        aside = quote([f"{CLAIM}.{uuid.uuid4().hex}"])
         self.device.shell(
             f"mv {CLAIM} {aside} && {{ found=$(sha256sum < {aside}); "
             f'[ "${{found%% *}}" = {quote([sha256])} ] || mv {aside} {CLAIM}; }}; rm -f {aside}'
@@ -118,7 +118,7 @@ class Claim:
             self._remove(hashlib.sha256(self.text.encode()).hexdigest())
 
 
-def _read(text: str) -> dict[str, object]:
+def read_claim(text: str) -> dict[str, object]:
     """What a claim says; nothing where somebody else wrote the file."""
     with contextlib.suppress(TargetError):
         known = json_value(text, CLAIM, remedy="", error=TargetError)
@@ -127,7 +127,7 @@ def _read(text: str) -> dict[str, object]:
     return {}
 
 
-def _name(known: dict[str, object]) -> str:
+def holder(known: dict[str, object]) -> str:
     if not known:
         return "an unknown machine"
     user, host, pid = (str(known.get(name))[:40] for name in ("user", "host", "pid"))

@@ -527,7 +527,7 @@ def test_a_line_that_cannot_be_captured_is_named(tmp_path: Path) -> None:
         export_model(entry, FP32, cache=tmp_path / "cache")
     message, where = str(caught.value).splitlines()
     assert "capturing the graph failed" in message
-    assert message.endswith("branch/model.py:5 `if x.sum() > 0:`.")
+    assert "branch/model.py:5 `if x.sum() > 0:`." in message
     log = Path(where.removeprefix("The full log: "))
     assert "Traceback" in log.read_text()
     assert not list((tmp_path / "cache" / "exports").glob("*_xnnpack_*"))

@@ -15,7 +15,15 @@ from pytest_sme2.report.cost import cost_lines, millions
 from pytest_sme2.report.html_data import Entry, report_document
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, CaseResult, Counts, InferenceCost, KernelCost, OperatorCost
+from pytest_sme2.results import (
+    Arm,
+    CaseResult,
+    Counts,
+    InferenceCost,
+    KernelCost,
+    OperatorCost,
+    Topic,
+)
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from tests.support.records import toy_run
 
@@ -118,8 +126,12 @@ def test_the_page_holds_instructions_operator_by_operator(case: tuple[Path, Case
 def test_findings_are_ranked_by_instructions(case: tuple[Path, CaseRecord]) -> None:
     from pytest_sme2.profile.findings import case_findings
 
-    costly = [found.cost for found in case_findings(case[1].measured) if found.cost.operators]
-    assert {cost.of for cost in costly} == {"instructions"}
+    costly = [found for found in case_findings(case[1].measured) if found.cost.operators]
+    assert {found.cost.of for found in costly} == {"instructions"}
     total = case[1].measured.costs[Arm.ON].total.instructions
-    for cost in costly:
-        assert cost.share == cost.operators * 1_000_000 / total
+    counted = {found.what: found.cost.share * total / 1_000_000 for found in costly}
+    # A transpose beside an operator outside of the delegate counts towards that operator.
+    assert counted.pop("mean.out") == pytest.approx(2)
+    assert all(value == pytest.approx(1) for value in counted.values())
+    shares = [found.cost.share for found in costly if found.topic is not Topic.COVERAGE]
+    assert shares == sorted(shares, reverse=True)

@@ -119,5 +119,8 @@ def test_a_device_that_cannot_measure_time_is_refused(monkeypatch):
             return Capabilities(timing=False, sme2=True, reason="the CPU is emulated.")
 
     monkeypatch.setattr(command, "choose_target", lambda settings: Emulator())
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_args(["--device", "emulated", "--minutes", "1"])
     with pytest.raises(TargetError, match="cannot measure time: the CPU is emulated"):
-        command.run(argparse.Namespace(device="emulated", minutes=1.0, json=False))
+        command.run(arguments)
