@@ -107,13 +107,15 @@ def scale_latency(
 ) -> Callable[[dict[str, Any]], None]:
     """Three sessions, so that it is not provisional, of ``factor`` times the measured medians.
 
-    They say nothing of how fast the machine was: here others use it, now more and now less. They
-    are of another program, which nobody has any more (None: of the one that was measured).
+    They say nothing of how fast or how busy the machine was: here others use it, now more and now
+    less. They are of another program, which nobody has any more (None: of the one that was
+    measured).
     """
 
     def change(document: dict[str, Any]) -> None:
         (session,) = document["sessions"]
         session.pop("yardstick_ns")
+        session.pop("interference", None)
         session["program"] = program or session["program"]
         for values in session["medians_ns"].values():
             values[:] = [value * factor for value in values]
