@@ -150,16 +150,16 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         executable.write_to_file(file)
     executable.get_etrecord().save(str(pte.with_name(f"{pte.name}.etrecord")))
     for index, tensor in enumerate(inputs):
-        (request.folder / f"input_{index}.bin").write_bytes(_raw(tensor, torch))
+        (request.folder / f"input_{index}.bin").write_bytes(raw_values(tensor, torch))
     for index, tensor in enumerate(outputs):
-        (request.folder / f"reference_{index}.bin").write_bytes(_raw(tensor, torch))
+        (request.folder / f"reference_{index}.bin").write_bytes(raw_values(tensor, torch))
     if request.graph:
         graph = {"captured": _nodes(progress.captured), "lowered": lowered}
         (request.folder / "graph.json").write_text(json.dumps(graph, indent=1), "utf-8")
     files, packages = _dependencies(loaded, progress.own_files)
     return {
-        "inputs": [_spec(tensor) for tensor in inputs],
-        "outputs": [_spec(tensor) for tensor in outputs],
+        "inputs": [tensor_spec(tensor) for tensor in inputs],
+        "outputs": [tensor_spec(tensor) for tensor in outputs],
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operators": operators,
         "dependencies": {"files": files, "packages": packages},
@@ -379,14 +379,14 @@ def _model_error(entry: ModelEntry, error: BaseException) -> ModelError:
 # --- the program ----------------------------------------------------------------------------------
 
 
-def _raw(tensor: Any, torch: Any) -> bytes:
+def raw_values(tensor: Any, torch: Any) -> bytes:
     """The raw values, in row-major order."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     data: bytes = flat.view(torch.uint8).numpy().tobytes()
     return data
 
 
-def _spec(tensor: Any) -> dict[str, Any]:
+def tensor_spec(tensor: Any) -> dict[str, Any]:
     return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
 
 
@@ -414,7 +414,7 @@ def _nodes(program: Any) -> list[dict[str, Any]]:
             "op": node.op,
             "target": target_name(node),
             "inputs": [used.name for used in node.all_input_nodes],
-            "outputs": [_spec(tensor) for tensor in values if hasattr(tensor, "dtype")],
+            "outputs": [tensor_spec(tensor) for tensor in values if hasattr(tensor, "dtype")],
             "module": modules[-1] if modules else "",
         }
         records.append(record)
@@ -453,9 +453,6 @@ def _dependencies(
         elif file not in owned and not any(file.is_relative_to(folder) for folder in standard):
             files.add(str(file))
     return sorted(files), dict(sorted(packages.items()))
-
-
-# --- failing --------------------------------------------------------------------------------------
 
 
 # --- the process ----------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ def quantize(
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         get_symmetric_quantization_config,
     )
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     quantizer = _quantizer()
     if precision == "int8":
@@ -27,6 +26,15 @@ def quantize(
             torch.ops.aten.linear.default,
             get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True),
         )
+    return quantize_with(quantizer, program, arguments, keywords, torch)
+
+
+def quantize_with(
+    quantizer: Any, program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
+) -> Any:
+    """The program as this quantizer makes it, calibrated on the example inputs."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
     prepared = prepare_pt2e(program.module(), quantizer)
     with torch.no_grad():
         prepared(*arguments, **keywords)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.system.choices import split_list
-
-if TYPE_CHECKING:
-    pass
-
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4")
 

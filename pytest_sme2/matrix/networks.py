@@ -12,11 +12,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from pytest_sme2.export.lowering import raw_values, tensor_spec
+from pytest_sme2.export.quantize import INT4_GROUP, quantize_with
 from pytest_sme2.matrix.cells import Sizes, sizes
 from pytest_sme2.results import Cell
 
 SEED = 0
-_INT4_GROUP = 32
 _HEADS = 4
 _KEYS = 32
 
@@ -51,19 +52,19 @@ def export(cell: Cell, folder: Path, torch: Any) -> dict[str, Any]:
     program = torch.export.export(network, inputs)
     quantizer = _quantizer(cell.data_type)
     if quantizer is not None:
-        program = _quantized(program, quantizer, inputs, torch)
+        program = quantize_with(quantizer, program, inputs, {}, torch)
     executable = to_edge_transform_and_lower(
         program, partitioner=[XnnpackPartitioner()]
     ).to_executorch()
     with (folder / "program.pte").open("wb") as file:
         executable.write_to_file(file)
     for index, tensor in enumerate(inputs):
-        _write(folder / f"input_{index}.bin", tensor, torch)
+        (folder / f"input_{index}.bin").write_bytes(raw_values(tensor, torch))
     output = reference.float()
-    _write(folder / "reference_0.bin", output, torch)
+    (folder / "reference_0.bin").write_bytes(raw_values(output, torch))
     return {
-        "inputs": [_spec(tensor) for tensor in inputs],
-        "outputs": [_spec(output)],
+        "inputs": [tensor_spec(tensor) for tensor in inputs],
+        "outputs": [tensor_spec(output)],
     }
 
 
@@ -126,7 +127,7 @@ def _converted(
         from torchao.quantization.granularity import PerGroup
 
         configuration = Int8DynamicActivationIntxWeightConfig(
-            weight_dtype=torch.int4, weight_granularity=PerGroup(_INT4_GROUP)
+            weight_dtype=torch.int4, weight_granularity=PerGroup(INT4_GROUP)
         )
         quantize_(network, configuration)
     return network, inputs
@@ -170,27 +171,6 @@ def _quantizer(data_type: str) -> Any:
     )
 
     return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**options[data_type]))
-
-
-def _quantized(program: Any, quantizer: Any, inputs: tuple[Any, ...], torch: Any) -> Any:
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    prepared = prepare_pt2e(program.module(), quantizer)
-    with torch.no_grad():
-        prepared(*inputs)
-    return torch.export.export(convert_pt2e(prepared), inputs)
-
-
-# --- files ----------------------------------------------------------------------------------------
-
-
-def _write(path: Path, tensor: Any, torch: Any) -> None:
-    flat = tensor.detach().contiguous().reshape(-1)
-    path.write_bytes(flat.view(torch.uint8).numpy().tobytes())
-
-
-def _spec(tensor: Any) -> dict[str, Any]:
-    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
 
 
 def _first_line(error: Exception) -> str:

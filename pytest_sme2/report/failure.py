@@ -9,8 +9,8 @@ import shlex
 import textwrap
 from collections.abc import Collection, Sequence
 
-from pytest_sme2.report.text import clipped, count, duration, percent, printable, times
-from pytest_sme2.report.versus_baseline import summary
+from pytest_sme2.report.text import clipped, count, duration, printable
+from pytest_sme2.report.versus_baseline import summary, value_text
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.verdict.growth import Growth
 from pytest_sme2.verdict.judging import FAILING
@@ -81,9 +81,9 @@ def _values(check: Check) -> str:
     """Old and new, the interval, and the limit; whatever of them there is."""
     parts = []
     if check.old is not None and check.new is not None:
-        parts.append(f"{_value(check.old, check.unit)} -> {_value(check.new, check.unit)}")
+        parts.append(f"{value_text(check.old, check.unit)} -> {value_text(check.new, check.unit)}")
     elif check.new is not None:
-        parts.append(_value(check.new, check.unit))
+        parts.append(value_text(check.new, check.unit))
     if check.interval is not None:
         low, high = (_bound(bound, check.unit) for bound in check.interval)
         parts.append(f"[{low}, {high}]")
@@ -92,26 +92,14 @@ def _values(check: Check) -> str:
     return ", ".join(parts)
 
 
-def _value(value: float, unit: str) -> str:
-    if unit == "ns":
-        return duration(value)
-    if unit == "bytes":
-        return f"{value / 1e6:.2f} MB"
-    if unit == "ratio":
-        return times(value)
-    if unit == "share":
-        return percent(value)
-    return f"{value:g}"
-
-
 def _bound(bound: float, unit: str) -> str:
     """The interval of a time is that of new over old: shown as a change."""
-    return f"{(bound - 1) * 100:+.1f} %" if unit == "ns" else _value(bound, unit)
+    return f"{(bound - 1) * 100:+.1f} %" if unit == "ns" else value_text(bound, unit)
 
 
 def _limit(check: Check) -> str:
     limit = check.limit or 0.0
-    return f"{limit * 100:+.1f} %" if check.unit == "ns" else _value(limit, check.unit)
+    return f"{limit * 100:+.1f} %" if check.unit == "ns" else value_text(limit, check.unit)
 
 
 def _growth_lines(growth: Growth, width: int) -> list[str]:

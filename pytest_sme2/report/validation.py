@@ -6,7 +6,7 @@ import csv
 import math
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def _case(folder: Path) -> Iterator[Finding]:
     if _is_of_the_kit(path):
         yield from _kit_run(folder)
         return
-    problem = _json_problem(path, METRICS)
+    problem = _json_problem(path, _JSON_KEYS[METRICS])
     if problem:
         yield Finding(path, problem)
         return
@@ -111,7 +111,7 @@ def _kit_run(folder: Path) -> Iterator[Finding]:
     results = read_json(path, remedy="")["results"]
     problems = [_kit_problem(entry, number) for number, entry in enumerate(_listed(results))]
     yield Finding(path, "; ".join(filter(None, problems)) or ("" if problems else "has no result"))
-    yield Finding(folder / MANIFEST, _kit_manifest_problem(folder / MANIFEST))
+    yield Finding(folder / MANIFEST, _json_problem(folder / MANIFEST, ("model", "results")))
     for entry in _listed(results):
         metrics = entry.get("metrics") if isinstance(entry, dict) else None
         name = metrics.get("etdump_rel", metrics.get("etdump")) if isinstance(metrics, dict) else 0
@@ -154,19 +154,6 @@ def _kit_problem(entry: object, number: int) -> str:
     return ""
 
 
-def _kit_manifest_problem(path: Path) -> str:
-    if not path.exists():
-        return "is missing"
-    try:
-        document: Any = read_json(path, remedy="")
-    except Sme2Error as error:
-        return str(error).removeprefix(f"{path} ").strip()
-    if not isinstance(document, dict):
-        return "is not an object"
-    missing = [key for key in ("model", "results") if key not in document]
-    return f"lacks the keys {', '.join(missing)}" if missing else ""
-
-
 def _named_dumps(path: Path) -> list[str]:
     """The dumps a record names, where the record as a whole cannot be used."""
     try:
@@ -186,14 +173,14 @@ def _ending(folder: Path, ending: str) -> Iterator[Finding]:
         yield Finding(folder / f"*{ending}", "is missing")
     for file in files:
         if ending in _JSON_KEYS:
-            yield Finding(file, _json_problem(file, ending))
+            yield Finding(file, _json_problem(file, _JSON_KEYS[ending]))
         elif ending in _CSV_COLUMNS:
             yield Finding(file, _csv_problem(file, _CSV_COLUMNS[ending]))
         else:
             yield Finding(file)
 
 
-def _json_problem(path: Path, ending: str) -> str:
+def _json_problem(path: Path, keys: Sequence[str]) -> str:
     if not path.exists():
         return "is missing"
     try:
@@ -202,7 +189,7 @@ def _json_problem(path: Path, ending: str) -> str:
         return str(error).removeprefix(f"{path} ").strip()
     if not isinstance(document, dict):
         return "is not an object"
-    missing = [key for key in _JSON_KEYS[ending] if key not in document]
+    missing = [key for key in keys if key not in document]
     return f"lacks the keys {', '.join(missing)}" if missing else ""
 
 

@@ -6,10 +6,6 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 AS_EXPORTED = "as exported"
 """The variant of a program of which only the file is known."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_sme2.results.profile import Category, OperatorProfile
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_sme2.results.artifact import Arm, Artifact
 from pytest_sme2.results.run import Run
-
-if TYPE_CHECKING:
-    pass
 
 
 class KernelFamily(str, enum.Enum):

@@ -5,12 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_sme2.results.trace import OperatorShapes, Origin
-
-if TYPE_CHECKING:
-    pass
 
 
 class Category(str, enum.Enum):

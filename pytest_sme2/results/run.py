@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_sme2.results.artifact import Arm, Artifact
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

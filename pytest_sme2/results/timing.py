@@ -5,12 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pytest_sme2.results.run import Turn
-
-if TYPE_CHECKING:
-    pass
 
 
 class Outcome(str, enum.Enum):

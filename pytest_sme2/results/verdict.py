@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pytest_sme2.results.case import Tolerance
 from pytest_sme2.results.profile import Category
 from pytest_sme2.results.timing import Outcome
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

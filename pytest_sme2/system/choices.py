@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 def one_of(value: str, choices: Iterable[str], what: str) -> str:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.system.choices import one_of, split_list
-
-if TYPE_CHECKING:
-    pass
-
 
 DEVICES = ("auto", "mac", "linux", "emulated", "android")
 
