@@ -145,5 +145,6 @@ def _wrapped(text: str, width: int, first: str, rest: str) -> list[str]:
         width,
         initial_indent=first,
         subsequent_indent=rest,
+        break_long_words=False,  # a path that is cut cannot be copied
         break_on_hyphens=False,
     )

@@ -51,5 +51,6 @@ def bullet(sentence: str, indent: str = "- ", width: int = WIDTH) -> str:
     """A finding as a list item, wrapped to the terminal."""
     return textwrap.fill(
         printable(sentence), width, initial_indent=indent, subsequent_indent=" " * len(indent),
+        break_long_words=False,  # a path that is cut cannot be copied
         break_on_hyphens=False,
     )  # fmt: skip

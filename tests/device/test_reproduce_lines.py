@@ -41,7 +41,6 @@ def typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulated_runner: object) -> Path:
     """A repository with a model, a test in a folder of its own, and two lines of ini."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
-    monkeypatch.delenv("SME2_NO_SKIPS", raising=False)
     shutil.copytree(ROOT / "models" / "toy_cnn", tmp_path / "nets" / "toy_cnn")
     (tmp_path / "checks").mkdir()
     (tmp_path / "checks" / "test_own.py").write_text(OWN)

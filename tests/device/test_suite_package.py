@@ -38,8 +38,6 @@ def installed(tmp_path: Path) -> Path:
 def project(installed: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository that has a model, a line of ini, and no test of its own."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
-    # What may not be skipped here is for this project's own tests to say.
-    monkeypatch.delenv("SME2_NO_SKIPS", raising=False)
     shutil.copytree(ROOT / "models" / "toy_cnn", pytester.path / "nets" / "toy_cnn")
     pytester.makeini("[pytest]\nsme2_models = nets\nsme2_device = emulated\n")
     return pytester.path
