@@ -66,7 +66,7 @@ def baseline(run: Run, pytester: pytest.Pytester, made: dict[str, str]) -> Path:
         result = run("--force-update-baselines")
         result.assert_outcomes(passed=3)
         result.stdout.fnmatch_lines(
-            ["baselines: 1 new, in *", "  new: toy_cnn-fp32", "  stored of them: *"]
+            ["baselines: 1 new, in*", "  new: toy_cnn-fp32", "  stored of them: *"]
         )
         (path,) = (pytester.path / "baselines").glob("*/toy_cnn-fp32.json")
         made[str(path.relative_to(pytester.path))] = path.read_text("utf-8")
