@@ -11,6 +11,7 @@ from pytest_sme2.targets.settings import (
     DEVICES,
     POWER_MODES,
     checked_adb_server,
+    parse_celsius,
     parse_cpus,
     parse_device,
     parse_power_mode,
@@ -44,6 +45,9 @@ def add_device_options(parser: argparse.ArgumentParser, default: str, *, runners
     group.add_argument(
         "--fixed-performance", action="store_true", help="ask the phone for that mode"
     )
+    group.add_argument(
+        "--max-celsius", metavar="DEGREES", help="wait until the phone's CPU and skin are cooler"
+    )
     group.add_argument("--cpus", metavar="CORES", help="of the phone: big, little, 4-7")
     group.add_argument(
         "--device-bundle", type=Path, metavar="FILE", help="the runner for phones (`sme2 bundle`)"
@@ -69,6 +73,8 @@ def device_settings(arguments: argparse.Namespace, default: str) -> dict[str, An
         chosen["adb_server"] = checked_adb_server(arguments.adb_server)
     if arguments.power_mode is not None:
         chosen["power_mode"] = parse_power_mode(arguments.power_mode)
+    if arguments.max_celsius is not None:
+        chosen["max_celsius"] = parse_celsius(arguments.max_celsius)
     if arguments.cpus is not None:
         chosen["cpus"] = parse_cpus(arguments.cpus)
     if hasattr(arguments, "runner_on"):

@@ -39,6 +39,8 @@ _SETTINGS = {
     "transition_animation_scale": "1.0",
     "animator_duration_scale": "1.0",
 }
+# A zone named soc is the battery's state of charge on many phones, in percent.
+_CHARGE = 62
 _FEATURES = (
     "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
     "lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca "
@@ -153,11 +155,13 @@ def _write_sysfs(root: Path, phone: Phone) -> None:
             (folder / name).write_text(f"{value}\n", encoding="utf-8")
     for name in ("online", "present", "possible"):
         (cpus / name).write_text(f"0-{len(frequencies) - 1}\n", encoding="utf-8")
-    for index, kind in enumerate(("cpu-0-0", "cpu-1-0", "battery", "skin")):
+    warm = phone.temperature_millidegrees
+    zones = {"cpu-0-0": warm, "cpu-1-0": warm, "battery": warm, "skin": warm, "soc": _CHARGE}
+    for index, (kind, value) in enumerate(zones.items()):
         zone = root / f"sys/class/thermal/thermal_zone{index}"
         zone.mkdir(parents=True)
         (zone / "type").write_text(f"{kind}\n", encoding="utf-8")
-        (zone / "temp").write_text(f"{phone.temperature_millidegrees}\n", encoding="utf-8")
+        (zone / "temp").write_text(f"{value}\n", encoding="utf-8")
 
 
 def _mount(root: Path, phone: Phone) -> None:

@@ -300,6 +300,14 @@ PHONE_OPTIONS: tuple[Option, ...] = (
         "ask the phone for its fixed-performance mode, if it has one.",
     ),
     Option(
+        "--max-celsius",
+        "max_celsius",
+        "DEGREES",
+        "targets.settings:parse_celsius",
+        "wait until the phone's CPU and skin are cooler than this; default: only Android's thermal "
+        "status counts.",
+    ),
+    Option(
         "--cpus",
         "cpus",
         "CORES",

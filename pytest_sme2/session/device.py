@@ -212,6 +212,7 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
         "power_mode": settings.power_mode,
         "fixed_performance": settings.fixed_performance,
         "cpus": settings.cpus,
+        "max_celsius": settings.max_celsius,
     }
     # What only phones need is imported only for them.
     if settings.fake_phone:

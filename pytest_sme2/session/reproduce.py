@@ -48,10 +48,11 @@ def run_command(case: Case, settings: Settings, device: str) -> str:
         "--device-bundle": settings.device_bundle,
         "--sme2-cpu": settings.emulated_cpu,
         "--adb-server": settings.adb_server,
+        "--max-celsius": settings.max_celsius,
     }
     for flag, value in files.items():
         if value is not None:
-            words += [flag, str(value)]
+            words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
     for serial in settings.serials:
         words += ["--serial", serial]
     if device == "android" and settings.power_mode != "keep":

@@ -71,6 +71,8 @@ class Settings:
     """HOST:PORT of the adb server; None means this machine's usual one."""
     power_mode: str = "keep"
     fixed_performance: bool = False
+    max_celsius: float | None = None
+    """How warm a phone may be; None means that only Android's thermal status counts."""
     patience_seconds: float = 60.0
     """How long a phone may take to be there again after its connection was lost."""
     cpus: str | tuple[int, ...] = ()

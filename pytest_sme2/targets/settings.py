@@ -25,6 +25,14 @@ def parse_power_mode(value: str) -> str:
     return one_of(value, POWER_MODES, "a power mode")
 
 
+def parse_celsius(value: str) -> float:
+    """A temperature that a phone may have, as in ``40`` or ``40C``."""
+    match = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:°?C)?", value.strip())
+    if match is None or not 10 <= float(match[1]) <= 120:
+        raise UsageError(f"{value!r} is not a temperature. Give degrees from 10 to 120, as in 40.")
+    return float(match[1])
+
+
 def parse_serials(values: Iterable[str]) -> tuple[str, ...]:
     """The given serials; each may be a comma-separated list."""
     return tuple(dict.fromkeys(word for value in values for word in split_list(value)))

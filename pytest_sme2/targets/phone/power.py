@@ -1,4 +1,4 @@
-"""A phone's power settings, temperature and cores. Every change is restored.
+"""A phone's power settings and cores. Every change is restored; heat is in ``heat.py``.
 
 Before the first change, the old values are written to a note on the phone. The note is removed when
 the values are restored. A note that is found belongs to an interrupted run; its values are restored
@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pytest_sme2.errors import TargetError, UsageError
@@ -52,48 +50,6 @@ SETTINGS = (
     "animator_duration_scale",
 )
 _FIXED = ("cmd", "power", "set-fixed-performance-mode-enabled")
-_CPU_ZONE = re.compile(r"cpu|soc|cluster|big|little|mid|skin", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Heat:
-    """The temperature that the phone reports."""
-
-    status: int | None
-    """Android's thermal status: 0 none, 1 light, 2 moderate, 3 severe and up; None unknown."""
-    celsius: float | None
-    """The hottest zone of CPU, SoC or skin; None if none can be read."""
-
-    @property
-    def throttled(self) -> bool:
-        return bool(self.status)
-
-    def cool(self, limit: float) -> bool:
-        return not self.throttled and (self.celsius is None or self.celsius <= limit)
-
-    def __str__(self) -> str:
-        status = "unknown" if self.status is None else str(self.status)
-        degrees = "" if self.celsius is None else f", {self.celsius:.1f} °C"
-        return f"thermal status {status}{degrees}"
-
-
-def parse_thermal_statuses(text: str) -> tuple[int, ...]:
-    """From the output of one or several ``dumpsys thermalservice``."""
-    return tuple(int(word) for word in re.findall(r"^Thermal Status: (\d+)", text, re.MULTILINE))
-
-
-def parse_zones(lines: Sequence[str]) -> float | None:
-    """The hottest of the zones that matter, from lines of ``type temperature``."""
-    found = []
-    for line in lines:
-        kind, _, value = line.strip().rpartition(" ")
-        if not _CPU_ZONE.search(kind) or not re.fullmatch(r"-?\d+", value):
-            continue
-        # Most kernels report thousandths of a degree, some report degrees.
-        celsius = int(value) / 1000 if abs(int(value)) >= 1000 else float(value)
-        if 0 < celsius < 150:
-            found.append(celsius)
-    return max(found, default=None)
 
 
 def pick_cores(choice: str | Sequence[int], frequencies: dict[int, int]) -> tuple[int, ...]:
@@ -116,7 +72,7 @@ def pick_cores(choice: str | Sequence[int], frequencies: dict[int, int]) -> tupl
 
 
 class PhonePower:
-    """The settings, heat and cores of one phone."""
+    """The settings and cores of one phone."""
 
     def __init__(self, device: AdbDevice, *, progress: Callable[[str], None] | None = None) -> None:
         self.device = device
@@ -190,32 +146,6 @@ class PhonePower:
                 f"mode {mode}. Use --power-mode keep, or allow USB debugging to change settings."
             )
 
-    def heat(self) -> Heat:
-        done = self.device.shell(
-            "dumpsys thermalservice; echo ==zones; for zone in /sys/class/thermal/thermal_zone*; "
-            'do echo "$(cat $zone/type) $(cat $zone/temp)"; done 2>/dev/null'
-        )
-        service, _, zones = done.text.partition("==zones\n")
-        status = max(parse_thermal_statuses(service), default=None)
-        return Heat(status, parse_zones(zones.splitlines()))
-
-    def wait_until_cool(
-        self, *, celsius: float = 45.0, seconds: float = 300.0, interval: float = 2.0
-    ) -> Heat:
-        """Wait for the phone to cool down, or raise an error."""
-        deadline = time.monotonic() + seconds
-        while not (heat := self.heat()).cool(celsius):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TargetError(
-                    f"{self.device.serial} is still too warm to measure after {seconds:g} s "
-                    f"({heat}). Let it cool down out of its case, or allow more heat."
-                )
-            if self.progress is not None:
-                self.progress(f"{self.device.serial}: waiting to cool down ({heat}), {left:.0f} s")
-            time.sleep(min(interval, left))
-        return heat
-
     def frequencies(self) -> dict[int, int]:
         """Core to its maximum frequency in kHz, for the cores that report it."""
         done = self.device.shell(
@@ -230,7 +160,7 @@ class PhonePower:
         }
 
     def observe(self) -> dict[str, str]:
-        """Battery, charging, screen, governors and heat, for the run's manifest."""
+        """Battery, charging, screen, governors and settings, for the run's manifest."""
         done = self.device.shell(
             "dumpsys battery; echo ==; dumpsys power | grep -m1 mWakefulness=; echo ==; "
             "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor 2>/dev/null"
@@ -245,7 +175,6 @@ class PhonePower:
             "charging": ", ".join(plugs) or "no",
             "screen": power.strip().removeprefix("mWakefulness="),
             "governor": ", ".join(dict.fromkeys(governors.split())),
-            "heat": str(self.heat()),
             "fixed_performance": "on" if self.fixed_performance else "off",
         }
         temperature = fields.get("temperature", "")

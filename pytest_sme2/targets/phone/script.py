@@ -13,7 +13,7 @@ from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.targets.base import describe_failure
 from pytest_sme2.targets.phone.adb import ShellResult, quote
-from pytest_sme2.targets.phone.power import parse_thermal_statuses
+from pytest_sme2.targets.phone.heat import parse_thermal_statuses
 from pytest_sme2.targets.phone.storage import RUN_MARK
 
 _RESULT_MARK = "==pytest-sme2-result=="

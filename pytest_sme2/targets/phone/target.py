@@ -1,8 +1,8 @@
 """A phone over adb as a target: prepared, measured on, and restored.
 
-The protocol is in ``adb.py``, the phone's folder in ``storage.py``, its settings and heat in
-``power.py``. A lost connection raises ConnectionLostError; then the caller uses ``recover`` and
-measures the pair again from the start (``retry.py``).
+The protocol is in ``adb.py``, the phone's folder in ``storage.py``, its settings in ``power.py``,
+its heat in ``heat.py``. A lost connection raises ConnectionLostError; then the caller uses
+``recover`` and measures the pair again from the start (``retry.py``).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pytest_sme2.targets.base import ETDUMP_NAME, LOG_NAME, OUTPUTS_NAME, RESULT
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.claim import Claim
+from pytest_sme2.targets.phone.heat import Thermometer
 from pytest_sme2.targets.phone.leases import Lease
 from pytest_sme2.targets.phone.power import PhonePower, pick_cores
 from pytest_sme2.targets.phone.script import (
@@ -75,7 +76,7 @@ class AndroidTarget:
         cpus: str | Sequence[int] = (),
         emulated: bool | None = None,
         xnnpack_log: bool = False,
-        cool_celsius: float = 45.0,
+        max_celsius: float | None = None,
         cool_seconds: float = 300.0,
         patience_seconds: float = 15.0,
         lease: Lease | None = None,
@@ -85,6 +86,7 @@ class AndroidTarget:
         """``emulated`` means that times are never latency; by default the phone itself says so.
 
         ``patience_seconds`` is how long to wait for a phone after its connection was lost.
+        ``max_celsius`` waits for lower temperatures, where the phone tells them.
         ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
         """
         self.device = device
@@ -93,7 +95,7 @@ class AndroidTarget:
         self.cpus = cpus
         self._emulated = emulated
         self.xnnpack_log = xnnpack_log
-        self.cool_celsius = cool_celsius
+        self.max_celsius = max_celsius
         self.cool_seconds = cool_seconds
         self.patience_seconds = patience_seconds
         self.lease = lease
@@ -101,6 +103,9 @@ class AndroidTarget:
         self.progress = progress
         self.storage = PhoneStorage(device, progress=progress)
         self.power = PhonePower(device, progress=progress)
+        self.events: list[str] = []
+        """What happened on the phone that a reader of its results should know."""
+        self.thermometer = Thermometer(device, progress=progress, event=self.events.append)
         self.properties: dict[str, str] = {}
         self.features: tuple[str, ...] = ()
         self.cores: tuple[int, ...] = ()
@@ -214,17 +219,24 @@ class AndroidTarget:
             "serial": self.serial,
             "cpu_features": " ".join(self.features),
             **self.power.observe(),
+            **self._heat(),
+            **({"events": "; ".join(self.events)} if self.events else {}),
         }
+
+    def _heat(self) -> dict[str, str]:
+        heat = self.thermometer.read()
+        zones = (f"{name} {value:g}" for name, value in heat.zones.items())
+        return {"heat": str(heat), "thermal_zones": ", ".join(zones)}
 
     def conditions(self) -> dict[str, str]:
         """Of its state, what makes it slower or faster."""
-        state = self.power.observe()
+        state = {**self.power.observe(), **self._heat()}
         names = {"governor": "governor", "heat": "heat", "battery_celsius": "temperature"}
         return {name: state[key] for key, name in names.items() if state.get(key)}
 
     def cool_down(self) -> None:
-        """Wait until the phone says that it is cool."""
-        self.power.wait_until_cool(celsius=self.cool_celsius, seconds=self.cool_seconds)
+        """Wait until the phone says that it is cool, but not for ever."""
+        self.thermometer.wait_until_cool(celsius=self.max_celsius, seconds=self.cool_seconds)
 
     def put(self, files: Sequence[Path]) -> None:
         """Push files before a run; those on the phone are not pushed again."""

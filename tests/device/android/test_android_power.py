@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -232,31 +231,10 @@ def test_manifest_has_battery_screen_governor_and_heat(
     assert manifest["screen"] == "Awake"
     assert manifest["governor"] == "schedutil"
     assert manifest["heat"] == "thermal status 0, 30.0 °C"
+    zones = "cpu-0-0 30, cpu-1-0 30, battery 30, skin 30, soc 62"
+    assert manifest["thermal_zones"] == zones
     assert manifest["low_power"] == "0"
     assert manifest["serial"] == phone.serial
-
-
-def test_a_warm_phone_is_waited_for(
-    lab: FakeLab, phone: FakePhone, make_target: MakeTarget
-) -> None:
-    warm = lab.add(temperature_millidegrees=71_500)
-    told: list[str] = []
-
-    def cool_down(line: str) -> None:
-        told.append(line)
-        for zone in range(4):
-            warm.write(f"sys/class/thermal/thermal_zone{zone}/temp", "31000\n")
-
-    make_target(warm, progress=cool_down)
-    (line,) = told
-    waiting = f"{warm.serial}: waiting to cool down (thermal status 0, 71.5 °C), "
-    assert re.fullmatch(rf"{re.escape(waiting)}\d+ s", line)
-
-
-def test_a_phone_that_stays_warm_is_an_error(lab: FakeLab, make_target: MakeTarget) -> None:
-    warm = lab.add(temperature_millidegrees=71_500)
-    with pytest.raises(TargetError, match=r"still too warm to measure after 0.2 s"):
-        make_target(warm, cool_seconds=0.2)
 
 
 def test_two_power_modes_have_two_fingerprints(phone: FakePhone, make_target: MakeTarget) -> None:

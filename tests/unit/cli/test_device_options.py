@@ -16,6 +16,7 @@ WORDS = [
     "--adb-server=lab:5037",
     "--power-mode=boost",
     "--fixed-performance",
+    "--max-celsius=40C",
     "--cpus=4-5",
     "--device-bundle=x.tar.gz",
     "--qemu=q",
@@ -31,6 +32,7 @@ def test_a_phone_can_be_described(command: str) -> None:
     assert found["serials"] == ("a", "b", "c")
     assert (found["adb_server"], found["power_mode"]) == ("lab:5037", "boost")
     assert (found["cpus"], found["fixed_performance"]) == ((4, 5), True)
+    assert found["max_celsius"] == 40.0
     assert found["device_bundle"] == Path("x.tar.gz")
 
 

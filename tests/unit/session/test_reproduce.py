@@ -30,13 +30,15 @@ def test_what_was_chosen_is_said_again() -> None:
         power_mode="boost",
         cpus=(4, 5),
         fixed_performance=True,
+        max_celsius=41.5,
         emulated_cpu="arm-c1",
         no_cost=True,
     )
     command = run_command(case(threads=2), chosen, "android")
     assert command == (
         "sme2 run net --variant fp16@64 --device android --threads 2 --models-folder '/my nets' "
-        "--weights w.pt --sme2-cpu arm-c1 --serial a --serial b:5 --power-mode boost --cpus 4,5 "
+        "--weights w.pt --sme2-cpu arm-c1 --max-celsius 41.5 --serial a --serial b:5 "
+        "--power-mode boost --cpus 4,5 "
         "--fixed-performance --no-cost"
     )
 

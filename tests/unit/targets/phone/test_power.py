@@ -1,4 +1,4 @@
-"""What phones say of their heat and cores, read."""
+"""What phones say of their settings and cores, read."""
 
 from __future__ import annotations
 
@@ -8,21 +8,9 @@ from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.targets.phone.power import (
     POWER_COMMANDS,
     SETTINGS,
-    Heat,
-    parse_thermal_statuses,
-    parse_zones,
     pick_cores,
 )
 from pytest_sme2.targets.settings import POWER_MODES
-
-THERMAL = """\
-IsStatusOverride: false
-ThermalEventListeners:
-\tcallbacks: 2
-Thermal Status: 3
-Cached temperatures:
-\tTemperature{mValue=57.8, mType=0, mName=CPU0, mStatus=3}
-"""
 
 
 def test_every_power_mode_has_its_commands() -> None:
@@ -32,35 +20,6 @@ def test_every_power_mode_has_its_commands() -> None:
         if command[0] == "settings"
     }  # fmt: skip
     assert changed == set(SETTINGS)
-
-
-def test_thermal_status() -> None:
-    assert parse_thermal_statuses(THERMAL) == (3,)
-    assert parse_thermal_statuses(f"{THERMAL}Thermal Status: 0\n") == (3, 0)
-    assert parse_thermal_statuses("Can't find service: thermalservice") == ()
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (["cpu-0-0 41200", "cpu-1-7 55100", "battery 90000"], 55.1),
-        (["skin-therm 38000", "soc_max 36"], 38.0),
-        (["cpu -274000", "cpu 0", "cpu 999000", "cpu abc", "", "cpu"], None),
-        ([], None),
-        (["big core zone 47", "modem 80000"], 47.0),
-    ],
-)
-def test_the_hottest_zone_that_matters(lines: list[str], expected: float | None) -> None:
-    assert parse_zones(lines) == expected
-
-
-def test_thresholds_of_a_cool_phone() -> None:
-    assert Heat(0, 30.0).cool(45)
-    assert Heat(None, None).cool(45)
-    assert not Heat(0, 45.1).cool(45)
-    assert not Heat(1, 20.0).cool(45)
-    assert str(Heat(None, None)) == "thermal status unknown"
-    assert str(Heat(2, 41.25)) == "thermal status 2, 41.2 °C"
 
 
 FREQUENCIES = {0: 2_000_000, 1: 2_000_000, 2: 3_000_000, 3: 3_000_000, 4: 3_600_000}

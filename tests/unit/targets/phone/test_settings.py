@@ -9,6 +9,7 @@ from pytest_sme2.targets.settings import (
     adb_server_from,
     is_network_serial,
     parse_adb_server,
+    parse_celsius,
     parse_cpus,
     parse_device,
     parse_power_mode,
@@ -106,3 +107,14 @@ def test_cores(value: str, expected: object) -> None:
 def test_wrong_cores_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match=r"does not name cores\. Choose one of: big, little"):
         parse_cpus(value)
+
+
+@pytest.mark.parametrize(("text", "degrees"), [("40", 40.0), ("41.5 °C", 41.5), ("120C", 120.0)])
+def test_temperatures(text: str, degrees: float) -> None:
+    assert parse_celsius(text) == degrees
+
+
+@pytest.mark.parametrize("text", ["", "9", "121", "-40", "40F", "4e1", "nan", "\u0664\u0660"])
+def test_what_is_no_temperature(text: str) -> None:
+    with pytest.raises(UsageError, match=r"not a temperature. Give degrees from 10 to 120"):
+        parse_celsius(text)
