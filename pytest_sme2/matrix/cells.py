@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pytest_sme2.results import Cell
@@ -37,6 +39,10 @@ REGULAR = "regular"
 _CHANNELS = {REGULAR: (64, 64), "odd inputs": (67, 64), "odd outputs": (64, 61), "1 input": (1, 64)}
 SIZES = tuple(_CHANNELS)
 
+# Of attention and of the batch matrix product.
+HEADS = 4
+KEYS = 32
+
 # Operators without weights: a data type of the weights does not apply to them.
 WITHOUT_WEIGHTS = ("batch matrix product", "attention")
 _OF_WEIGHTS = ("fp16 with fp32 weights", "int4 per group", "int4 per channel")
@@ -69,6 +75,17 @@ def sizes(cell: Cell) -> Sizes:
     return Sizes(inputs, outputs, groups, height, cell.rows // height)
 
 
+def multiply_accumulates(cell: Cell) -> int:
+    """How many the operator needs."""
+    size = sizes(cell)
+    if cell.operator == "attention":
+        return HEADS * cell.rows * KEYS * (size.inputs + size.outputs)
+    if cell.operator == "batch matrix product":
+        return HEADS * cell.rows * size.inputs * size.outputs
+    taps = 1 if cell.operator in ("linear", "convolution 1x1") else 9
+    return cell.rows * size.inputs * size.outputs * taps // size.groups
+
+
 def all_cells() -> tuple[Cell, ...]:
     """Every question that makes sense, in the order of the page."""
     return tuple(
@@ -92,3 +109,34 @@ def _makes_sense(operator: str, data_type: str, size: str) -> bool:
     if operator == "grouped convolution":
         return size in (REGULAR, "odd inputs")
     return True
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Cells that share one program, with a layer each: starting a run costs more than a layer."""
+
+    cells: tuple[Cell, ...]
+
+    @property
+    def id(self) -> str:
+        """A name that is safe as a folder name."""
+        if len(self.cells) == 1:
+            return self.cells[0].id
+        digest = hashlib.sha256("".join(cell.id for cell in self.cells).encode()).hexdigest()
+        first = self.cells[0]
+        return f"{first.operator}-{first.data_type}-{digest[:8]}".replace(" ", "_")
+
+    def __str__(self) -> str:
+        return f"{self.cells[0].operator}, {self.cells[0].data_type}"
+
+    def alone(self) -> tuple[Sheet, ...]:
+        """A sheet for each of its cells."""
+        return tuple(Sheet((cell,)) for cell in self.cells)
+
+
+def sheets(cells: Iterable[Cell]) -> tuple[Sheet, ...]:
+    """One sheet for each operator and data type."""
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        found.setdefault((cell.operator, cell.data_type), []).append(cell)
+    return tuple(Sheet(tuple(group)) for group in found.values())

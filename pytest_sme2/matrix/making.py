@@ -1,16 +1,18 @@
-"""Makes the answers: runs every cell's program once, counted, on the emulator with SME2.
+"""Makes the answers: runs every sheet's program once on the emulator with SME2, and counts.
 
 Programs and runs are kept in the cache, so a matrix that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.matrix.programs import Programs
+from pytest_sme2.matrix.cells import Sheet, multiply_accumulates, sheets
+from pytest_sme2.matrix.programs import Programs, SheetProgram
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
 from pytest_sme2.results import (
@@ -19,50 +21,102 @@ from pytest_sme2.results import (
     Cell,
     CellAnswer,
     Executor,
-    InferenceCost,
     KernelMatrix,
+    MethodShapes,
     OperatorCost,
+    OperatorProfile,
     Run,
     RunRequest,
 )
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.targets.census import EmulatedRun
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.numerics import compare_reference
 
-# One operator takes seconds, also on a busy machine.
+# One sheet takes seconds, also on a busy machine.
 _RUN_SECONDS = 900.0
-_SAY_EVERY = 20
+_SAY_EVERY = 5
+
+_Answers = dict[Cell, CellAnswer]
 
 
 def make_matrix(
-    programs: Programs, target: EmulatedTarget, runner: Runner, cells: Sequence[Cell], say: Say
+    programs: Programs,
+    target: EmulatedTarget,
+    runner: Runner,
+    cells: Sequence[Cell],
+    say: Say,
+    keep: Callable[[KernelMatrix], None] = lambda matrix: None,
 ) -> KernelMatrix:
-    """The answers to all of these cells."""
-    programs.export(cells)
-    answers = []
-    for number, cell in enumerate(cells, start=1):
-        answers.append(answer_cell(programs.artifact(cell), cell, target, runner))
-        if number % _SAY_EVERY == 0:
-            say(f"ran {number} of {len(cells)} programs")
-    return KernelMatrix(
-        executorch=runner.executorch,
-        torch=programs.versions.get("torch", ""),
-        torchao=programs.versions.get("torchao", ""),
-        cpu=target.cpu.model(Arm.ON),
-        answers=tuple(answers),
-    )
+    """The answers to all of these cells; ``keep`` gets what is there after each sheet."""
+    found: _Answers = {}
+
+    def so_far() -> KernelMatrix:
+        return KernelMatrix(
+            executorch=runner.executorch,
+            torch=programs.versions.get("torch", ""),
+            torchao=programs.versions.get("torchao", ""),
+            cpu=target.cpu.model(Arm.ON),
+            answers=tuple(found[cell] for cell in cells if cell in found),
+            missing=tuple(cell for cell in cells if cell not in found),
+        )
+
+    def answer(wanted: Sequence[Sheet]) -> list[Sheet]:
+        """The sheets that must be taken apart."""
+        programs.export(wanted)
+        apart = []
+        for number, sheet in enumerate(wanted, start=1):
+            answers = answer_sheet(programs.program(sheet), sheet, target, runner)
+            if answers is None:
+                apart.append(sheet)
+            else:
+                found.update(answers)
+                keep(so_far())
+            if number % _SAY_EVERY == 0:
+                say(f"ran {number} of {len(wanted)} programs")
+        return apart
+
+    apart: list[Sheet] = []
+    # Operator by operator, so that a stopped run leaves whole ones.
+    for _, group in itertools.groupby(sheets(cells), key=lambda sheet: sheet.cells[0].operator):
+        apart += answer(list(group))
+    if apart:
+        say(f"taking {len(apart)} programs apart: {', '.join(map(str, apart))}")
+        answer(list(itertools.chain.from_iterable(sheet.alone() for sheet in apart)))
+    return so_far()
 
 
-def answer_cell(
-    artifact: Artifact | str, cell: Cell, target: EmulatedTarget, runner: Runner
-) -> CellAnswer:
-    """One run; a program that cannot be exported or run is an answer as well."""
-    if isinstance(artifact, str):
-        return CellAnswer(cell, problem=artifact)
+def answer_sheet(
+    program: SheetProgram, sheet: Sheet, target: EmulatedTarget, runner: Runner
+) -> _Answers | None:
+    """The answers to all cells of a sheet; None where they can only be had one by one.
+
+    A program that cannot be exported or run is an answer as well, for a cell alone.
+    """
+    single = len(sheet.cells) == 1
+    answers = {cell: CellAnswer(cell, problem=text) for cell, text in program.problems.items()}
+    if program.artifact is None:
+        # The whole sheet failed, or each of its cells did, on its own.
+        return answers if single or len(set(program.problems.values())) > 1 else None
+    try:
+        found = _run_sheet(program.artifact, program.cells, target, runner)
+    except (Sme2Error, MismatchError) as error:
+        problem = str(error).strip().splitlines()[0]
+        return {cell: CellAnswer(cell, problem=problem) for cell in sheet.cells} if single else None
+    return None if found is None and not single else {**answers, **(found or {})}
+
+
+def _run_sheet(
+    artifact: Artifact, cells: Sequence[Cell], target: EmulatedTarget, runner: Runner
+) -> _Answers | None:
+    shapes = read_program(artifact.pte)
+    # The portable kernels take hundreds of instructions for a product: counting them takes minutes,
+    # and says nothing about SME2.
+    counted = any(_delegated(method) for method in shapes)
     request = RunRequest(
         artifact,
         Arm.ON,
@@ -70,43 +124,100 @@ def answer_cell(
         runs=1,
         traced=True,
         keep_outputs=True,
-        counted=True,
+        counted=counted,
         timeout_seconds=_RUN_SECONDS,
     )
-    try:
-        with tempfile.TemporaryDirectory(prefix="sme2-matrix-") as name:
-            made, _ = remembered_run(target, runner, request, Path(name))
-            if made.run.etdump is None or made.counted is None:
-                return CellAnswer(cell, problem="the run left no trace")
-            columns = read_etdump(made.run.etdump)
-            shapes = read_program(artifact.pte)
-            profile = build_profile(columns, census=made.census, shapes=shapes)
-            cost = build_cost(
-                made.counted,
-                columns,
-                profile,
-                cpu=target.cpu.model(Arm.ON),
-                toolchain=runner.toolchain,
+    with tempfile.TemporaryDirectory(prefix="sme2-matrix-") as name:
+        made, _ = remembered_run(target, runner, request, Path(name))
+        operators, counts = _matrix_operators(made, shapes, target, runner)
+        if not operators:
+            return {
+                cell: CellAnswer(cell, problem="the program ran no matrix operator")
+                for cell in cells
+            }
+        shared = share_out([entry.operator.name for entry in operators], counts, cells)
+        if shared is None:
+            return None
+        sqnr = _sqnr(made.run, artifact, len(cells))
+        return {
+            cell: _answer(
+                cell,
+                [operators[index] for index in shared[cell]],
+                [counts[index] for index in shared[cell]] if counts else [],
+                sqnr_db=sqnr[place],
             )
-            return _answer(cell, cost, sqnr_db=_sqnr(made.run, artifact))
-    except (Sme2Error, MismatchError) as error:
-        return CellAnswer(cell, problem=str(error).strip().splitlines()[0])
+            for place, cell in enumerate(cells)
+        }
 
 
-def _answer(cell: Cell, cost: InferenceCost, *, sqnr_db: float | None) -> CellAnswer:
-    matrix = [entry for entry in cost.operators if entry.matrix]
-    if not matrix:
-        return CellAnswer(cell, problem="the program ran no matrix operator")
-    main = max(matrix, key=lambda entry: entry.counts.instructions)
-    macs = sum(entry.macs or 0 for entry in matrix)
+def _delegated(method: MethodShapes) -> bool:
+    """Whether XNNPACK runs one of its matrix operators."""
+    calls = itertools.chain.from_iterable(method.calls.values())
+    return any("::" not in entry.operation for entry in calls)
+
+
+def _matrix_operators(
+    made: EmulatedRun, shapes: Sequence[MethodShapes], target: EmulatedTarget, runner: Runner
+) -> tuple[list[OperatorProfile], list[OperatorCost]]:
+    """The matrix operators in the order in which they ran, and their cost where counted."""
+    if made.run.etdump is None:
+        raise MismatchError("the run left no trace")
+    columns = read_etdump(made.run.etdump)
+    profile = build_profile(columns, census=made.census, shapes=shapes)
+    operators = [entry for entry in profile.operators if entry.operator.matrix]
+    if made.counted is None:
+        return operators, []
+    cost = build_cost(
+        made.counted,
+        columns,
+        profile,
+        cpu=target.cpu.model(Arm.ON),
+        toolchain=runner.toolchain,
+    )
+    return operators, [entry for entry in cost.operators if entry.matrix]
+
+
+def share_out(
+    names: Sequence[str], counts: Sequence[OperatorCost], cells: Sequence[Cell]
+) -> Mapping[Cell, tuple[int, ...]] | None:
+    """Which operators, by place, belong to which cell; None where that cannot be told.
+
+    All cells of a sheet have the same operators, and those of one follow each other. The products
+    that a cell needs tell it from the others, where they are known.
+    """
+    each, rest = divmod(len(names), len(cells))
+    if rest or not each:
+        return None
+    places = [tuple(range(start, start + each)) for start in range(0, len(names), each)]
+    if len(cells) == 1 or not counts or any(entry.macs is None for entry in counts):
+        return dict(zip(cells, places, strict=True)) if len(cells) == 1 or not counts else None
+    by_macs = {sum(counts[index].macs or 0 for index in place): place for place in places}
+    wanted = {cell: multiply_accumulates(cell) for cell in cells}
+    if len(by_macs) != len(cells) or set(wanted.values()) != set(by_macs):
+        return None
+    return {cell: by_macs[macs] for cell, macs in wanted.items()}
+
+
+def _answer(
+    cell: Cell,
+    operators: Sequence[OperatorProfile],
+    counts: Sequence[OperatorCost],
+    *,
+    sqnr_db: float | None,
+) -> CellAnswer:
+    names = tuple(entry.operator.name for entry in operators)
+    rounded = None if sqnr_db is None else round(sqnr_db, 1)
+    if not counts:
+        return CellAnswer(cell, family="portable", operators=names, sqnr_db=rounded)
+    main = max(counts, key=lambda entry: entry.counts.instructions)
     return CellAnswer(
         cell,
         family=_family(main),
         kernel=_kernel(main),
-        operators=tuple(entry.name for entry in matrix),
-        macs=macs or None,
-        instructions=cost.total.instructions,
-        sqnr_db=None if sqnr_db is None else round(sqnr_db, 1),
+        operators=names,
+        macs=sum(entry.macs or 0 for entry in counts) or None,
+        instructions=sum(entry.counts.instructions for entry in counts),
+        sqnr_db=rounded,
     )
 
 
@@ -122,6 +233,6 @@ def _kernel(entry: OperatorCost) -> str:
     return products[0] if products else ""
 
 
-def _sqnr(run: Run, artifact: Artifact) -> float | None:
+def _sqnr(run: Run, artifact: Artifact, outputs: int) -> Sequence[float | None]:
     found = compare_reference(artifact, run.outputs, Arm.ON)
-    return found[0].sqnr_db if found else None
+    return [entry.sqnr_db for entry in found] if found else [None] * outputs

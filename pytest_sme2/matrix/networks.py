@@ -1,58 +1,84 @@
-"""The programs of the cells. Needs torch; runs in the child process that ``programs.py`` starts.
+"""The programs of the sheets. Needs torch; runs in the child process that ``programs.py`` starts.
 
-All cells of one wheel are exported by one process, since importing torch takes longer than most
-of them. The parent gets one line per finished cell.
+All sheets of one wheel are exported by one process, since importing torch takes longer than most
+of them. The parent gets a line when a sheet begins, and one when it is done.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2.export.lowering import raw_values, tensor_spec
 from pytest_sme2.export.quantize import INT4_GROUP, quantize_with
-from pytest_sme2.matrix.cells import Sizes, sizes
+from pytest_sme2.matrix.cells import HEADS, KEYS, Sheet, Sizes, sizes
 from pytest_sme2.results import Cell
 
 SEED = 0
-_HEADS = 4
-_KEYS = 32
 
 
 def main(request_file: str) -> None:
-    """Export every cell of the request into a folder of its own."""
+    """Export every sheet of the request into a folder of its own."""
+    # Libraries print as they like; the parent reads nothing but our lines.
+    parent = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
     import torch
 
     request = json.loads(Path(request_file).read_text("utf-8"))
-    for fields in request["cells"]:
-        cell = Cell(**fields)
-        folder = Path(request["folder"]) / cell.id
+    for fields in request["sheets"]:
+        sheet = Sheet(tuple(Cell(**cell) for cell in fields))
+        print("begin", sheet.id, file=parent)
+        folder = Path(request["folder"]) / sheet.id
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            answer = export(cell, folder, torch)
+            answer = export(sheet, folder, torch)
         except Exception as error:
             traceback.print_exc()
-            answer = {"problem": f"{type(error).__name__}: {_first_line(error)}"}
+            answer = {"problem": _problem(error)}
         (folder / "export.json").write_text(json.dumps(answer), "utf-8")
+        print("done", sheet.id, file=parent)
 
 
-def export(cell: Cell, folder: Path, torch: Any) -> dict[str, Any]:
-    """Write the program, its inputs and what eager fp32 answers; describe them."""
+def export(sheet: Sheet, folder: Path, torch: Any) -> dict[str, Any]:
+    """Write the program, its inputs and what eager fp32 answers; describe them.
+
+    A cell that cannot be made in its data type is left out, with the reason.
+    """
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
-    torch.manual_seed(SEED)
-    network, inputs = build(cell, sizes(cell), torch)
-    with torch.no_grad():
-        reference = network(*inputs)
-    network, inputs = _converted(cell.data_type, network, inputs, torch)
-    program = torch.export.export(network, inputs)
-    quantizer = _quantizer(cell.data_type)
+    layers: list[tuple[Any, int]] = []
+    inputs: list[Any] = []
+    references: list[Any] = []
+    cells: list[str] = []
+    problems: dict[str, str] = {}
+    for cell in sheet.cells:
+        torch.manual_seed(SEED)
+        network, values = build(cell, sizes(cell), torch)
+        with torch.no_grad():
+            reference = network(*values).float()
+        try:
+            network, values = _converted(cell.data_type, network, values, torch)
+        except Exception as error:
+            traceback.print_exc()
+            problems[cell.id] = _problem(error)
+            continue
+        cells.append(cell.id)
+        layers.append((network, len(values)))
+        inputs.extend(values)
+        references.append(reference)
+    if not layers:
+        return {"problems": problems}
+    arguments = tuple(inputs)
+    program = torch.export.export(_side_by_side(layers, torch), arguments)
+    quantizer = _quantizer(sheet.cells[0].data_type)
     if quantizer is not None:
-        program = quantize_with(quantizer, program, inputs, {}, torch)
+        program = quantize_with(quantizer, program, arguments, {}, torch)
     executable = to_edge_transform_and_lower(
         program, partitioner=[XnnpackPartitioner()]
     ).to_executorch()
@@ -60,12 +86,32 @@ def export(cell: Cell, folder: Path, torch: Any) -> dict[str, Any]:
         executable.write_to_file(file)
     for index, tensor in enumerate(inputs):
         (folder / f"input_{index}.bin").write_bytes(raw_values(tensor, torch))
-    output = reference.float()
-    (folder / "reference_0.bin").write_bytes(raw_values(output, torch))
+    for index, tensor in enumerate(references):
+        (folder / f"reference_{index}.bin").write_bytes(raw_values(tensor, torch))
     return {
+        "cells": cells,
         "inputs": [tensor_spec(tensor) for tensor in inputs],
-        "outputs": [tensor_spec(output)],
+        "outputs": [tensor_spec(tensor) for tensor in references],
+        "problems": problems,
     }
+
+
+def _side_by_side(layers: Sequence[tuple[Any, int]], torch: Any) -> Any:
+    """All layers in one network: each takes its own inputs and gives one output."""
+
+    class SideBySide(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList([layer for layer, _ in layers])
+
+        def forward(self, *values: Any) -> Any:
+            outputs, place = [], 0
+            for layer, (_, count) in zip(self.layers, layers, strict=True):
+                outputs.append(layer(*values[place : place + count]))
+                place += count
+            return tuple(outputs)
+
+    return SideBySide().eval()
 
 
 # --- one operator ---------------------------------------------------------------------------------
@@ -77,12 +123,12 @@ def build(cell: Cell, size: Sizes, torch: Any) -> tuple[Any, tuple[Any, ...]]:
         network = torch.nn.Linear(size.inputs, size.outputs)
         return network.eval(), (torch.randn(cell.rows, size.inputs),)
     if cell.operator == "batch matrix product":
-        left = torch.randn(_HEADS, cell.rows, size.inputs)
-        return _product(torch), (left, torch.randn(_HEADS, size.inputs, size.outputs))
+        left = torch.randn(HEADS, cell.rows, size.inputs)
+        return _product(torch), (left, torch.randn(HEADS, size.inputs, size.outputs))
     if cell.operator == "attention":
-        query = torch.randn(1, _HEADS, cell.rows, size.inputs)
-        key = torch.randn(1, _HEADS, _KEYS, size.inputs)
-        return _attention(torch), (query, key, torch.randn(1, _HEADS, _KEYS, size.outputs))
+        query = torch.randn(1, HEADS, cell.rows, size.inputs)
+        key = torch.randn(1, HEADS, KEYS, size.inputs)
+        return _attention(torch), (query, key, torch.randn(1, HEADS, KEYS, size.outputs))
     network = _convolution(cell.operator, size, torch).eval()
     return network, (torch.randn(1, size.inputs, size.height, size.width),)
 
@@ -173,9 +219,9 @@ def _quantizer(data_type: str) -> Any:
     return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**options[data_type]))
 
 
-def _first_line(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else "no message"
+    return f"{type(error).__name__}: {lines[0][:200] if lines else 'no message'}"
 
 
 if __name__ == "__main__":

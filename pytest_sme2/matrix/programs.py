@@ -1,4 +1,4 @@
-"""Exports the programs of the cells in a child process, and finds those that are made already."""
+"""Exports the programs of the sheets in a child process, and finds those that are made already."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pytest_sme2.export.child import export_environment
 from pytest_sme2.export.store import package_versions
+from pytest_sme2.matrix.cells import Sheet
 from pytest_sme2.results import Artifact, Cell, TensorSpec
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import decode, file_sha256
@@ -21,6 +22,7 @@ from pytest_sme2.system.terminal import Say
 
 _CODE = ("cells.py", "networks.py")
 _RECORD = "export.json"
+_SAY_EVERY = 10
 _REMEDY = "Remove its folder, and make the matrix again."
 # The path is set before our first import, so that the child finds the asked-for ExecuTorch.
 _BOOTSTRAP = (
@@ -32,11 +34,27 @@ _BOOTSTRAP = (
 
 @dataclass(frozen=True)
 class _Record:
-    """What the child wrote beside a program; ``problem`` where there is none."""
+    """What the child wrote beside a program."""
 
+    cells: tuple[str, ...] = ()
+    """Of its outputs, by id."""
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Of the cells that are not in it."""
     problem: str = ""
+    """Why there is no program at all."""
+
+
+@dataclass(frozen=True)
+class SheetProgram:
+    """An exported sheet."""
+
+    cells: tuple[Cell, ...]
+    """The cells of its outputs, in their order."""
+    artifact: Artifact | None
+    problems: Mapping[Cell, str]
+    """Of the cells that it does not have."""
 
 
 def versions_of(executorch: str) -> dict[str, str]:
@@ -57,35 +75,39 @@ class Programs:
             digest.update((Path(__file__).parent / name).read_bytes())
         self.folder = cache_folder() / "matrix" / digest.hexdigest()[:16]
 
-    def export(self, cells: Iterable[Cell]) -> None:
-        """Export what is missing. A cell that ends the child is recorded, and the next goes on."""
-        missing = [cell for cell in cells if not (self.folder / cell.id / _RECORD).is_file()]
+    def export(self, wanted: Iterable[Sheet]) -> None:
+        """Export what is missing. A sheet that ends the child is recorded, and the next goes on."""
+        missing = [sheet for sheet in wanted if not self._record(sheet).is_file()]
         while missing:
             self._say(f"exporting {len(missing)} programs")
             crashed = self._run_child(missing)
-            missing = [cell for cell in missing if not (self.folder / cell.id / _RECORD).is_file()]
+            missing = [sheet for sheet in missing if not self._record(sheet).is_file()]
             if crashed is not None:
-                record = self.folder / crashed.id / _RECORD
-                record.write_text(json.dumps({"problem": "the export ended the process"}), "utf-8")
+                text = json.dumps({"problem": "the export ended the process"})
+                self._record(crashed).write_text(text, "utf-8")
                 missing.remove(crashed)
             elif missing:
-                raise RuntimeError(f"{missing[0]} was not exported, and nothing says why")
+                log = self.folder / "export.log"
+                raise RuntimeError(f"{missing[0].id} was not exported: see {log}")
 
-    def _run_child(self, cells: Sequence[Cell]) -> Cell | None:
+    def _record(self, sheet: Sheet) -> Path:
+        return self.folder / sheet.id / _RECORD
+
+    def _run_child(self, wanted: Sequence[Sheet]) -> Sheet | None:
         """Export these; the one that ended the child before it was done, if any did."""
         self.folder.mkdir(parents=True, exist_ok=True)
         paths = [str(Path(name).absolute()) for name in sys.path]
         if self._python_path is not None:
             paths.insert(0, str(self._python_path))
         request = {
-            "cells": [asdict(cell) for cell in cells],
+            "sheets": [[asdict(cell) for cell in sheet.cells] for sheet in wanted],
             "folder": str(self.folder),
             "sys_path": paths,
         }
         request_file = self.folder / f"request-{os.getpid()}.json"
         request_file.write_text(json.dumps(request), "utf-8")
-        by_id = {cell.id: cell for cell in cells}
-        begun: Cell | None = None
+        by_id = {sheet.id: sheet for sheet in wanted}
+        begun: Sheet | None = None
         done = 0
         try:
             with (self.folder / "export.log").open("ab") as log:
@@ -105,30 +127,37 @@ class Programs:
                         elif word == "done" and begun is not None and name == begun.id:
                             begun = None
                             done += 1
-                            if done % 20 == 0:
-                                self._say(f"exported {done} of {len(cells)} programs")
+                            if done % _SAY_EVERY == 0:
+                                self._say(f"exported {done} of {len(wanted)} programs")
         finally:
             request_file.unlink(missing_ok=True)
         return begun
 
-    def artifact(self, cell: Cell) -> Artifact | str:
-        """The program of a cell, or why there is none."""
-        folder = self.folder / cell.id
+    def program(self, sheet: Sheet) -> SheetProgram:
+        """The program of a sheet, and which cells have none, and why."""
+        folder = self.folder / sheet.id
         document = read_json(folder / _RECORD, remedy=_REMEDY)
         record: _Record = decode(document, _Record, folder / _RECORD, remedy=_REMEDY)
         if record.problem:
-            return record.problem
+            return SheetProgram((), None, dict.fromkeys(sheet.cells, record.problem))
+        by_id = {cell.id: cell for cell in sheet.cells}
+        problems = {by_id[name]: text for name, text in record.problems.items()}
+        if not record.cells:
+            return SheetProgram((), None, problems)
         pte = folder / "program.pte"
-        return Artifact(
-            model=cell.operator,
-            variant=cell.data_type,
+        artifact = Artifact(
+            model=sheet.cells[0].operator,
+            variant=sheet.cells[0].data_type,
             folder=folder,
             pte=pte,
             sha256=file_sha256(pte),
             inputs=record.inputs,
             outputs=record.outputs,
             input_files=tuple(folder / f"input_{i}.bin" for i in range(len(record.inputs))),
-            reference_files=(folder / "reference_0.bin",),
+            reference_files=tuple(
+                folder / f"reference_{i}.bin" for i in range(len(record.outputs))
+            ),
             weights="random (seed 0)",
             versions=self.versions,
         )
+        return SheetProgram(tuple(by_id[name] for name in record.cells), artifact, problems)

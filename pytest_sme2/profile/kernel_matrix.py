@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -60,6 +60,20 @@ def write_matrix(matrix: KernelMatrix, path: Path) -> None:
     rows = ",\n".join(json.dumps(answer, sort_keys=True) for answer in answers)
     fields = json.dumps(header, sort_keys=True)[:-1]
     write_text(path, f'{{"schema": {SCHEMA}, "matrix": {fields}, "answers": [\n{rows}\n]}}}}\n')
+
+
+def merged(old: KernelMatrix, new: KernelMatrix, cells: Sequence[Cell]) -> KernelMatrix:
+    """The answers of both, those of ``new`` first, in the order of ``cells``.
+
+    Nothing is taken from another version or another CPU.
+    """
+    same = replace(old, answers=(), missing=()) == replace(new, answers=(), missing=())
+    found = {**(_by_cell(old) if same else {}), **_by_cell(new)}
+    return replace(
+        new,
+        answers=tuple(found[cell] for cell in cells if cell in found),
+        missing=tuple(cell for cell in cells if cell not in found),
+    )
 
 
 def find_answer(matrix: KernelMatrix, cell: Cell) -> CellAnswer | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cell:
-    """One question to ExecuTorch: a program with a single operator."""
+    """One question to ExecuTorch: a layer with a single operator."""
 
     operator: str
     """``linear``, ``convolution 1x1``, …: see ``matrix/cells.py``."""
@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellAnswer:
-    """What happened to the program of one cell."""
+    """What happened to the layer of one cell."""
 
     cell: Cell
     family: str = ""
@@ -40,7 +40,7 @@ class CellAnswer:
     """The matrix operators as the ETDump names them, in the order in which they ran."""
     macs: int | None = None
     instructions: int | None = None
-    """Of the whole inference."""
+    """Of the matrix operators, with the packing inside them; None where not counted."""
     sqnr_db: float | None = None
     """Of the outputs against eager fp32; None where they are identical or there is none."""
     problem: str = ""
@@ -61,3 +61,5 @@ class KernelMatrix:
     cpu: str
     """The emulated CPU."""
     answers: tuple[CellAnswer, ...]
+    missing: tuple[Cell, ...] = ()
+    """The cells that were asked for and are not made yet."""

@@ -13,6 +13,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import (
     CellChange,
     changes,
+    merged,
     read_matrix,
     select,
     shipped_matrix,
@@ -44,7 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     making.add_argument(
         "--make", action="store_true", help="make it on the emulator; goes on where it was stopped"
     )
-    making.add_argument("--out", type=Path, metavar="FILE", help="where to write it")
+    making.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="where to write it; cells that it has already are kept",
+    )
     making.add_argument(
         "--only", metavar="PATTERN", help="only cells whose id fits, as in 'linear-int8*'"
     )
@@ -98,7 +104,7 @@ def table(matrix: KernelMatrix, answers: Sequence[CellAnswer]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         f"ExecuTorch {matrix.executorch}, torch {matrix.torch}, emulated CPU {matrix.cpu}",
-        "per MAC: instructions of the inference for each multiply-accumulate; SQNR: in dB against "
+        "per MAC: instructions of the operator for each multiply-accumulate; SQNR: in dB against "
         "eager fp32",
         "",
     ]
@@ -161,10 +167,19 @@ def _make(arguments: argparse.Namespace) -> int:
     target = EmulatedTarget(find_qemu(arguments.qemu))
     runner = wheel_runner(target.platform, executorch=version, progress=_say)
     programs = Programs(versions_of(version), executorch_python(version, progress=_say), _say)
-    matrix = make_matrix(programs, target, runner, cells, _say)
-    write_matrix(matrix, arguments.out)
+    before = read_matrix(arguments.out) if arguments.out.is_file() else None
+
+    def keep(part: KernelMatrix) -> None:
+        whole = merged(part if before is None else before, part, all_cells())
+        write_matrix(whole, arguments.out)
+
+    make_matrix(programs, target, runner, cells, _say, keep)
+    matrix = read_matrix(arguments.out)
     problems = sum(bool(answer.problem) for answer in matrix.answers)
-    _say(f"{arguments.out}: {len(cells)} cells, {problems} of them without an answer")
+    _say(
+        f"{arguments.out}: {len(matrix.answers)} cells, {problems} of them without an answer; "
+        f"{len(matrix.missing)} are missing"
+    )
     return 0
 
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from pytest_sme2.matrix.cells import DATA_TYPES, OPERATORS, ROWS, all_cells, sizes
+from pytest_sme2.matrix.cells import (
+    DATA_TYPES,
+    OPERATORS,
+    ROWS,
+    all_cells,
+    multiply_accumulates,
+    sheets,
+    sizes,
+)
 
 
 def test_every_operator_data_type_and_number_of_rows_is_asked_for() -> None:
@@ -34,3 +42,13 @@ def test_groups_divide_the_channels() -> None:
 def test_four_bits_are_asked_for_in_linear_layers_alone() -> None:
     four_bits = {cell.operator for cell in all_cells() if cell.data_type.startswith("int4")}
     assert four_bits == {"linear"}
+
+
+def test_a_sheet_is_one_operator_in_one_data_type_and_its_cells_are_told_apart() -> None:
+    made = sheets(all_cells())
+    assert [cell for sheet in made for cell in sheet.cells] == list(all_cells())
+    assert len({sheet.id for sheet in made}) == len(made)
+    for sheet in made:
+        assert len({(cell.operator, cell.data_type) for cell in sheet.cells}) == 1
+        assert len({multiply_accumulates(cell) for cell in sheet.cells}) == len(sheet.cells)
+        assert [single.cells for single in sheet.alone()] == [(cell,) for cell in sheet.cells]

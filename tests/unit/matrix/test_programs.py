@@ -1,4 +1,4 @@
-"""Exporting the programs of the matrix: what is made is kept, and a crash takes one cell."""
+"""Exporting the programs of the matrix: what is made is kept, and a crash takes one sheet."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ import pytest
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.matrix import programs
-from pytest_sme2.matrix.cells import all_cells
+from pytest_sme2.matrix.cells import all_cells, sheets
 from pytest_sme2.matrix.programs import Programs
 
-CELLS = all_cells()[:4]
+SHEETS = sheets(all_cells())[:4]
 
-# Stands in for the child that needs torch: the third cell ends the process.
+# Stands in for the child that needs torch: the third sheet ends the process.
 CHILD = f"""
 import json, os, sys
 from pathlib import Path
 request = json.load(open(sys.argv[1], encoding="utf-8"))
 sys.path[:] = request["sys_path"]
+from pytest_sme2.matrix.cells import Sheet
 from pytest_sme2.results import Cell
-for fields in request["cells"]:
-    cell = Cell(**fields)
-    print("begin", cell.id, flush=True)
-    folder = Path(request["folder"]) / cell.id
+for fields in request["sheets"]:
+    sheet = Sheet(tuple(Cell(**cell) for cell in fields))
+    print("begin", sheet.id, flush=True)
+    folder = Path(request["folder"]) / sheet.id
     folder.mkdir(parents=True, exist_ok=True)
-    if cell.id == {CELLS[2].id!r}:
+    if sheet.id == {SHEETS[2].id!r}:
         os._exit(11)
     (folder / "export.json").write_text(json.dumps({{"problem": "made by " + str(os.getpid())}}))
-    print("done", cell.id, flush=True)
+    print("done", sheet.id, flush=True)
 """
 
 
@@ -40,18 +41,22 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     return Programs({"executorch": "1.5.1"}, None, lambda line: None)
 
 
-def test_a_cell_that_ends_the_process_is_named_and_the_others_go_on(made: Programs) -> None:
-    made.export(CELLS)
-    answers = [made.artifact(cell) for cell in CELLS]
-    assert answers[2] == "the export ended the process"
-    assert all(str(answers[index]).startswith("made by") for index in (0, 1, 3))
+def problems(made: Programs) -> list[set[str]]:
+    return [set(made.program(sheet).problems.values()) for sheet in SHEETS]
+
+
+def test_a_sheet_that_ends_the_process_is_named_and_the_others_go_on(made: Programs) -> None:
+    made.export(SHEETS)
+    found = problems(made)
+    assert found[2] == {"the export ended the process"}
+    assert all(min(found[index]).startswith("made by") for index in (0, 1, 3))
 
 
 def test_what_was_made_is_not_made_again(made: Programs) -> None:
-    made.export(CELLS)
-    first = [made.artifact(cell) for cell in CELLS]
-    made.export(CELLS)
-    assert [made.artifact(cell) for cell in CELLS] == first
+    made.export(SHEETS)
+    first = problems(made)
+    made.export(SHEETS)
+    assert problems(made) == first
 
 
 def test_another_version_has_a_folder_of_its_own(made: Programs) -> None:
@@ -60,8 +65,8 @@ def test_another_version_has_a_folder_of_its_own(made: Programs) -> None:
 
 
 def test_a_damaged_record_is_an_error_that_names_it(made: Programs) -> None:
-    made.export(CELLS)
-    record = made.folder / CELLS[0].id / "export.json"
+    made.export(SHEETS)
+    record = made.folder / SHEETS[0].id / "export.json"
     record.write_text(json.dumps({"inputs": "many"}))
     with pytest.raises(Sme2Error, match=r"export\.json"):
-        made.artifact(CELLS[0])
+        made.program(SHEETS[0])

@@ -11,6 +11,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import (
     changes,
     find_answer,
+    merged,
     read_matrix,
     select,
     shipped_matrix,
@@ -104,3 +105,16 @@ def test_answers_are_selected_by_operator_data_type_and_family() -> None:
     assert select(MATRIX, data_types=["fp16"]) == MATRIX.answers[1:2]
     assert select(MATRIX, family="sme2") == MATRIX.answers[:1]
     assert select(MATRIX) == MATRIX.answers
+
+
+def test_a_matrix_that_is_made_in_parts_keeps_what_it_has_and_names_what_is_missing() -> None:
+    cells = (LINEAR, POINTWISE, FAILED)
+    first = replace(MATRIX, answers=MATRIX.answers[:1], missing=cells[1:])
+    second = replace(MATRIX, answers=MATRIX.answers[1:2], missing=())
+    both = merged(first, second, cells)
+    assert both.answers == MATRIX.answers[:2]
+    assert both.missing == (FAILED,)
+    # Nothing comes from another version.
+    other = merged(replace(first, executorch="1.5.0"), second, cells)
+    assert other.answers == MATRIX.answers[1:2]
+    assert other.missing == (LINEAR, FAILED)
