@@ -39,7 +39,7 @@ from pytest_sme2.verdict.numerics import compare_reference
 
 # One sheet takes seconds, also on a busy machine.
 _RUN_SECONDS = 900.0
-_SAY_EVERY = 5
+_SAY_EVERY = 3
 
 _Answers = dict[Cell, CellAnswer]
 
@@ -67,7 +67,6 @@ def make_matrix(
 
     def answer(wanted: Sequence[Sheet]) -> list[Sheet]:
         """The sheets that must be taken apart."""
-        programs.export(wanted)
         apart = []
         for number, sheet in enumerate(wanted, start=1):
             answers = answer_sheet(programs.program(sheet), sheet, target, runner)
@@ -77,16 +76,16 @@ def make_matrix(
                 found.update(answers)
                 keep(so_far())
             if number % _SAY_EVERY == 0:
-                say(f"ran {number} of {len(wanted)} programs")
+                say(f"made and ran {number} of {len(wanted)} programs")
         return apart
 
-    apart: list[Sheet] = []
-    # Operator by operator, so that a stopped run leaves whole ones.
-    for _, group in itertools.groupby(sheets(cells), key=lambda sheet: sheet.cells[0].operator):
-        apart += answer(list(group))
-    if apart:
-        say(f"taking {len(apart)} programs apart: {', '.join(map(str, apart))}")
-        answer(list(itertools.chain.from_iterable(sheet.alone() for sheet in apart)))
+    try:
+        apart = answer(sheets(cells))
+        if apart:
+            say(f"taking {len(apart)} programs apart: {', '.join(map(str, apart))}")
+            answer(list(itertools.chain.from_iterable(sheet.alone() for sheet in apart)))
+    finally:
+        programs.close()
     return so_far()
 
 

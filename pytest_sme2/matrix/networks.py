@@ -1,7 +1,7 @@
 """The programs of the sheets. Needs torch; runs in the child process that ``programs.py`` starts.
 
 All sheets of one wheel are exported by one process, since importing torch takes longer than most
-of them. The parent gets a line when a sheet begins, and one when it is done.
+of them. The parent writes a line for each sheet that it wants, and gets one when it is done.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from pytest_sme2.results import Cell
 SEED = 0
 
 
-def main(request_file: str) -> None:
-    """Export every sheet of the request into a folder of its own."""
+def main() -> None:
+    """Export every sheet that is asked for into a folder of its own."""
     # Libraries print as they like; the parent reads nothing but our lines.
     parent = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     import torch
 
-    request = json.loads(Path(request_file).read_text("utf-8"))
-    for fields in request["sheets"]:
-        sheet = Sheet(tuple(Cell(**cell) for cell in fields))
-        print("begin", sheet.id, file=parent)
-        folder = Path(request["folder"]) / sheet.id
+    for line in sys.stdin:
+        request = json.loads(line)
+        sheet = Sheet(tuple(Cell(**fields) for fields in request["cells"]))
+        folder = Path(request["folder"])
         folder.mkdir(parents=True, exist_ok=True)
         try:
             answer = export(sheet, folder, torch)
@@ -41,7 +40,7 @@ def main(request_file: str) -> None:
             traceback.print_exc()
             answer = {"problem": _problem(error)}
         (folder / "export.json").write_text(json.dumps(answer), "utf-8")
-        print("done", sheet.id, file=parent)
+        print("done", file=parent)
 
 
 def export(sheet: Sheet, folder: Path, torch: Any) -> dict[str, Any]:
@@ -222,7 +221,3 @@ def _quantizer(data_type: str) -> Any:
 def _problem(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200] if lines else 'no message'}"
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,13 +22,11 @@ from pytest_sme2.system.terminal import Say
 
 _CODE = ("cells.py", "networks.py")
 _RECORD = "export.json"
-_SAY_EVERY = 10
 _REMEDY = "Remove its folder, and make the matrix again."
 # The path is set before our first import, so that the child finds the asked-for ExecuTorch.
 _BOOTSTRAP = (
-    "import json, sys; request = json.load(open(sys.argv[1], encoding='utf-8')); "
-    "sys.path[:] = request['sys_path']; "
-    "from pytest_sme2.matrix.networks import main; main(sys.argv[1])"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from pytest_sme2.matrix.networks import main; main()"
 )
 
 
@@ -70,72 +68,17 @@ class Programs:
         self.versions = versions
         self._python_path = python_path
         self._say = say
+        self._child: subprocess.Popen[str] | None = None
         digest = hashlib.sha256(json.dumps(versions, sort_keys=True).encode())
         for name in _CODE:
             digest.update((Path(__file__).parent / name).read_bytes())
         self.folder = cache_folder() / "matrix" / digest.hexdigest()[:16]
 
-    def export(self, wanted: Iterable[Sheet]) -> None:
-        """Export what is missing. A sheet that ends the child is recorded, and the next goes on."""
-        missing = [sheet for sheet in wanted if not self._record(sheet).is_file()]
-        while missing:
-            self._say(f"exporting {len(missing)} programs")
-            crashed = self._run_child(missing)
-            missing = [sheet for sheet in missing if not self._record(sheet).is_file()]
-            if crashed is not None:
-                text = json.dumps({"problem": "the export ended the process"})
-                self._record(crashed).write_text(text, "utf-8")
-                missing.remove(crashed)
-            elif missing:
-                log = self.folder / "export.log"
-                raise RuntimeError(f"{missing[0].id} was not exported: see {log}")
-
-    def _record(self, sheet: Sheet) -> Path:
-        return self.folder / sheet.id / _RECORD
-
-    def _run_child(self, wanted: Sequence[Sheet]) -> Sheet | None:
-        """Export these; the one that ended the child before it was done, if any did."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        paths = [str(Path(name).absolute()) for name in sys.path]
-        if self._python_path is not None:
-            paths.insert(0, str(self._python_path))
-        request = {
-            "sheets": [[asdict(cell) for cell in sheet.cells] for sheet in wanted],
-            "folder": str(self.folder),
-            "sys_path": paths,
-        }
-        request_file = self.folder / f"request-{os.getpid()}.json"
-        request_file.write_text(json.dumps(request), "utf-8")
-        by_id = {sheet.id: sheet for sheet in wanted}
-        begun: Sheet | None = None
-        done = 0
-        try:
-            with (self.folder / "export.log").open("ab") as log:
-                child = subprocess.Popen(
-                    [sys.executable, "-c", _BOOTSTRAP, str(request_file)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=export_environment(),
-                    text=True,
-                )
-                with child:
-                    for line in child.stdout or ():
-                        word, _, name = line.strip().partition(" ")
-                        if word == "begin" and name in by_id:
-                            begun = by_id[name]
-                        elif word == "done" and begun is not None and name == begun.id:
-                            begun = None
-                            done += 1
-                            if done % _SAY_EVERY == 0:
-                                self._say(f"exported {done} of {len(wanted)} programs")
-        finally:
-            request_file.unlink(missing_ok=True)
-        return begun
-
     def program(self, sheet: Sheet) -> SheetProgram:
-        """The program of a sheet, and which cells have none, and why."""
+        """The program of a sheet, made now if it is missing; and which cells have none, and why."""
         folder = self.folder / sheet.id
+        if not (folder / _RECORD).is_file():
+            self._export(sheet, folder)
         document = read_json(folder / _RECORD, remedy=_REMEDY)
         record: _Record = decode(document, _Record, folder / _RECORD, remedy=_REMEDY)
         if record.problem:
@@ -161,3 +104,45 @@ class Programs:
             versions=self.versions,
         )
         return SheetProgram(tuple(by_id[name] for name in record.cells), artifact, problems)
+
+    def _export(self, sheet: Sheet, folder: Path) -> None:
+        """A sheet that ends the child is recorded, and the next one gets another child."""
+        if self._child is None:
+            self._child = self._started()
+        request = {"cells": [asdict(cell) for cell in sheet.cells], "folder": str(folder)}
+        asking, answering = self._child.stdin, self._child.stdout
+        if asking is None or answering is None:
+            raise RuntimeError("the child has no pipes")
+        answer = ""
+        with contextlib.suppress(BrokenPipeError):
+            asking.write(json.dumps(request) + "\n")
+            asking.flush()
+            answer = answering.readline()
+        if answer.strip() != "done":
+            self.close()
+            folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"problem": "the export ended the process"})
+            (folder / _RECORD).write_text(text, "utf-8")
+
+    def _started(self) -> subprocess.Popen[str]:
+        self._say("starting to export")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        paths = [str(Path(name).absolute()) for name in sys.path]
+        if self._python_path is not None:
+            paths.insert(0, str(self._python_path))
+        with (self.folder / "export.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP, json.dumps(paths)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=export_environment(),
+                text=True,
+            )
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        if self._child is not None:
+            with self._child as child, contextlib.suppress(BrokenPipeError):
+                child.kill()
+            self._child = None
