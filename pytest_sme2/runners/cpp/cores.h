@@ -14,7 +14,7 @@ struct CoreUse {
   const char* quality;
 };
 
-// Called first in main. Nothing can be pinned to a core on macOS; work that a user waits for is
+// For the thread that calls it: first in main, then in each thread of the pool. Nothing can be pinned to a core on macOS; work that a user waits for is
 // kept off the efficiency cores while others are free.
 void ask_for_fast_cores();
 

@@ -14,25 +14,12 @@
 #include "machine.h"
 #include "marks.h"
 #include "messages.h"
+#include "pool.h"
 #include "program.h"
 #include "sha256.h"
 #include "sme2_switch.h"
 #include "tracer.h"
 #include "turns.h"
-
-#if __has_include(<executorch/extension/threadpool/threadpool.h>)
-#include <executorch/extension/threadpool/threadpool.h>
-#else
-// The wheel exports the pool but does not ship its header.
-namespace executorch::extension::threadpool {
-class ThreadPool {
- public:
-  size_t get_thread_count() const;
-  bool _unsafe_reset_threadpool(uint32_t count);
-};
-ThreadPool* get_threadpool();
-}  // namespace executorch::extension::threadpool
-#endif
 
 namespace sme2 {
 namespace {
@@ -46,15 +33,6 @@ struct Measured {
   std::vector<int64_t> cpu_ns;
   CoreMeter cores;
 };
-
-size_t use_threads(int count) {
-  auto* pool = executorch::extension::threadpool::get_threadpool();
-  if (pool == nullptr || !pool->_unsafe_reset_threadpool(static_cast<uint32_t>(count))) {
-    throw Failure(
-        Exit::kExecutionFailed, "cannot make a pool of " + std::to_string(count) + " threads");
-  }
-  return pool->get_thread_count();
-}
 
 void run_all(
     const Arguments& arguments,

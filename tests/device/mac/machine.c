@@ -97,7 +97,29 @@ static uint64_t ticks(struct timeval time) {
   return (time.tv_sec * 1000000ull + time.tv_usec) * 1000 * 3 / 125;
 }
 
-// MAC_EFFICIENCY is the share of time on efficiency cores, in percent.
+// Threads that asked for fast cores get them, the others work on slow ones.
+enum { DEFAULT = 0x15, USER_INTERACTIVE = 0x21 };
+static __thread int quality = DEFAULT;
+static int threads = 1, urgent = 0;
+
+MAC int mac_pthread_set_qos_class_self_np(int wanted, int priority) {
+  const int change = (wanted == USER_INTERACTIVE) - (quality == USER_INTERACTIVE);
+  __atomic_add_fetch(&urgent, change, __ATOMIC_ACQ_REL);
+  quality = wanted;
+  return 0;
+}
+MAC int mac_qos_class_self(void) {
+  return quality;
+}
+void thread_begins(void) {
+  __atomic_add_fetch(&threads, 1, __ATOMIC_ACQ_REL);
+}
+void thread_ends(void) {
+  mac_pthread_set_qos_class_self_np(DEFAULT, 0);
+  __atomic_sub_fetch(&threads, 1, __ATOMIC_ACQ_REL);
+}
+
+// MAC_EFFICIENCY is the share of time that fast threads spend on slow cores, in percent.
 typedef struct {
   uint8_t uuid[16];
   uint64_t user, system, others[34], user_performance, system_performance, instructions, cycles,
@@ -105,7 +127,7 @@ typedef struct {
 } ResourceUsage;
 MAC int mac_proc_pid_rusage(int process, int kind, ResourceUsage* found) {
   const char* text = getenv("MAC_EFFICIENCY");
-  const uint64_t performance = 100 - (text == NULL ? 0 : atoi(text));
+  const uint64_t performance = (100 - (text == NULL ? 0 : atoi(text))) * urgent / threads;
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   *found = (ResourceUsage){.user = ticks(usage.ru_utime), .system = ticks(usage.ru_stime)};
@@ -113,15 +135,6 @@ MAC int mac_proc_pid_rusage(int process, int kind, ResourceUsage* found) {
   found->system_performance = found->system * performance / 100;
   found->energy = found->user + found->system;
   return 0;
-}
-
-static __thread int quality = 0x15;  // QOS_CLASS_DEFAULT
-MAC int mac_pthread_set_qos_class_self_np(int wanted, int priority) {
-  quality = wanted;
-  return 0;
-}
-MAC int mac_qos_class_self(void) {
-  return quality;
 }
 
 // --- programs --------------------------------------------------------------------------------

@@ -19,5 +19,9 @@ extern char** arguments;
 // The image that an address is in; NULL if it is in none.
 const Image* image_at(const void* address);
 
+// Threads of the program, besides its first.
+void thread_begins(void);
+void thread_ends(void);
+
 void prepare_thread_variables(Image* image);
 void use_streams(void);

@@ -116,8 +116,24 @@ MAC int mac_pthread_once(Lock* once, void (*call)(void)) {
   return 0;
 }
 
+typedef struct {
+  void* (*call)(void*);
+  void* value;
+} Start;
+
+static void* run_thread(void* given) {
+  const Start start = *(Start*)given;
+  free(given);
+  void* result = start.call(start.value);
+  thread_ends();
+  return result;
+}
+
 MAC int mac_pthread_create(pthread_t* thread, const void* kind, void* (*call)(void*), void* value) {
-  return pthread_create(thread, NULL, call, value);
+  Start* start = malloc(sizeof *start);
+  *start = (Start){call, value};
+  thread_begins();
+  return pthread_create(thread, NULL, run_thread, start);
 }
 MAC int mac_pthread_key_create(unsigned long* key, void (*end)(void*)) {
   pthread_key_t made;
