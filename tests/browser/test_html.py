@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from pytest_sme2.report.html import page as html_page
+from pytest_sme2.report.html import write_html
 from pytest_sme2.report.html_data import Entry, report_document
 from pytest_sme2.results import Estimate, OperatorShapes
-from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.run_directory import find_records, read_record
 from tests.support.chromium import Page
 from tests.support.records import stored_dumps, toy_run, write_case
 
+SAMPLES = Path(__file__).parents[2] / "docs" / "sample"
+WIDER_THAN_THEIR_PLACE = """[...document.querySelectorAll('.scroll')]
+  .filter(each => each.scrollWidth > each.clientWidth + 1).length"""
 ROWS = (
     "[...document.querySelectorAll('#{} tbody tr')]"
     ".map(row => [...row.cells].map(cell => cell.innerText))"
@@ -358,11 +362,23 @@ def test_on_a_phone_no_column_is_off_screen(page: Page, timed_report: Path) -> N
       getComputedStyle(cell).display !== 'none' &&
       cell.getBoundingClientRect().right > innerWidth + 1).length"""
     assert page.evaluate(outside) == 0
-    hidden = """[...document.querySelectorAll('.scroll')]
-      .filter(each => each.scrollWidth > each.clientWidth + 1).length"""
-    assert page.evaluate(hidden) == 0
+    assert page.evaluate(WIDER_THAN_THEIR_PLACE) == 0
     label = "getComputedStyle(document.querySelector('#overview-table td'), '::before').content"
     assert page.evaluate(label) == '"model"'
+
+
+@pytest.mark.parametrize("run", ["emulated", "failing"])
+@pytest.mark.parametrize("width", [1000, 1100])
+def test_in_a_small_window_no_table_scrolls_sideways(
+    page: Page, tmp_path: Path, run: str, width: int
+) -> None:
+    """The widest tables there are: every column of the cost, and long reasons."""
+    folders = find_records(SAMPLES / run)
+    report = tmp_path / "report.html"
+    write_html(report, [(folder, read_record(folder)) for folder in folders])
+    page.resize(width, 900)
+    page.open(report)
+    assert page.evaluate(WIDER_THAN_THEIR_PLACE) == 0
 
 
 def test_operators_show_their_module_and_shapes(page: Page, tmp_path: Path) -> None:
