@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Collection, Sequence
+from itertools import groupby
 
 from pytest_sme2.report.text import clipped, count, duration, printable
 from pytest_sme2.report.versus_baseline import summary, value_text
@@ -48,8 +49,9 @@ def failure_text(
     # pytest's summary shows the first line only, and cuts it: what got worse comes first.
     case = f"{verdict.model}-{verdict.variant} on {verdict.target}: {verdict.outcome}"
     lines = [clipped(line, width) for line in (summary(explained), case) if line]
-    for check in explained:
-        lines += ["", *_check_lines(check, width)]
+    # Both arms often say the same: that is told once, under the lines of both.
+    for _, alike in groupby(explained, key=lambda check: (check.message, check.details)):
+        lines += ["", *_check_lines(list(alike), width)]
     if growth is not None:
         lines += _growth_lines(growth, width)
     others = len(verdict.checks) - len(explained)
@@ -65,10 +67,13 @@ def _summary(checks: Sequence[Check], shown: Collection[Outcome]) -> str:
     return ", ".join(f"{found.count(outcome)} {outcome}" for outcome in dict.fromkeys(found))
 
 
-def _check_lines(check: Check, width: int) -> list[str]:
-    head = f"{check.metric}: {check.verdict}"
-    values = _values(check)
-    lines = _wrapped(f"{head}  {values}" if values else head, width, "  ", "      ")
+def _check_lines(alike: Sequence[Check], width: int) -> list[str]:
+    lines = []
+    for check in alike:
+        head = f"{check.metric}: {check.verdict}"
+        values = _values(check)
+        lines += _wrapped(f"{head}  {values}" if values else head, width, "  ", "      ")
+    check = alike[0]
     lines += _wrapped(check.message, width, "    ", "    ")
     for line in check.details[:MOST_LINES]:
         lines += _wrapped(line, width, "      ", "        ")

@@ -93,6 +93,31 @@ def test_structure_alone_names_the_operators() -> None:
     assert "longer" not in text
 
 
+def test_what_both_arms_say_is_said_once() -> None:
+    alike = [
+        Check(
+            f"operators ({arm})", Outcome.REGRESSED, "More of them.", 3, 5, "count", None, 3, more
+        )
+        for arm, more in (("on", ("+2 Add",)), ("off", ("+2 Add",)), ("third", ("+2 Clamp",)))
+    ]
+    text = failure_text(
+        Verdict("toy", "fp16", "linux", Outcome.REGRESSED, tuple(alike)), command="pytest"
+    )
+    assert (
+        """
+  operators (on): REGRESSED  3 -> 5, limit 3
+  operators (off): REGRESSED  3 -> 5, limit 3
+    More of them.
+      +2 Add
+
+  operators (third): REGRESSED  3 -> 5, limit 3
+    More of them.
+      +2 Clamp
+"""
+        in text
+    )
+
+
 def test_growth_between_two_measured_sides() -> None:
     before, after = program(transposes=2), program(transposes=2, transpose_ns=300_000)
     growth = growth_of([(before, after)] * TRACED_PAIRS, "executorch 1.5.0")
