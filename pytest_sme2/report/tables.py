@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.report.findings import comparison_findings, profile_findings
@@ -113,10 +114,13 @@ def _costliest(profile: Profile) -> Iterator[str]:
         yield f"and {count(left, 'operator')} more"
 
 
-def comparison_text(comparison: Comparison, *, timed: bool = True) -> str:
-    """Two profiles side by side: end to end, categories, operators that changed, findings."""
+def comparison_text(comparison: Comparison, *, timed: bool = True, more: Sequence[str] = ()) -> str:
+    """Two profiles side by side: end to end, categories, operators that changed, findings.
+
+    ``more`` is what else was found.
+    """
     if not timed:
-        findings = comparison_findings(comparison, timed=False) or ["the same operators"]
+        findings = [*comparison_findings(comparison, timed=False), *more] or ["the same operators"]
         return "\n".join(bullet(line) for line in (UNTIMED, *findings))
     before, after = clipped(comparison.before_name, 13), clipped(comparison.after_name, 13)
     ranked = sorted(comparison.operators, key=lambda change: -abs(change.delta_ns))[:TOP]
@@ -133,7 +137,7 @@ def comparison_text(comparison: Comparison, *, timed: bool = True) -> str:
             _CHANGE.format("operators that changed most", before, after, "faster"),
             *(_operator_change(change) for change in ranked),
             "",
-            *(bullet(finding) for finding in comparison_findings(comparison)),
+            *(bullet(finding) for finding in (*comparison_findings(comparison), *more)),
         ]
     )
 
@@ -155,3 +159,38 @@ def _operator_change(change: OperatorChange) -> str:
         duration(change.after.time_ns) if change.after else "-",
         times(change.ratio),
     )
+
+
+def sme2_moves(
+    comparison: Comparison, before: Profile, after: Profile
+) -> tuple[list[str], list[str]]:
+    """The operators that moved to SME2 kernels, and those that left them, as 'A -> B'."""
+    states = sme2_states(before), sme2_states(after)
+    moved: list[str] = []
+    left: list[str] = []
+    for change in comparison.operators:
+        if change.before is None or change.after is None:
+            continue
+        old, new = states[0][change.before.index], states[1][change.after.index]
+        names = f"{change.before.operator.name} -> {change.after.operator.name}"
+        if new is True and old is not True:
+            moved.append(names)
+        elif old is True and new is not True:
+            left.append(names)
+    return moved, left
+
+
+def sme2_move_lines(comparison: Comparison, before: Profile, after: Profile) -> list[str]:
+    """What moved to SME2, what left it, or that nothing is on it."""
+    lines = []
+    matrix = after.coverage.matrix_operators
+    for word, names in zip(
+        ("moved to", "left"), sme2_moves(comparison, before, after), strict=True
+    ):
+        if names:
+            counted = Counter(names).most_common()
+            shown = "; ".join(f"{many} x {name}" for name, many in counted)
+            lines.append(f"{len(names)} of {count(matrix, 'matrix operator')} {word} SME2: {shown}")
+    if not before.coverage.sme2_operators and not after.coverage.sme2_operators:
+        lines.append(f"on neither side is one of {count(matrix, 'matrix operator')} on SME2")
+    return lines

@@ -120,6 +120,12 @@ def test_compare_says_what_moved_to_sme2(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["compare", str(FP16_OFF), str(FP16_ON)]) == 0
     text = flat(capsys.readouterr().out)
     assert f"2 of 3 matrix operators moved to SME2: 1 x {moved}; " in text
+    assert main(["compare", "--emulated", str(FP16_OFF), str(FP16_ON)]) == 0
+    text = flat(capsys.readouterr().out)
+    assert f"2 of 3 matrix operators moved to SME2: 1 x {moved}; " in text
+    assert "the same operators" not in text
+    assert main(["compare", "--emulated", str(FP16_ON), str(FP16_ON)]) == 0
+    assert "the same operators" in flat(capsys.readouterr().out)
     assert main(["compare", str(FP16_ON), str(FP16_OFF)]) == 0
     assert "2 of 3 matrix operators left SME2: " in flat(capsys.readouterr().out)
     assert main(["compare", str(FP16_OFF), str(FP16_OFF)]) == 0
@@ -200,8 +206,9 @@ def test_a_folder_with_one_dump_can_be_compared(
 
 
 def test_hostile_names_cannot_write_to_the_terminal() -> None:
-    profile = profile_of([("\x1b[31mred\nnew line " + "x" * 100, 5_000)])
-    text = profile_text("a\x1b[2Jb\n" + "y" * 100, profile)
+    # A word that is wider than the terminal would be kept whole.
+    profile = profile_of([("\x1b[31mred\nnew line " + "x" * 50, 5_000)])
+    text = profile_text("a\x1b[2Jb\n" + "y" * 60, profile)
     assert "\x1b" not in text
     assert widest(text) <= WIDTH
     assert "\\x1b[31mred" in text
