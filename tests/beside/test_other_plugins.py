@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.toy_project import add_toy_model
+
 ROOT = Path(__file__).parents[2]
 PLUGINS = (
     "allure-pytest", "pytest-cov", "pytest-html", "pytest-randomly", "pytest-rerunfailures",
@@ -28,14 +30,6 @@ from tests.support.pretended_device import PretendedDevice, pretend, program
 NOW = program("now")
 DEVICE = PretendedDevice({{NOW.sha256: {{Arm.ON: 30e6, Arm.OFF: 90e6}}}}, seed=2)
 pretend(pytest.MonkeyPatch(), DEVICE, NOW)
-"""
-MODEL = """
-from pytest_sme2 import register_model
-
-@register_model("toy", variants=("fp32", "fp16"))
-class Toy:
-    def get_eager_model(self): ...
-    def get_example_inputs(self): ...
 """
 TESTS = """
 def test_operators(sme2_gate):
@@ -56,8 +50,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
         monkeypatch.delenv(name, raising=False)
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(TESTS)
-    (pytester.mkdir("models") / "toy").mkdir()
-    (pytester.path / "models" / "toy" / "model.py").write_text(MODEL)
+    add_toy_model(pytester.path)
     return pytester
 
 

@@ -4,14 +4,8 @@ import sys
 
 import pytest
 
-MODEL = """
-from pytest_sme2 import register_model
+from tests.support.toy_project import add_toy_model
 
-@register_model("toy", variants=("fp32", "fp16"))
-class Toy:
-    def get_eager_model(self): ...
-    def get_example_inputs(self): ...
-"""
 TESTS = """
 def test_coverage(sme2_gate):
     sme2_gate.check_coverage()
@@ -27,8 +21,7 @@ OTHER = "linux" if sys.platform == "darwin" else "mac"
 
 
 def test_the_first_test_fails_and_the_others_are_skipped(pytester: pytest.Pytester) -> None:
-    (pytester.mkdir("models") / "toy").mkdir()
-    (pytester.path / "models" / "toy" / "model.py").write_text(MODEL)
+    add_toy_model(pytester.path)
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_subprocess(f"--device={OTHER}", "-rs", "--no-header")
     result.assert_outcomes(failed=1, skipped=3, passed=1)
