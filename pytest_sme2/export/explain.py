@@ -24,7 +24,7 @@ _WAYS_OUT = (
     ),
     (
         re.compile(r"Cache\b.*(?:pytree|register)|(?:pytree|register).*Cache\b"),
-        "Hugging Face's cache is no tensor: build the model with use_cache=False, or wrap it so "
+        "Hugging Face's cache is not a tensor: build the model with use_cache=False, or wrap it so "
         "that it takes and gives tensors.",
     ),
     (

@@ -17,7 +17,7 @@ from pytest_sme2.timing.processes import thread_warnings
 
 # How many operators are named for one remedy.
 MOST_NAMED = 5
-# What costs less than this in every variant is no advice.
+# What costs less than this in every variant is not worth advice.
 LEAST_SHARE = 0.001
 
 _HEADING: Mapping[Topic, str] = {

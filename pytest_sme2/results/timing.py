@@ -15,7 +15,7 @@ class Outcome(str, enum.Enum):
     PASS = "PASS"  # noqa: S105  (a verdict, not a password)
     REGRESSED = "REGRESSED"
     FAILED = "FAILED"
-    """Not as asked for. Nothing is known of how it was before, so it is no regression."""
+    """Not as asked for. Nothing is known of how it was before, so it is not a regression."""
     IMPROVED = "IMPROVED"
     INCONCLUSIVE = "INCONCLUSIVE"
     SUSPECTED = "SUSPECTED"

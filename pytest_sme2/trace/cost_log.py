@@ -141,7 +141,7 @@ class _Reader:
 
 
 def _owner(code: CodeMap, address: int) -> str:
-    """The kernel an address belongs to; the library where it is no kernel's."""
+    """The kernel an address belongs to; the library where it is not a kernel's."""
     place = code.place(address)
     if place is None:
         return _UNKNOWN

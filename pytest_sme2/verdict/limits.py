@@ -54,7 +54,7 @@ _BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 def _number(value: object, expected: str) -> tuple[float, str]:
     """A number and the unit written behind it; ValueError says what was expected."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        # A whole number may be too large for a float, and is no limit then.
+        # A whole number may be too large for a float, and is not a limit then.
         number, unit = float(value) if abs(value) < _LARGEST else math.inf, ""
     else:
         match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None

@@ -71,7 +71,7 @@ def check_coverage(measured: CaseResult, baseline: Baseline | None, limits: Limi
     """How many matrix operators ran on SME2 kernels: against the least asked for, then exactly.
 
     A target that knows no kernels leaves some operators unproven. They may be on SME2, so they are
-    no regression against a baseline of a target that does know.
+    not a regression against a baseline of a target that does know.
     """
     metric = "SME2 coverage"
     structure = measured.structures.get(Arm.ON)

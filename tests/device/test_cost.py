@@ -108,7 +108,7 @@ def test_the_least_cycles_of_each_operator(capsys: pytest.CaptureFixture[str]) -
     provision.emulator()
     assert main(["bound", "toy_cnn", "--variant", "int8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert "it is no latency" in found["means"]
+    assert "it is not a latency" in found["means"]
     assert found["on"]["cycles"] < found["off"]["cycles"]
     for arm in ("on", "off"):
         assert found[arm]["modelled"] > 0.99

@@ -29,7 +29,7 @@ from pytest_sme2.trace.etdump import read_etdump
 EXAMPLE = "sme2 bound toy_cnn --variant fp32"
 LIMITS = (
     "bound: compute only. Caches, memory bandwidth, wrong guesses of branches and the way from one "
-    "block of code to the next are not in it, so it is no latency. With a single row (M = 1) "
+    "block of code to the next are not in it, so it is not a latency. With a single row (M = 1) "
     "hardware is known to be far from it."
 )
 

@@ -27,7 +27,7 @@ def test_operators_stand_by_their_cycles_with_the_bytes_beside_them() -> None:
     ]
     assert "The model knows 98.5% of the instructions." in text
     assert text[-1].startswith("bound: compute only.")
-    assert "it is no latency" in text[-1]
+    assert "it is not a latency" in text[-1]
 
 
 def test_without_the_model_nothing_is_counted(
