@@ -76,7 +76,8 @@ def run_plan(
             _written(session, case, fingerprint, number, arms, done, command)
             for number, arms in enumerate(_pairs(plan, done))
         ]
-        write_experiments(session.out, cases, [_account(found) for found in done.values()])
+        accounts = [_account(found) for found in done.values()]
+        write_experiments(session.out, cases, accounts, plan.file)
         return cases
     finally:
         session.close()

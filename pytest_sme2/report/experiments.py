@@ -46,21 +46,25 @@ def write_experiments(
     root: Path,
     cases: Sequence[tuple[Path, CaseRecord]],
     accounts: Sequence[ExperimentAccount],
+    file: Path | None = None,
 ) -> None:
-    """Put every experiment into the files at the top."""
+    """Put every experiment into the files at the top, and the file that asked for them."""
     if cases:
         results = [_result(root, account) for account in accounts]
-        _extend(root / METRICS, {"results": results})
+        config = None if file is None else str(file)
+        _extend(root / METRICS, {"results": results, "config": config})
         rewrite_experiments(root, cases)
 
 
 def rewrite_experiments(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) -> None:
     """The same again from what ``metrics.json`` has, where it is that of an experiment file."""
-    results = _object(root / METRICS).get("results")
+    metrics = _object(root / METRICS)
+    results = metrics.get("results")
     if not isinstance(results, list) or not cases:
         return
     records = [record for _, record in cases]
-    _extend(root / MANIFEST, {"results": results, "cases": _places(root, cases)})
+    told = {"config": metrics.get("config"), "results": results, "cases": _places(root, cases)}
+    _extend(root / MANIFEST, told)
     stem = model_stem(records[0])
     runs = [pipeline_summary(record) for record in records]
     _extend(root / f"{stem}_pipeline_summary.json", {"runs": results, "cases": runs})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def run(
     }
     if compare is not None:
         document["compare"] = compare
-    return run_plan(parse_plan(document), lambda line: None)
+    plan = replace(parse_plan(document), file=root / "experiments.json")
+    return run_plan(plan, lambda line: None)
 
 
 def test_a_pair_becomes_one_case(target: PretendedTarget, tmp_path: Path) -> None:
@@ -105,6 +107,7 @@ def test_every_pair_is_in_the_files_at_the_top(target: PretendedTarget, tmp_path
         assert {len(entry["metrics"]["latency_ms"]) for entry in results} == {10}
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["program"]["path"] == str(PROGRAM)
+    assert manifest["config"] == str(tmp_path / "experiments.json")
     assert [case["folder"] for case in manifest["cases"]] == [".", "pairs/x_sme2_off_x_sme2_on_t2"]
     summary = json.loads((tmp_path / "analysis_summary.json").read_text())
     assert set(summary["experiments"]) == {dump.removesuffix(".etdump") for dump in dumps}
