@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import Sme2Error
@@ -15,6 +16,7 @@ from pytest_sme2.matrix.cells import Sheet, multiply_accumulates, sheets
 from pytest_sme2.matrix.programs import Programs, SheetProgram
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
+from pytest_sme2.profile.cost import multiply_accumulates as macs_of
 from pytest_sme2.results import (
     Arm,
     Artifact,
@@ -24,7 +26,6 @@ from pytest_sme2.results import (
     KernelMatrix,
     MethodShapes,
     OperatorCost,
-    OperatorProfile,
     Run,
     RunRequest,
 )
@@ -40,6 +41,8 @@ from pytest_sme2.verdict.numerics import compare_reference
 # One sheet takes seconds, also on a busy machine.
 _RUN_SECONDS = 900.0
 _SAY_EVERY = 3
+# The most used first, so that a stopped run has them for every operator.
+_ORDER = ("fp32", "fp16", "int8 per channel", "dynamic int8", "int4 per channel", "int4 per group")
 
 _Answers = dict[Cell, CellAnswer]
 
@@ -80,13 +83,18 @@ def make_matrix(
         return apart
 
     try:
-        apart = answer(sheets(cells))
+        apart = answer(sorted(sheets(cells), key=_turn))
         if apart:
             say(f"taking {len(apart)} programs apart: {', '.join(map(str, apart))}")
             answer(list(itertools.chain.from_iterable(sheet.alone() for sheet in apart)))
     finally:
         programs.close()
     return so_far()
+
+
+def _turn(sheet: Sheet) -> int:
+    data_type = sheet.cells[0].data_type
+    return _ORDER.index(data_type) if data_type in _ORDER else len(_ORDER)
 
 
 def answer_sheet(
@@ -128,23 +136,18 @@ def _run_sheet(
     )
     with tempfile.TemporaryDirectory(prefix="sme2-matrix-") as name:
         made, _ = remembered_run(target, runner, request, Path(name))
-        operators, counts = _matrix_operators(made, shapes, target, runner)
+        operators = _products(made, shapes, target, runner)
         if not operators:
             return {
                 cell: CellAnswer(cell, problem="the program ran no matrix operator")
                 for cell in cells
             }
-        shared = share_out([entry.operator.name for entry in operators], counts, cells)
+        shared = share_out([entry.macs if counted else None for entry in operators], cells)
         if shared is None:
             return None
         sqnr = _sqnr(made.run, artifact, len(cells))
         return {
-            cell: _answer(
-                cell,
-                [operators[index] for index in shared[cell]],
-                [counts[index] for index in shared[cell]] if counts else [],
-                sqnr_db=sqnr[place],
-            )
+            cell: _answer(cell, [operators[index] for index in shared[cell]], sqnr_db=sqnr[place])
             for place, cell in enumerate(cells)
         }
 
@@ -155,67 +158,79 @@ def _delegated(method: MethodShapes) -> bool:
     return any("::" not in entry.operation for entry in calls)
 
 
-def _matrix_operators(
+@dataclass(frozen=True)
+class _Product:
+    """An operator that multiplies."""
+
+    name: str
+    macs: int | None
+    cost: OperatorCost | None
+    """None where not counted."""
+
+
+def _products(
     made: EmulatedRun, shapes: Sequence[MethodShapes], target: EmulatedTarget, runner: Runner
-) -> tuple[list[OperatorProfile], list[OperatorCost]]:
-    """The matrix operators in the order in which they ran, and their cost where counted."""
+) -> list[_Product]:
+    """In the order in which they ran."""
     if made.run.etdump is None:
         raise MismatchError("the run left no trace")
     columns = read_etdump(made.run.etdump)
     profile = build_profile(columns, census=made.census, shapes=shapes)
-    operators = [entry for entry in profile.operators if entry.operator.matrix]
-    if made.counted is None:
-        return operators, []
-    cost = build_cost(
-        made.counted,
-        columns,
-        profile,
-        cpu=target.cpu.model(Arm.ON),
-        toolchain=runner.toolchain,
-    )
-    return operators, [entry for entry in cost.operators if entry.matrix]
+    costs: Sequence[OperatorCost | None] = [None] * len(profile.operators)
+    if made.counted is not None:
+        costs = build_cost(
+            made.counted,
+            columns,
+            profile,
+            cpu=target.cpu.model(Arm.ON),
+            toolchain=runner.toolchain,
+        ).operators
+    return [
+        _Product(entry.operator.name, macs_of(entry.shapes), cost)
+        for entry, cost in zip(profile.operators, costs, strict=True)
+        # With one input channel a convolution is depthwise as well.
+        if entry.operator.matrix or entry.operator.kind == "depthwise"
+    ]
 
 
 def share_out(
-    names: Sequence[str], counts: Sequence[OperatorCost], cells: Sequence[Cell]
+    macs: Sequence[int | None], cells: Sequence[Cell]
 ) -> Mapping[Cell, tuple[int, ...]] | None:
     """Which operators, by place, belong to which cell; None where that cannot be told.
 
-    All cells of a sheet have the same operators, and those of one follow each other. The products
-    that a cell needs tell it from the others, where they are known.
+    ``macs`` are the multiply-accumulates of each operator. All cells of a sheet have the same
+    operators, and those of one follow each other. Where all products are known they tell a cell
+    from the others; where none is, the order of the layers does.
     """
-    each, rest = divmod(len(names), len(cells))
+    each, rest = divmod(len(macs), len(cells))
     if rest or not each:
         return None
-    places = [tuple(range(start, start + each)) for start in range(0, len(names), each)]
-    if len(cells) == 1 or not counts or any(entry.macs is None for entry in counts):
-        return dict(zip(cells, places, strict=True)) if len(cells) == 1 or not counts else None
-    by_macs = {sum(counts[index].macs or 0 for index in place): place for place in places}
+    places = [tuple(range(start, start + each)) for start in range(0, len(macs), each)]
+    if len(cells) == 1 or all(known is None for known in macs):
+        return dict(zip(cells, places, strict=True))
+    if None in macs:
+        return None
+    by_macs = {sum(macs[index] or 0 for index in place): place for place in places}
     wanted = {cell: multiply_accumulates(cell) for cell in cells}
     if len(by_macs) != len(cells) or set(wanted.values()) != set(by_macs):
         return None
-    return {cell: by_macs[macs] for cell, macs in wanted.items()}
+    return {cell: by_macs[known] for cell, known in wanted.items()}
 
 
-def _answer(
-    cell: Cell,
-    operators: Sequence[OperatorProfile],
-    counts: Sequence[OperatorCost],
-    *,
-    sqnr_db: float | None,
-) -> CellAnswer:
-    names = tuple(entry.operator.name for entry in operators)
+def _answer(cell: Cell, products: Sequence[_Product], *, sqnr_db: float | None) -> CellAnswer:
+    names = tuple(entry.name for entry in products)
     rounded = None if sqnr_db is None else round(sqnr_db, 1)
-    if not counts:
+    costs = [entry.cost for entry in products if entry.cost is not None]
+    if not costs:
         return CellAnswer(cell, family="portable", operators=names, sqnr_db=rounded)
-    main = max(counts, key=lambda entry: entry.counts.instructions)
+    main = max(costs, key=lambda entry: entry.counts.instructions)
     return CellAnswer(
         cell,
         family=_family(main),
         kernel=_kernel(main),
         operators=names,
-        macs=sum(entry.macs or 0 for entry in counts) or None,
-        instructions=sum(entry.counts.instructions for entry in counts),
+        macs=sum(entry.macs or 0 for entry in products) or None,
+        instructions=sum(entry.counts.instructions for entry in costs),
         sqnr_db=rounded,
     )
 
