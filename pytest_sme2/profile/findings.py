@@ -13,7 +13,7 @@ from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share, work_coverage
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
-from pytest_sme2.profile.shapes import is_pointwise, shapes_text
+from pytest_sme2.profile.shapes import is_pointwise, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, split_findings
 from pytest_sme2.results import (
     Arm,
@@ -52,7 +52,13 @@ _NOT_QUANTIZED = {
     "activations are not",
     "int4": "only nn.Linear with a multiple of 32 inputs is quantized; Hugging Face's Conv1D and "
     "products of two activations are not",
+    "int4_channel": "only nn.Linear is quantized; Hugging Face's Conv1D and products of two "
+    "activations are not",
 }
+_SINGLE_ROW = (
+    "SME2 may lose here: XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times "
+    "slower than NEON on a Dimensity 9500; time SME2 on against off on your device"
+)
 _DEPTHWISE = (
     "no SME2 kernel exists for them in any data type; a batch norm that follows an activation "
     "becomes one, and before the activation it would cost nothing"
@@ -106,6 +112,7 @@ def find(
     costly = [
         *_missed(profile, cost_of),
         *_unproven(profile, cost_of),
+        *_single_row(profile, cost_of),
         *_depthwise(profile, cost_of),
         *split_findings(profile, cost_of),
         *_data_types(profile, precision, cost_of),
@@ -213,6 +220,20 @@ def _unproven(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             cost_of(profile.coverage.unproven),
             "SME2 and NEON kernels share this name; the kernels that ran can tell: `sme2 kernels`, "
             "or --device emulated",
+        )
+
+
+def _single_row(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
+    """Coverage is no gain in itself where a kernel for tiles gets one row."""
+    members = [
+        member
+        for member in profile.operators
+        if member.operator.sme2 and member.shapes is not None and rows(member.shapes) == 1
+    ]
+    if members:
+        noun = "matrix operator" + "s" * (len(members) != 1)
+        yield Finding(
+            Topic.SINGLE_ROW, f"{noun} on SME2 with a single row", cost_of(members), _SINGLE_ROW
         )
 
 

@@ -8,6 +8,7 @@ claimed. The program is read in ``trace/program.py``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -99,6 +100,15 @@ def shapes_text(members: Iterable[tuple[OperatorShapes | None, float]]) -> str:
 def is_pointwise(shapes: OperatorShapes) -> bool:
     """Whether the program has a 1x1 convolution here, whatever XNNPACK made of it."""
     return shapes.operation == "convolution" and shapes.inputs[-1][1:3] == (1, 1)
+
+
+def rows(shapes: OperatorShapes) -> int | None:
+    """The rows of the matrix product: tokens, or pixels of the output; None where not known."""
+    if shapes.operation == "matrix product":
+        return shapes.output[-2] if len(shapes.output) > 1 else None
+    if shapes.operation in ("linear", "convolution", "transposed convolution"):
+        return math.prod(shapes.output[:-1])
+    return None
 
 
 # --- the file beside an ETDump --------------------------------------------------------------------

@@ -24,6 +24,7 @@ _HEADING: Mapping[Topic, str] = {
     Topic.COVERAGE: "matrix operators on SME2: ",
     Topic.MISSED: "not on SME2: ",
     Topic.UNPROVEN: "not known to be on SME2: ",
+    Topic.SINGLE_ROW: "measure it: ",
     Topic.DEPTHWISE: "not matrix work: ",
     Topic.BOTTLENECK: "most time goes to ",
     Topic.LAYOUT: "layout changes: ",
@@ -35,6 +36,7 @@ _HEADING: Mapping[Topic, str] = {
 _BY_NUMBER: Mapping[Topic, str] = {
     Topic.UNPROVEN: "matrix operators on packed QP8 kernels, which may be SME2 or NEON: ",
     Topic.DEPTHWISE: "depthwise convolutions, for which no SME2 kernel exists: ",
+    Topic.SINGLE_ROW: "measure it: matrix operators on SME2 with a single row: ",
     Topic.LAYOUT: "layout changes: ",
     Topic.PORTABLE: "operators outside of the delegate: ",
 }

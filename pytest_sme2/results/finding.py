@@ -15,6 +15,8 @@ class Topic(str, enum.Enum):
     """Matrix operators that do not."""
     UNPROVEN = "unproven"
     """Matrix operators on kernels whose name does not show it."""
+    SINGLE_ROW = "single row"
+    """Matrix operators on SME2 whose gain is in doubt: they multiply one row."""
     DEPTHWISE = "depthwise"
     BOTTLENECK = "bottleneck"
     LAYOUT = "layout"

@@ -9,7 +9,15 @@ import pytest
 
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.findings import find
-from pytest_sme2.results import Attribution, Finding, Origin, Profile, Topic
+from pytest_sme2.results import (
+    Attribution,
+    Finding,
+    MethodShapes,
+    OperatorShapes,
+    Origin,
+    Profile,
+    Topic,
+)
 from tests.support.etdump_builder import inference, operator_call
 from tests.support.profiles import Call, columns_of, profile_of, real, run_of
 
@@ -266,3 +274,24 @@ def test_real_dumps_show_that_fp16_is_covered_less() -> None:
     assert not of(Topic.MISSED, fp32)
     assert of(Topic.MISSED, fp16)
     assert of(Topic.DEPTHWISE, fp16)
+
+
+@pytest.mark.parametrize(("tokens", "found"), [(1, 1), (4, 0)])
+def test_a_single_row_on_sme2_is_to_be_measured(tokens: int, found: int) -> None:
+    linear = OperatorShapes("linear", ((tokens, 64), (64, 64)), (tokens, 64))
+    calls = [[("Fully Connected (NC, PF32) GEMM #1", 50), ("Softmax (NC, F32) #1", 50)]]
+    profile = build_profile(
+        columns_of(run_of(calls)), shapes=(MethodShapes("forward", {0: (linear,)}),)
+    )
+    single = of(Topic.SINGLE_ROW, find(profile))
+    assert [finding.cost.operators for finding in single] == [1] * found
+    assert all("XNNPACK#10719" in finding.remedy for finding in single)
+
+
+def test_a_single_row_on_neon_is_not() -> None:
+    linear = OperatorShapes("linear", ((1, 64), (64, 64)), (1, 64))
+    calls = [[("Fully Connected (NC, F32) GEMM #1", 50)]]
+    profile = build_profile(
+        columns_of(run_of(calls)), shapes=(MethodShapes("forward", {0: (linear,)}),)
+    )
+    assert not of(Topic.SINGLE_ROW, find(profile))
