@@ -82,7 +82,7 @@ def baseline_reference(
 ) -> OpenReference | None:
     """What the baseline measured: from the bundle beside it, else from the cache, else None.
 
-    A bundle that holds another program is not used, and a warning says how to renew it.
+    A bundle that holds something else is not used, and a warning says how to renew it.
     """
     if bundle is not None:
         problem = why_stale(bundle, baseline, threads)
@@ -93,18 +93,30 @@ def baseline_reference(
 
 
 def why_stale(bundle: OpenReference, baseline: Baseline, threads: int) -> str | None:
-    """Why a bundle must not decide; None where it holds the program that the baseline measured."""
+    """Why a bundle must not decide; None where it holds what the baseline measured.
+
+    The runner counts as well: pairs with today's runner on both sides would hide what it costs.
+    """
     sessions = baseline.current(threads)
     program = sessions[-1].program if sessions else baseline.pte_sha256
+    runtime = sessions[-1].runtime if sessions else ""
     found = (bundle.artifacts or {}).get((baseline.model, baseline.variant))
-    if found is not None and program and found.sha256 == program:
+    if found is None:
+        problem = "no program"
+    elif not program or found.sha256 != program:
+        problem = "another program than the baseline measured"
+    elif runtime and bundle.runner is not None and bundle.runner.sha256 != runtime:
+        problem = "another runner than the baseline measured"
+    else:
         return None
     path = bundle.reference.path
-    problem = "no program" if found is None else "another program than the baseline measured"
+    # What else it holds must be in the new one, too.
+    wanted = sorted({*(bundle.artifacts or {}), (baseline.model, baseline.variant)})
+    models = ",".join(dict.fromkeys(model for model, _ in wanted))
+    variants = ",".join(dict.fromkeys(variant for _, variant in wanted))
     return (
         f"{path} is not used: it holds {problem} for {baseline.model}-{baseline.variant}. Renew it "
-        f"together with the baseline: sme2 bundle {path} --models {baseline.model} --variants "
-        f"{baseline.variant}"
+        f"together with the baseline: sme2 bundle {path} --models {models} --variants {variants}"
     )
 
 

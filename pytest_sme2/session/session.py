@@ -164,7 +164,6 @@ class Session:
 
     def _forget_measured(self) -> None:
         self._made = {key: made for key, made in self._made.items() if key[0] == "artifact"}
-        self.__dict__.pop("baseline_bundle", None)
 
     @functools.cached_property
     def reference(self) -> OpenReference:
@@ -175,24 +174,20 @@ class Session:
             raise NotMeasurableError("nothing to measure against: give --against REF")
         return open_reference(self.settings.against, self.bench.target.platform, progress=self.say)
 
-    @functools.cached_property
-    def baseline_bundle(self) -> OpenReference | None:
-        """The bundle that was stored beside the baselines of this target, where there is one."""
-        from pytest_sme2.session.reference import open_beside
-
-        target = self.bench.target
-        return open_beside(
-            self.baseline_folder, target.fingerprint(), target.platform, progress=self.say
-        )
-
     def baseline_reference(self, case: Case) -> OpenReference | None:
         """What the case's baseline was measured on: in the bundle beside it, else in the cache."""
-        from pytest_sme2.session.reference import baseline_reference
+        from pytest_sme2.session.reference import baseline_reference, open_beside
 
         baseline = self.baseline(case)
         if baseline is None:
             return None
-        bundle = self.baseline_bundle
+        # The baseline may be of the device's last system build: then its bundle is beside it there.
+        fingerprint, platform = baseline.fingerprint, self.bench.target.platform
+        bundle = self._once(
+            lambda: open_beside(self.baseline_folder, fingerprint, platform, progress=self.say),
+            "bundle",
+            fingerprint,
+        )
         return baseline_reference(baseline, case.threads, self.bench.runner, bundle)
 
     @functools.cached_property

@@ -33,6 +33,9 @@ SAME_CODE = (
 DECIDE_HINT = (
     "Pairs decide it: keep what the baseline measured (sme2 bundle), or name it with --against."
 )
+BLIND = 0.03
+"""A measurement that cannot rule out a slowdown of this much beyond the limit has seen nothing, and
+must not let a test pass."""
 MORE_TIME = "Give more time (--budget or --time-limit), or measure a smaller input."
 
 
@@ -327,6 +330,13 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
         message += f" Wall time is too noisy to decide that, but CPU time grew by {more:.1%}."
     elif verdict is Outcome.SUSPECTED:
         message = f"Suspected regression: {message} Measure longer (--budget)."
+    elif verdict is Outcome.INCONCLUSIVE and (interval is None or interval[1] > 1 + limit + BLIND):
+        verdict = Outcome.INVALID
+        what = "a slowdown" if interval is None else f"{interval[1] - 1:.1%} slower"
+        message = (
+            f"The machine is too noisy for a verdict: {what} cannot be ruled out. "
+            f"So far: {message} Measure on an idle machine, or longer (--budget)."
+        )
     elif verdict is Outcome.INCONCLUSIVE:
         message += " Measure longer (--budget)."
     return Check(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ import scipy.special  # noqa: F401
 from pytest_sme2.results import Arm
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.verdict.baseline_file import parse, render
-from tests.support.pretended_device import PretendedDevice, pretend, program
+from tests.support.pretended_device import Burst, PretendedDevice, pretend, program
 
 DOCS = Path(__file__).parents[2] / "docs" / "measuring.md"
 MODEL = """
@@ -57,7 +58,7 @@ class Situation:
     sessions: int = 3
     scale: float = 1.0
     """Makes both programs slower alike, for slow models."""
-    machine: dict[str, float] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     against: bool = False
     """Whether the old program is named with ``--against``, and nothing is stored."""
@@ -93,6 +94,9 @@ SITUATIONS = (
               words="*latency (off) against old: REGRESSED *"),
     Situation("a model too slow for the time limit", "INVALID", 1, 1, factor=2.0,
               scale=20000 / 30, options=("--time-limit=30s",), words="*--time-limit*"),
+    Situation("a model of 1 s, as fast as before, neighbours too noisy to tell", "INVALID", 1, 1,
+              scale=1000 / 30, machine={"burst": Burst(2.0, 2.0), "interference": 0.3, "seed": 6},
+              words="*The machine is too noisy for a verdict: * slower cannot be ruled out.*"),
 )  # fmt: skip
 
 
@@ -169,7 +173,7 @@ def test_verdict_and_exit_code(
         arm: value * situation.scale
         for arm, value in nanoseconds(situation.factor, situation.off_factor).items()
     }
-    device = PretendedDevice({old: before, now.sha256: after}, seed=2, **situation.machine)
+    device = PretendedDevice({old: before, now.sha256: after}, **{"seed": 2, **situation.machine})
     with monkeypatch.context() as patch:
         pretend(patch, device, now, OLD if situation.at_hand else None)
         result = project.runpytest_inprocess("-rs", *options)

@@ -163,21 +163,27 @@ def test_the_bundle_of_a_baseline(tmp_path: Path) -> None:
     assert bundle_beside(tmp_path, EMULATED) is None
 
 
-def test_bundle_is_used_only_for_the_program_that_the_baseline_measured(
+def test_bundle_is_used_only_for_the_program_and_the_runner_that_the_baseline_measured(
     tmp_path: Path, here: Sme2Runner, artifact: Artifact
 ) -> None:
     path = write_bundle(tmp_path / "bundle.tar.gz", here, [artifact])
     bundle = open_reference(parse_against(str(path)), "linux-aarch64", cache=tmp_path / "cache")
     old = baseline()
-    last = replace(old.sessions[-1], program=artifact.sha256, runtime="r")
+    last = replace(old.sessions[-1], program=artifact.sha256, runtime=here.sha256)
     same = replace(old, sessions=(*old.sessions[:-1], last))
     assert baseline_reference(same, 1, here, bundle) is bundle
+    elsewhere = replace(old, sessions=(*old.sessions[:-1], replace(last, runtime="r")))
     for stale, problem in (
         (old, "another program than the baseline measured for toy_cnn-fp16"),
         (replace(same, variant="fp32"), "no program for toy_cnn-fp32"),
+        (elsewhere, "another runner than the baseline measured for toy_cnn-fp16"),
     ):
         with pytest.warns(Sme2Warning, match=rf"is not used: it holds {problem}\. Renew it .*sme2"):
             assert baseline_reference(stale, 1, here, bundle) is None
+    other = replace(same, model="other", variant="int8")
+    # Renewed as it says, the bundle still holds what it held.
+    with pytest.warns(Sme2Warning, match="--models other,toy_cnn --variants int8,fp16$"):
+        assert baseline_reference(other, 1, here, bundle) is None
 
 
 # --- what a baseline measured, in the cache -------------------------------------------------------
