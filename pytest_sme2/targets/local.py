@@ -92,7 +92,7 @@ class LocalTarget:
         """What its times depend on."""
         return {
             "cores": str(os.cpu_count()),
-            "cpu": cpu_name(Path("/proc/cpuinfo").read_text(errors="replace")),
+            "cpu": cpu_name(_processors()),
             "os": "Linux",
         }
 
@@ -139,6 +139,14 @@ def _highest_clock(core: Path) -> int:
         return int((core / "cpufreq" / "cpuinfo_max_freq").read_text())
     except (OSError, ValueError):
         return 0
+
+
+def _processors(file: Path = Path("/proc/cpuinfo")) -> str:
+    """What the system tells about its cores; nothing where there is no /proc."""
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def cpu_name(cpuinfo: str) -> str:

@@ -167,6 +167,10 @@ def test_the_cpu_is_named_by_its_cores():
     assert local.cpu_name("") == "unknown"
 
 
+def test_a_machine_without_proc_has_an_unknown_cpu(tmp_path):
+    assert local.cpu_name(local._processors(tmp_path / "cpuinfo")) == "unknown"
+
+
 def test_fingerprint_is_stable_and_complete():
     first, second = this_machine().fingerprint(), this_machine().fingerprint()
     assert first == second
