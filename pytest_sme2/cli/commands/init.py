@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if there:
         raise UsageError(
             f"{', '.join(there)}: there already. Nothing was written: `sme2 init` overwrites no "
-            "file. Move it away, or name another folder."
+            "file. Move what is there away, or name another folder."
         )
     kept = []
     if (folder / ".gitignore").exists():
