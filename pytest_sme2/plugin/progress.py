@@ -31,6 +31,10 @@ class Progress:
     def clear(self) -> None:
         """Make room: pytest is about to write."""
 
+    def rest(self) -> None:
+        """What was said is done, and nothing else has begun."""
+        self.clear()
+
     def stop(self) -> None:
         """The run is over."""
 
@@ -110,6 +114,10 @@ class LogProgress(Progress):
         with self._lock:
             self._ours = False
 
+    def rest(self) -> None:
+        with self._lock:
+            self._ours, self._line = False, ""
+
     def stop(self) -> None:
         self._over.set()
         with self._lock:
@@ -166,11 +174,11 @@ class Hooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logfinish(self) -> None:
-        self._progress.clear()
+        self._progress.rest()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        self._progress.clear()
+        self._progress.rest()
 
     def pytest_unconfigure(self) -> None:
         self._progress.stop()

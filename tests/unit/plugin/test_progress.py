@@ -120,3 +120,15 @@ def test_after_the_end_nothing_is_said() -> None:
     log.now += EVERY_SECONDS
     log.progress.tick()
     assert log.text == ""
+
+
+def test_what_is_done_is_not_said_any_more() -> None:
+    log = Log()
+    log.progress.say("toy: exporting")
+    log.progress.rest()
+    log.now += EVERY_SECONDS
+    log.progress.tick()
+    assert log.text == ""
+    log.progress.say("toy: running")
+    log.progress.stop()
+    assert log.text == "sme2: 3 of 9 tests done: toy: running\n"
