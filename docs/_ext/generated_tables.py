@@ -1,7 +1,7 @@
 """Directives that print the reference from the code, so that no table of it is typed by hand.
 
-``{sme2-options}``, ``{sme2-commands}`` and ``{sme2-fixtures}``. What they print is Markdown, and is
-parsed as if it stood in the page.
+``{sme2-options}``, ``{sme2-commands}``, ``{sme2-fixtures}`` and ``{sme2-kernel-matrix}``. What they
+print is Markdown, and is parsed as if it stood in the page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from pytest_sme2.cli import main as cli
+from pytest_sme2.cli.commands.matrix import changes_text
 from pytest_sme2.plugin import fixtures, options
+from pytest_sme2.profile.kernel_matrix import changes, shipped_matrix, shipped_versions
+from pytest_sme2.report.matrix_page import overview
 
 
 def option_lines() -> Iterator[str]:
@@ -91,6 +94,24 @@ def _fixture_scope(node: ast.stmt) -> str | None:
     return None
 
 
+def matrix_lines() -> Iterator[str]:
+    """Where each operator runs in each data type, by the newest shipped matrix."""
+    newest = shipped_versions()[-1]
+    yield from overview(shipped_matrix(newest))
+
+
+def changes_lines() -> Iterator[str]:
+    """What changed between the two newest shipped matrices."""
+    versions = shipped_versions()
+    if len(versions) < 2:
+        yield "There is only one matrix so far."
+        return
+    before, after = (shipped_matrix(version) for version in versions[-2:])
+    yield "```text"
+    yield from changes_text(before, after, changes(before, after)).splitlines()
+    yield "```"
+
+
 def _code(text: str) -> str:
     return f"`{text}`".replace("|", "\\|")
 
@@ -106,6 +127,8 @@ class Generated(SphinxDirective):
         "sme2-options": option_lines,
         "sme2-commands": command_lines,
         "sme2-fixtures": fixture_lines,
+        "sme2-kernel-matrix": matrix_lines,
+        "sme2-kernel-changes": changes_lines,
     }
 
     def run(self) -> list[nodes.Node]:

@@ -1,4 +1,4 @@
-"""Makes the sample reports from the runs in docs/sample, with the tool itself, at every build."""
+"""Makes the sample reports and the kernel matrix page at every build, with the tool itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
+
+from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
+from pytest_sme2.report.matrix_page import page
 
 
 def write_samples(app: Sphinx, error: Exception | None) -> None:
@@ -38,6 +41,14 @@ def write_samples(app: Sphinx, error: Exception | None) -> None:
         raise ExtensionError(f"the sample report was not made: {done.stderr}")
 
 
+def write_matrix_page(app: Sphinx, error: Exception | None) -> None:
+    """Beside the page that links to it."""
+    if error is None and app.builder.format == "html":
+        shown = [shipped_matrix(version) for version in shipped_versions()]
+        (Path(app.outdir) / "kernel-matrix.html").write_text(page(shown), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("build-finished", write_samples)
+    app.connect("build-finished", write_matrix_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

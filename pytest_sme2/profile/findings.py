@@ -13,6 +13,7 @@ from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share, work_coverage
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
+from pytest_sme2.profile.known_kernels import evidence
 from pytest_sme2.profile.shapes import is_pointwise, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, split_findings
 from pytest_sme2.results import (
@@ -270,7 +271,11 @@ def _grouped(
         shapes = shapes_text(
             (member.shapes, cost_of([member]).share) for member in found if member.operator.matrix
         )
-        yield Finding(topic, what, cost_of(found), remedy, shapes)
+        proof = ""
+        if topic is Topic.MISSED:
+            costliest = max(found, key=lambda member: cost_of([member]).share)
+            proof = evidence(costliest.operator, costliest.shapes)
+        yield Finding(topic, what, cost_of(found), remedy, shapes, evidence=proof)
 
 
 def _bottleneck(profile: Profile, before: Profile | None) -> Iterator[Finding]:

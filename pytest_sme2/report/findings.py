@@ -101,6 +101,7 @@ class Advice:
     remedy: str
     place: str
     rewrite: str
+    evidence: str
 
     @property
     def share(self) -> float:
@@ -126,6 +127,7 @@ def advice(variants: Mapping[str, Sequence[Finding]]) -> list[Advice]:
                 remedy=remedy,
                 place=costliest.place,
                 rewrite=costliest.rewrite,
+                evidence=costliest.evidence,
             )
         )
     found = [entry for entry in found if entry.share >= LEAST_SHARE]
@@ -138,7 +140,8 @@ def advice_text(entry: Advice) -> str:
     detail = f" ({entry.detail})" if entry.detail else ""
     remedy = f". {_as_sentence(entry.remedy)}" if entry.remedy else "."
     place = f" In the model: {entry.place}." if entry.place else ""
-    return f"{entry.what}: {costs}{detail}{remedy}{place}"
+    evidence = f" {_as_sentence(entry.evidence)}" if entry.evidence else ""
+    return f"{entry.what}: {costs}{detail}{remedy}{evidence}{place}"
 
 
 def _cost_text(cost: Cost) -> str:

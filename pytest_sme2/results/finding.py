@@ -57,3 +57,5 @@ class Finding:
     """Where it is in the model: modules and the source line."""
     rewrite: str = ""
     """The name of the rewrite that removes it, where one is known."""
+    evidence: str = ""
+    """What the kernel matrix says of it."""

@@ -21,7 +21,7 @@ from pytest_sme2.profile.kernel_matrix import (
     write_matrix,
 )
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
-from pytest_sme2.system.files import encode
+from pytest_sme2.system.files import encode, write_text
 
 EXAMPLE = "sme2 matrix --operator 'convolution 1x1' --data-type fp16"
 
@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--changes", metavar="VERSION|FILE", help="show what changed since that one instead"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page with filters, which needs no network",
+    )
     making = parser.add_argument_group("making a matrix")
     making.add_argument(
         "--make", action="store_true", help="make it on the emulator; goes on where it was stopped"
@@ -63,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None or arguments.only is not None:
         raise UsageError("--out and --only are for --make.")
     matrix = _chosen(arguments.executorch)
+    if arguments.html is not None:
+        return _write_page(arguments, matrix)
     if arguments.changes is not None:
         before = _chosen(arguments.changes)
         print(changes_text(before, matrix, changes(before, matrix)), end="")
@@ -85,6 +93,19 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps([encode(answer) for answer in answers], indent=1))
     else:
         print(table(matrix, answers), end="")
+    return 0
+
+
+def _write_page(arguments: argparse.Namespace, matrix: KernelMatrix) -> int:
+    from pytest_sme2.report.matrix_page import page
+
+    shown = [matrix]
+    if arguments.changes is not None:
+        shown.insert(0, _chosen(arguments.changes))
+    elif arguments.executorch is None:
+        shown = [shipped_matrix(version) for version in shipped_versions()]
+    write_text(arguments.html, page(shown))
+    print(arguments.html)
     return 0
 
 

@@ -36,6 +36,13 @@ def test_filters_and_json(file: str, capsys: pytest.CaptureFixture[str]) -> None
     assert answer["cell"]["operator"] == "convolution 1x1"
 
 
+def test_a_page_is_written(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "page.html"
+    assert main(["matrix", "--executorch", file, "--html", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+    assert "kai_sme2_mopa" in path.read_text()
+
+
 def test_a_filter_that_fits_nothing_names_what_there_is(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

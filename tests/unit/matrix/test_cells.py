@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytest_sme2.matrix.cells import (
     DATA_TYPES,
     OPERATORS,
@@ -11,6 +13,7 @@ from pytest_sme2.matrix.cells import (
     sheets,
     sizes,
 )
+from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
 
 
 def test_every_operator_data_type_and_number_of_rows_is_asked_for() -> None:
@@ -52,3 +55,17 @@ def test_a_sheet_is_one_operator_in_one_data_type_and_its_cells_are_told_apart()
         assert len({(cell.operator, cell.data_type) for cell in sheet.cells}) == 1
         assert len({multiply_accumulates(cell) for cell in sheet.cells}) == len(sheet.cells)
         assert [single.cells for single in sheet.alone()] == [(cell,) for cell in sheet.cells]
+
+
+@pytest.mark.parametrize("version", shipped_versions())
+def test_a_shipped_matrix_answers_every_cell_or_names_it_as_missing(version: str) -> None:
+    matrix = shipped_matrix(version)
+    assert matrix.executorch == version
+    known = [answer.cell for answer in matrix.answers]
+    assert len(set(known)) == len(known) > 0
+    assert {*known, *matrix.missing} == set(all_cells())
+    assert set(known).isdisjoint(matrix.missing)
+    for answer in matrix.answers:
+        assert bool(answer.family) != bool(answer.problem)
+        if answer.family == "sme2":
+            assert "sme" in answer.kernel

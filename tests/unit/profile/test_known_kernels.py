@@ -1,0 +1,89 @@
+"""What the kernel matrix says of an operator of a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_sme2.profile import known_kernels
+from pytest_sme2.profile.categories import classify
+from pytest_sme2.profile.known_kernels import cell_of, evidence
+from pytest_sme2.results import Cell, CellAnswer, KernelMatrix, OperatorShapes
+
+POINTWISE = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
+LINEAR = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
+FULL = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 3, 3, 64)), (1, 8, 8, 10))
+GROUPED = OperatorShapes("convolution", ((1, 8, 8, 64), (64, 3, 3, 16)), (1, 8, 8, 64))
+ONE = OperatorShapes("convolution", ((1, 8, 8, 1), (64, 3, 3, 1)), (1, 8, 8, 64))
+PRODUCT = OperatorShapes("matrix product", ((4, 1, 64), (4, 64, 32)), (4, 1, 32))
+ROWS = (1, 4, 32, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "operator", "data_type", "rows"),
+    [
+        ("Fully Connected (NC, F16) GEMM", POINTWISE, "convolution 1x1", "fp16", 32),
+        ("Fully Connected (NC, PF32) GEMM", LINEAR, "linear", "fp32", 1),
+        ("Convolution (NHWC, F32) IGEMM", FULL, "convolution 3x3", "fp32", 32),
+        ("Convolution (NHWC, QC8) IGEMM", FULL, "convolution 3x3", "int8 per channel", 32),
+        ("Convolution (NHWC, F16) IGEMM", GROUPED, "grouped convolution", "fp16", 32),
+        ("Batch Matrix Multiply (NC, F32) GEMM", PRODUCT, "batch matrix product", "fp32", 1),
+        ("Fully Connected (NC, QS8) GEMM", LINEAR, "linear", "int8 per tensor", 1),
+        ("Fully Connected (NC, QP8, F32, QB4W) GEMM", LINEAR, "linear", "int4 per group", 1),
+        ("Fully Connected (NC, QP8, F32, QC4W) GEMM", LINEAR, "linear", "int4 per channel", 1),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", LINEAR, "linear", "dynamic int8", 1),
+    ],
+)
+def test_an_operator_belongs_to_a_cell(
+    name: str, shapes: OperatorShapes, operator: str, data_type: str, rows: int
+) -> None:
+    assert cell_of(classify(name), shapes, ROWS) == Cell(operator, data_type, rows, "regular")
+
+
+def test_one_input_channel_is_a_size_of_its_own() -> None:
+    cell = cell_of(classify("Convolution (NHWC, F32) IGEMM"), ONE, ROWS)
+    assert cell == Cell("convolution 3x3", "fp32", 32, "1 input")
+
+
+def test_without_shapes_or_outside_of_the_delegate_there_is_no_cell() -> None:
+    assert cell_of(classify("Fully Connected (NC, F16) GEMM"), None, ROWS) is None
+    assert cell_of(classify("native_call_mm.out"), LINEAR, ROWS) is None
+
+
+def matrix(version: str) -> KernelMatrix:
+    def cell(data_type: str) -> Cell:
+        return Cell("convolution 1x1", data_type, 32, "regular")
+
+    answers = (
+        CellAnswer(cell("fp32"), "sme2", "kai_mopa"),
+        CellAnswer(cell("fp16"), "neon", "xnn_neon"),
+        CellAnswer(cell("dynamic int8"), problem="it failed"),
+    )
+    return KernelMatrix(version, "2.13.0", "0.18.0", "max", answers, (cell("int8 per channel"),))
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_kernels, "shipped_versions", lambda: ("1.5.0", "1.5.1"))
+    monkeypatch.setattr(known_kernels, "shipped_matrix", matrix)
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_evidence_is_the_cell_and_its_neighbours() -> None:
+    assert evidence(classify("Fully Connected (NC, F16) GEMM"), POINTWISE) == (
+        "kernel matrix of ExecuTorch 1.5.1: convolution 1x1, fp16, 32 rows, regular size: NEON "
+        "(xnn_neon); on SME2 in fp32 (dynamic int8, int8 per channel: not known); executorch#9753, "
+        "seen in 1.5.0 and 1.5.1"
+    )
+
+
+@pytest.mark.usefixtures("shipped")
+def test_what_the_matrix_does_not_have_is_not_known() -> None:
+    prompt = OperatorShapes("linear", ((33, 64), (10, 64)), (33, 10))
+    said = evidence(classify("Fully Connected (NC, F16) GEMM"), prompt)
+    assert "linear, fp16, 32 rows, regular size is not known" in said
+    assert "no cell for it" in evidence(classify("native_call_mm.out"), LINEAR)
+
+
+def test_a_package_without_a_matrix_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_kernels, "shipped_versions", lambda: ())
+    assert evidence(classify("native_call_mm.out"), LINEAR) == ""
