@@ -24,7 +24,7 @@ from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.export.explain import Reporter, explain, own_line, shorten, target_name
-from pytest_sme2.export.quantize import quantize, quantize_weights
+from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.export.torchvision_shim import import_torchvision, misses_operators
@@ -128,7 +128,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     progress.enter("capturing the graph")
     program = _capture(network, arguments, keywords, request.variant.rewrites, torch)
     progress.captured = program
-    if request.variant.precision in ("int8", "int8_dynamic"):
+    if request.variant.precision in IN_THE_GRAPH:
         progress.enter("quantizing, calibrated on the example inputs")
         program = quantize(program, request.variant.precision, arguments, keywords, torch)
 

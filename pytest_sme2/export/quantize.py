@@ -8,12 +8,14 @@ from pytest_sme2.errors import ExportError
 
 # Weights per scale in int4, as in most published 4-bit models for XNNPACK.
 INT4_GROUP = 32
+# These change the captured graph; int4 changes the model before.
+IN_THE_GRAPH = ("int8", "int8_dynamic", "int4_channel")
 
 
 def quantize(
     program: Any, precision: str, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
 ) -> Any:
-    """int8: all operators with an int8 kernel in XNNPACK. int8_dynamic: only linear layers."""
+    """int8: all operators with an int8 kernel in XNNPACK. The others: only linear layers."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         get_symmetric_quantization_config,
     )
@@ -22,9 +24,17 @@ def quantize(
     if precision == "int8":
         quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
     else:
+        linear = torch.ops.aten.linear.default
+        if precision == "int4_channel" and all(
+            node.target != linear for node in program.graph.nodes
+        ):
+            raise ExportError(
+                "The model has no linear layer, so int4_channel would be fp32. Choose another "
+                "variant."
+            )
+        bits = {"weight_qmin": -8, "weight_qmax": 7} if precision == "int4_channel" else {}
         quantizer.set_operator_type(
-            torch.ops.aten.linear.default,
-            get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True),
+            linear, get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True, **bits)
         )
     return quantize_with(quantizer, program, arguments, keywords, torch)
 
@@ -70,8 +80,8 @@ def _quantizer() -> Any:
 def quantize_weights(network: Any, name: str, torch: Any) -> None:
     """int4: linear layers with symmetric weights in groups and dynamically quantized inputs.
 
-    This is ExecuTorch's 8da4w, the only 4-bit form that its XNNPACK backend accepts. Layers whose
-    inputs do not fill whole groups stay unchanged.
+    This is ExecuTorch's 8da4w. Layers whose inputs do not fill whole groups stay unchanged.
+    torchao's ``PerAxis(0)`` ends up in groups too: one scale per channel is ``int4_channel``.
     """
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
     from torchao.quantization.granularity import PerGroup

@@ -9,7 +9,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.system.choices import split_list
 
-PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4")
+PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4", "int4_channel")
 
 
 _VARIANT = re.compile(

@@ -38,8 +38,10 @@ def ran_in(operator: Operator) -> str:
     """The variant that an operator's data types belong to, as in ``int8_dynamic``."""
     if operator.executor is Executor.PORTABLE:
         return "portable"
-    if not {"QB4W", "QC4W"}.isdisjoint(operator.data_types):
+    if "QB4W" in operator.data_types:
         return "int4"
+    if "QC4W" in operator.data_types:
+        return "int4_channel"
     if not {"QD8", "QP8"}.isdisjoint(operator.data_types):
         return "int8_dynamic"
     return precision(operator)
@@ -130,7 +132,7 @@ def _missing_kernel(operator: Operator) -> str | None:
     if "QB4W" in operator.data_types:
         return (
             "its 4-bit weights have one scale per group, and XNNPACK has SME2 kernels only for "
-            "4-bit weights with one scale per channel"
+            "4-bit weights with one scale per channel: try the variant int4_channel"
         )
     if "QP8" in operator.data_types:
         return None

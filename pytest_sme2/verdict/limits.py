@@ -28,6 +28,7 @@ TOLERANCES: Mapping[str, Tolerance] = {
     "int8": Tolerance(min_sqnr_db=10.0),
     "int8_dynamic": Tolerance(min_sqnr_db=15.0),
     "int4": Tolerance(min_sqnr_db=10.0),
+    "int4_channel": Tolerance(min_sqnr_db=10.0),
 }
 """Against the eager model, by precision."""
 
@@ -38,6 +39,7 @@ ON_OFF_TOLERANCES: Mapping[str, Tolerance] = {
     "int8": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
     "int8_dynamic": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
     "int4": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
+    "int4_channel": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
 }
 """SME2 on against off, by precision."""
 

@@ -35,7 +35,8 @@ pytestmark = needs_export
 # The largest difference from the eager model's output that a precision may cause, as a share of
 # that output's largest magnitude. fp16 is compared with the eager model in fp16, the others with
 # the one in fp32.
-TOLERANCES = {"fp32": 1e-4, "fp16": 5e-2, "int8": 2e-1, "int8_dynamic": 5e-2, "int4": 2e-1}
+TOLERANCES = {"fp32": 1e-4, "fp16": 5e-2, "int8": 2e-1, "int8_dynamic": 5e-2, "int4": 2e-1,
+              "int4_channel": 3e-1}  # fmt: skip
 ROOT = Path(__file__).parents[3]
 MODELS = discover([ROOT / "models"], entry_points=False)
 FP32 = Variant("fp32")
@@ -169,7 +170,10 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
         for name in ("toy_cnn", "mobilenet_v3_small")
         for variant in MODELS.get(name).variants
     ]
-    + [pytest.param("toy_cnn", Variant("int4"), id="toy_cnn-int4")],
+    + [
+        pytest.param("toy_cnn", Variant(name), id=f"toy_cnn-{name}")
+        for name in ("int4", "int4_channel")
+    ],
 )
 def test_every_variant_runs_and_agrees_with_the_eager_model(
     model: str, variant: Variant, runtime: Runtime
@@ -561,6 +565,8 @@ def test_int4_without_a_layer_to_quantize_is_an_error(tmp_path: Path) -> None:
     entry = write_model(tmp_path / "net", HEADER + net + MODEL.format(name="plain"))
     with pytest.raises(ExportError, match="no linear layer with a multiple of 32 inputs"):
         export_model(entry, Variant("int4"), cache=tmp_path / "cache")
+    with pytest.raises(ExportError, match="int4_channel would be fp32"):
+        export_model(entry, Variant("int4_channel"), cache=tmp_path / "cache")
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torchvision"), reason="needs torchvision")
