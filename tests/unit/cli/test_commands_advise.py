@@ -51,3 +51,18 @@ def test_an_earlier_run_is_judged_the_best_covered_variant_first(
         finding for finding in document["variants"][1]["findings"] if finding["topic"] == "missed"
     )
     assert missed["cost"] == {"operators": 9, "share": pytest.approx(9 / 23), "of": "operators"}
+
+
+def test_advice_quotes_the_cell_of_the_kernel_matrix_as_the_documentation_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = Path(__file__).parents[3]
+    assert main(["advise", "toy_cnn", "--run", str(root / "docs" / "sample" / "emulated")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    page = (root / "docs" / "advice.md").read_text("utf-8")
+    quoted = page.partition("docs/sample/emulated`:\n\n```text\n")[2].partition("```")[0]
+    assert "convolution 1x1, fp16, 256 rows" in " ".join(quoted.split())
+    assert " ".join(quoted.split()) in shown
+    assert main(["advise", "toy_cnn", "--json", "--run", str(root / "docs/sample/emulated")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert any("NEON" in entry["evidence"] for entry in document["advice"])
