@@ -62,7 +62,7 @@ class Phone:
     """The size of ``/data/local/tmp``; None means as much as memory allows."""
     fixed_performance: bool = True
     max_frequencies_khz: Sequence[int] = ()
-    """One per core; empty means that the first half is little and the rest is big."""
+    """One per core; empty means that all are of one kind."""
     temperature_millidegrees: int = 30_000
 
     @classmethod
@@ -137,9 +137,7 @@ def _write_state(root: Path, phone: Phone) -> None:
 
 def _write_sysfs(root: Path, phone: Phone) -> None:
     cores = os.cpu_count() or 1
-    frequencies = list(phone.max_frequencies_khz) or [
-        3_600_000 if core >= cores // 2 else 2_000_000 for core in range(cores)
-    ]
+    frequencies = list(phone.max_frequencies_khz) or [3_600_000] * cores
     cpus = root / "sys/devices/system/cpu"
     for core, frequency in enumerate(frequencies):
         folder = cpus / f"cpu{core}" / "cpufreq"

@@ -1,4 +1,4 @@
-"""A phone's power settings and cores. Every change is restored; heat is in ``heat.py``.
+"""A phone's power settings. Every change is restored.
 
 Before the first change, the old values are written to a note on the phone. The note is removed when
 the values are restored. A note that is found belongs to an interrupted run; its values are restored
@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 
@@ -38,9 +38,12 @@ POWER_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*_SET, "transition_animation_scale", "1"),
         (*_SET, "animator_duration_scale", "1"),
         (*_SET, "low_power", "0"),
+        _STAY_ON,
     ),
-    "keep": (),
+    # A phone whose screen goes off in the middle of a run becomes another phone.
+    "keep": (_STAY_ON,),
 }
+_STAYS_ON = "stay_on_while_plugged_in"
 # svc writes stay_on_while_plugged_in, so these are all settings to restore.
 SETTINGS = (
     "low_power",
@@ -52,47 +55,44 @@ SETTINGS = (
 _FIXED = ("cmd", "power", "set-fixed-performance-mode-enabled")
 
 
-def pick_cores(choice: str | Sequence[int], frequencies: dict[int, int]) -> tuple[int, ...]:
-    """The cores for ``--cpus`` on a phone with these maximum frequencies."""
-    if not isinstance(choice, str):
-        absent = sorted(set(choice) - set(frequencies)) if frequencies else []
-        if absent:
-            raise UsageError(
-                f"The phone has no core {', '.join(map(str, absent))}. "
-                f"It has {', '.join(map(str, sorted(frequencies)))}."
-            )
-        return tuple(choice)
-    if not frequencies:
-        raise TargetError(
-            "The phone does not report the speed of its cores, so big and little are unknown. "
-            "Name cores, as in --cpus 4-7."
-        )
-    wanted = max(frequencies.values()) if choice == "big" else min(frequencies.values())
-    return tuple(sorted(core for core, value in frequencies.items() if value == wanted))
-
-
 class PhonePower:
-    """The settings and cores of one phone."""
+    """The settings of one phone."""
 
-    def __init__(self, device: AdbDevice, *, progress: Callable[[str], None] | None = None) -> None:
+    def __init__(self, device: AdbDevice, *, event: Callable[[str], None] = lambda _: None) -> None:
+        """``event`` gets what belongs into the report."""
         self.device = device
-        self.progress = progress
+        self.event = event
         self.fixed_performance = False
         """Whether we switched fixed-performance mode on."""
 
     def apply(self, mode: str, *, fixed_performance: bool = False) -> None:
         """Switch to a mode. The note is complete before the first change."""
         self.restore()
-        if mode == "keep" and not fixed_performance:
-            return
-        before = self._read_settings() if mode != "keep" else {}
-        self._write_note({"settings": before, "fixed_performance": fixed_performance})
-        for command in POWER_COMMANDS[mode]:
-            self.device.check(list(command))
+        before = self._changing(mode)
+        if before or fixed_performance:
+            self._write_note({"settings": before, "fixed_performance": fixed_performance})
+        if mode != "keep":
+            for command in POWER_COMMANDS[mode]:
+                self.device.check(list(command))
+        elif not before or self.device.shell(list(_STAY_ON)).code != 0:
+            # Nobody asked for a change, so a phone that forbids it is measured as it is.
+            self.event("could not be kept awake: its shell may not change settings")
+            self._write_note({"settings": {}, "fixed_performance": fixed_performance})
         if fixed_performance:
             # A phone without the mode does not change; the manifest says which it was.
             self.fixed_performance = self.device.shell([*_FIXED, "true"]).code == 0
         self._check_applied(mode)
+
+    def _changing(self, mode: str) -> dict[str, str | None]:
+        """The settings that a mode changes, as they are now."""
+        if mode != "keep":
+            return self._read_settings()
+        try:
+            return {_STAYS_ON: self._read_settings()[_STAYS_ON]}
+        except (ConnectionLostError, DeviceTimeoutError):
+            raise
+        except TargetError:
+            return {}
 
     def restore(self) -> bool:
         """Restore the values of a note, and remove the note. False if there was none."""
@@ -106,7 +106,8 @@ class PhonePower:
             # Android cannot report this one; phones start with it off.
             self.device.shell([*_FIXED, "false"])
             self.fixed_performance = False
-        found = {name: value for name, value in self._read_settings().items() if name in before}
+        found = self._read_settings() if before else {}
+        found = {name: value for name, value in found.items() if name in before}
         if found != before:
             wrong = sorted(name for name in before if found.get(name) != before[name])
             raise TargetError(
@@ -137,7 +138,7 @@ class PhonePower:
         wanted = {command[3]: command[4] for command in POWER_COMMANDS[mode] if command[:3] == _SET}
         if _STAY_ON in POWER_COMMANDS[mode]:
             # svc writes this one last, and sets different bits in different Android versions.
-            del wanted["stay_on_while_plugged_in"]
+            wanted.pop(_STAYS_ON, None)
         found = self._read_settings() if wanted else {}
         wrong = [name for name, value in wanted.items() if not _same(found.get(name), value)]
         if wrong:
@@ -146,18 +147,13 @@ class PhonePower:
                 f"mode {mode}. Use --power-mode keep, or allow USB debugging to change settings."
             )
 
-    def frequencies(self) -> dict[int, int]:
-        """Core to its maximum frequency in kHz, for the cores that report it."""
-        done = self.device.shell(
-            "for core in /sys/devices/system/cpu/cpu[0-9]*; do "
-            'echo "${core##*/cpu} $(cat $core/cpufreq/cpuinfo_max_freq)"; done 2>/dev/null'
-        )
-        pairs = (line.split() for line in done.text.splitlines())
-        return {
-            int(words[0]): int(words[1])
-            for words in pairs
-            if len(words) == 2 and words[0].isdigit() and words[1].isdigit()
-        }
+    def screen(self) -> str:
+        """Whether the screen is on, as far as Android says."""
+        said = self.device.shell("dumpsys power | grep -m1 mWakefulness=").text
+        found = re.search(r"mWakefulness=(\w+)", said)
+        if found is None:
+            return "unknown"
+        return "on" if found[1] == "Awake" else "off"
 
     def observe(self) -> dict[str, str]:
         """Battery, charging, screen, governors and settings, for the run's manifest."""

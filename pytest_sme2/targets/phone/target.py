@@ -13,10 +13,17 @@ import dataclasses
 import shlex
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, RunError, TargetError
+from pytest_sme2.errors import (
+    ConnectionLostError,
+    DeviceTimeoutError,
+    RunError,
+    Sme2Warning,
+    TargetError,
+)
 from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.abi import AARCH64, machine_name, unmet_needs
 from pytest_sme2.runners.base import ProcessFiles, Runner
@@ -26,9 +33,10 @@ from pytest_sme2.targets.base import ETDUMP_NAME, LOG_NAME, OUTPUTS_NAME, RESULT
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.claim import Claim
+from pytest_sme2.targets.phone.cores import Core, check_choice, pick_cores, read_cores
 from pytest_sme2.targets.phone.heat import Thermometer
 from pytest_sme2.targets.phone.leases import Lease
-from pytest_sme2.targets.phone.power import PhonePower, pick_cores
+from pytest_sme2.targets.phone.power import PhonePower
 from pytest_sme2.targets.phone.script import (
     Answer,
     PhoneRun,
@@ -37,7 +45,15 @@ from pytest_sme2.targets.phone.script import (
     phone_command,
     phone_limit,
 )
-from pytest_sme2.targets.phone.storage import RUNS, PhoneStorage
+from pytest_sme2.targets.phone.silicon import (
+    READ_SILICON,
+    Silicon,
+    VectorLength,
+    parse_silicon,
+    parse_vector_length,
+    vector_program,
+)
+from pytest_sme2.targets.phone.storage import ROOT, RUNS, PhoneStorage
 
 FAKE_PROPERTY = "ro.pytest_sme2.fake"
 """The property that marks a fake phone, however it is reached."""
@@ -102,13 +118,15 @@ class AndroidTarget:
         self.claim = claim
         self.progress = progress
         self.storage = PhoneStorage(device, progress=progress)
-        self.power = PhonePower(device, progress=progress)
         self.events: list[str] = []
         """What happened on the phone that a reader of its results should know."""
+        self.power = PhonePower(device, event=self.events.append)
         self.thermometer = Thermometer(device, progress=progress, event=self.events.append)
         self.properties: dict[str, str] = {}
-        self.features: tuple[str, ...] = ()
-        self.cores: tuple[int, ...] = ()
+        self.silicon = Silicon()
+        self.vector: VectorLength | None = None
+        self.screen = "unknown"
+        self.cores: tuple[Core, ...] = ()
         self._hot = False
         self._checked: set[Path] = set()
 
@@ -146,8 +164,11 @@ class AndroidTarget:
         atexit.register(self._restore_quietly)
         try:
             self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
+            self.cores = read_cores(self.device)
             if self.cpus:
-                self.cores = pick_cores(self.cpus, self.power.frequencies())
+                check_choice(self.cpus, self.cores)
+            self.vector = self._read_vector_length()
+            self.screen = self.power.screen()
             self.cool_down()
         except BaseException:
             self._restore_quietly()
@@ -172,11 +193,11 @@ class AndroidTarget:
         if "shell_v2" not in self.device.features():
             raise TargetError(f"{self.serial} is too old: it needs Android 7 or newer.")
         command = "; ".join(quote(["getprop", name]) for name in _PROPERTIES)
-        done = self.device.shell(f"{command}; echo ==; grep -m1 '^Features' /proc/cpuinfo")
-        values, _, cpu = done.text.partition("==\n")
+        done = self.device.shell(f"{command}; echo ==; {READ_SILICON}")
+        values, _, rest = done.text.partition("==\n")
         lines = [*values.splitlines(), *[""] * len(_PROPERTIES)]
         self.properties = dict(zip(_PROPERTIES, lines, strict=False))
-        self.features = tuple(cpu.partition(":")[2].split())
+        self.silicon = parse_silicon(rest)
         abis = self.properties.get("ro.product.cpu.abilist", "")
         if "arm64-v8a" not in abis.split(","):
             raise TargetError(
@@ -194,10 +215,39 @@ class AndroidTarget:
         reasons = []
         if self.emulated:
             reasons.append("a fake or emulated phone's times say nothing about a phone.")
-        sme2 = "sme2" in self.features
+        sme2 = self.silicon.sme2
         if not sme2:
-            reasons.append(f"its SoC ({self.soc}) has no SME2.")
+            reasons.append(self.silicon.missing_sme2(self.soc))
         return Capabilities(timing=not self.emulated, sme2=sme2, reason=" ".join(reasons))
+
+    def _launcher(self) -> list[str]:
+        """What comes before a program: a fake phone's emulator, else nothing."""
+        return shlex.split(self._known().get(LAUNCHER_PROPERTY, ""))
+
+    def _read_vector_length(self) -> VectorLength | None:
+        if not self.silicon.sme:
+            return None
+        program = f"{ROOT}/vector-length"
+        self.device.push(vector_program(), program, mode=0o755)
+        asked = self.device.shell([*self._launcher(), program])
+        self.device.shell(["rm", "-f", program])
+        found = parse_vector_length(asked.stdout) if asked.code == 0 else None
+        if found is not None and found.bits < found.most:
+            self._tell(
+                f"runs with streaming vectors of {found.bits} bits, and its chip can do "
+                f"{found.most}: Linux's default is in /proc/sys/abi/sme_default_vector_length"
+            )
+        return found
+
+    def _tell(self, said: str) -> None:
+        """For the report, once, however often the phone is prepared."""
+        if said not in self.events:
+            self.events.append(said)
+            warnings.warn(Sme2Warning(f"{self.serial} {said}."), stacklevel=2)
+
+    def pinned(self, threads: int) -> tuple[int, ...]:
+        """The cores for a process with so many threads; none means any."""
+        return pick_cores(self.cpus, self.cores, threads)
 
     def fingerprint(self) -> Fingerprint:
         """The phone and its settings; the settings are known once it is prepared."""
@@ -209,15 +259,26 @@ class AndroidTarget:
             "android": known["ro.build.version.release"],
             "power_mode": self.power_mode,
             "fixed_performance": "on" if self.power.fixed_performance else "off",
-            "cpus": ",".join(map(str, self.cores)) or "any",
+            "cpus": self._cores_chosen(),
+            "screen": self.screen,
         }
+        if self.silicon.sme:
+            facts["sme_vector_bits"] = "unknown" if self.vector is None else str(self.vector.bits)
         return Fingerprint(self.name, tuple(sorted(facts.items())))
+
+    def _cores_chosen(self) -> str:
+        if self.cpus:
+            return ",".join(map(str, pick_cores(self.cpus, self.cores)))
+        return "fastest kind" if self.cores else "any"
 
     def state(self) -> dict[str, str]:
         """What is not in the fingerprint: the serial and the state of the phone."""
         return {
             "serial": self.serial,
-            "cpu_features": " ".join(self.features),
+            "kernel": self.silicon.kernel,
+            "cpu_parts": self.silicon.cores(),
+            "cpu_features": " ".join(self.silicon.features),
+            "sme_vector_bits": "unknown" if self.vector is None else str(self.vector),
             **self.power.observe(),
             **self._heat(),
             **({"events": "; ".join(self.events)} if self.events else {}),
@@ -236,6 +297,9 @@ class AndroidTarget:
 
     def cool_down(self) -> None:
         """Wait until the phone says that it is cool, but not for ever."""
+        now = self.power.screen()
+        if now != self.screen:
+            self._tell(f"had its screen {self.screen} at the start, and {now} later")
         self.thermometer.wait_until_cool(celsius=self.max_celsius, seconds=self.cool_seconds)
 
     def put(self, files: Sequence[Path]) -> None:
@@ -276,16 +340,17 @@ class AndroidTarget:
         return self._collect(runner, request, folder, process, parse_answer(self.serial, done))
 
     def _plan(self, runner: Runner, request: RunRequest) -> PhoneRun:
+        cores = request.cpus or self.pinned(request.threads)
         name = uuid.uuid4().hex
         place = f"{RUNS}/{name}"
         files = self._put(runner, request, place)
         home = self.storage.put({path.name: path for path in runner.files(request.arm)})
         command = phone_command(
             [
-                *shlex.split(self._known().get(LAUNCHER_PROPERTY, "")),
+                *self._launcher(),
                 *runner.command(request, files),
             ],
-            cores=request.cpus or self.cores,
+            cores=cores,
             timeout_seconds=request.timeout_seconds,
         )
         limit = phone_limit(request.timeout_seconds)

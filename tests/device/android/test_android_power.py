@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import TargetError
+from pytest_sme2.errors import Sme2Warning, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.targets.phone.power import NOTE
 from tests.support.phones import MakeTarget, leftovers, settings_of
 
 NOTE_FILE = NOTE.lstrip("/")
 
-# Word for word what the guides tell people to type.
+# Word for word what the guides tell people to type; every mode keeps the screen on.
 BOOST = """\
 settings put global low_power 0
 settings put global stay_on_while_plugged_in 15
@@ -32,10 +32,13 @@ settings put global window_animation_scale 1
 settings put global transition_animation_scale 1
 settings put global animator_duration_scale 1
 settings put global low_power 0
+svc power stayon true
 """
+# Nothing but what keeps the screen on: a phone that falls asleep becomes another phone.
+KEEP = "svc power stayon true\n"
 
 
-@pytest.mark.parametrize(("mode", "commands"), [("boost", BOOST), ("app", APP), ("keep", "")])
+@pytest.mark.parametrize(("mode", "commands"), [("boost", BOOST), ("app", APP), ("keep", KEEP)])
 def test_power_mode_runs_exactly_these_commands(
     phone: FakePhone, make_target: MakeTarget, mode: str, commands: str
 ) -> None:
@@ -46,7 +49,9 @@ def test_power_mode_runs_exactly_these_commands(
     if "svc power stayon true" in done:
         done.pop(done.index("svc power stayon true") + 1)
     assert done == commands.splitlines()
-    assert (settings_of(phone) == before) == (mode == "keep")
+    changed = {name for name, value in settings_of(phone).items() if value != before[name]}
+    assert "stay_on_while_plugged_in" in changed
+    assert mode != "keep" or len(changed) == 1
     target.restore()
     assert settings_of(phone) == before
     assert leftovers(phone) == []
@@ -162,9 +167,9 @@ def test_after_a_kill_the_next_connect_puts_them_back(
     assert Path(NOTE).name in phone.files()
     told: list[str] = []
     target = make_target(phone, progress=told.append)
-    assert settings_of(phone) == before
     assert any("restored settings" in line for line in told)
     target.restore()
+    assert settings_of(phone) == before
     assert leftovers(phone) == []
 
 
@@ -244,3 +249,42 @@ def test_two_power_modes_have_two_fingerprints(phone: FakePhone, make_target: Ma
         keys.add(target.fingerprint().key)
         target.restore()
     assert len(keys) == 3
+
+
+def test_a_phone_that_forbids_it_is_measured_as_it_is(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    before = settings_of(phone)
+    text = phone.read("system/bin/svc")
+    phone.write("system/bin/svc", text.replace("case", "exit 1; case", 1))
+    target = make_target(phone)
+    assert target.events == ["could not be kept awake: its shell may not change settings"]
+    assert target.state()["events"] == target.events[0]
+    target.restore()
+    assert settings_of(phone) == before
+    assert leftovers(phone) == []
+
+
+def test_a_phone_that_does_not_report_settings_is_measured_as_it_is(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    phone.write("system/bin/settings", "#!/system/bin/sh\necho no >&2\nexit 1\n")
+    target = make_target(phone)
+    assert target.events == ["could not be kept awake: its shell may not change settings"]
+    target.restore()
+    assert leftovers(phone) == []
+
+
+def test_the_screen_is_part_of_the_fingerprint(phone: FakePhone, make_target: MakeTarget) -> None:
+    target = make_target(phone)
+    lit = target.fingerprint()
+    assert dict(lit.facts)["screen"] == "on"
+    phone.write("data/system/fake/wakefulness", "Dozing\n")
+    with pytest.warns(Sme2Warning, match="had its screen on at the start, and off later"):
+        target.cool_down()
+    # What was measured so far belongs to the screen of the start.
+    assert target.fingerprint() == lit
+    target.restore()
+    dark = make_target(phone).fingerprint()
+    assert dict(dark.facts)["screen"] == "off"
+    assert dark.key != lit.key

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import RunError, Sme2Warning, TargetError
+from pytest_sme2.errors import RunError, Sme2Warning, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
@@ -341,19 +341,34 @@ def test_xnnpacks_log_comes_from_logcat(
     assert line in run.log.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("cpus", "mask", "fact"), [("little", "1", "0"), ((), "2", "fastest kind")]
+)
 def test_cores_are_pinned(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
+    lab: FakeLab, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path, cpus: str | tuple[int, ...], mask: str, fact: str,
 ) -> None:  # fmt: skip
+    phone = lab.add(max_frequencies_khz=(2_000_000, 3_600_000))
     runner = make_runner(0)
     program = runner.folder / "sme2_runner"
     text = program.read_text(encoding="utf-8")
     program.write_text(text.replace("sleep 0", "taskset -p $$ >&2"), encoding="utf-8")
-    target = make_target(phone, cpus="little")
+    target = make_target(phone, cpus=cpus)
     run = target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
     assert run.log is not None
-    assert "affinity mask: 1" in run.log.read_text(encoding="utf-8")
-    assert dict(target.fingerprint().facts)["cpus"] == "0"
+    assert f"affinity mask: {mask}\n" in run.log.read_text(encoding="utf-8")
+    assert dict(target.fingerprint().facts)["cpus"] == fact
+
+
+def test_too_many_threads_for_the_cores_are_refused_before_anything_is_pushed(
+    lab: FakeLab, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    phone = lab.add(max_frequencies_khz=(2_000_000, 3_600_000))
+    target = make_target(phone, cpus="big")
+    with pytest.raises(UsageError, match="--cpus big means core 1 of this phone"):
+        target.run(make_runner(0), RunRequest(artifact, Arm.ON, threads=2), tmp_path)
+    assert target.storage.pushed_bytes == 0
 
 
 def test_another_abi_is_refused(lab: FakeLab, make_target: MakeTarget) -> None:
@@ -377,6 +392,7 @@ def test_cleaning_leaves_nothing(
     target: AndroidTarget = make_target(phone)
     target.put([artifact.pte])
     assert phone.files() != []
+    target.restore()
     target.storage.clean()
     assert phone.files() == []
 

@@ -1,0 +1,96 @@
+"""The cores of a phone: which there are, and which a process is kept on. Pure but for one command.
+
+Phones have two or three kinds of cores. A process that moves between them has times of all kinds,
+so by default it stays on the fastest kind that has a core for each thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.targets.phone.adb import AdbDevice
+
+_READ = (
+    "grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq; "
+    "grep -s Cpus_allowed_list /proc/self/status; true"
+)
+
+
+@dataclass(frozen=True)
+class Core:
+    """One core that a process may run on."""
+
+    number: int
+    max_khz: int
+
+
+def read_cores(device: AdbDevice) -> tuple[Core, ...]:
+    return parse_cores(device.shell(_READ).text)
+
+
+def parse_cores(text: str) -> tuple[Core, ...]:
+    """The cores that report their speed and that a shell may use, by number."""
+    speeds = re.findall(r"/cpu(\d+)/cpufreq/cpuinfo_max_freq:(\d+)$", text, re.MULTILINE)
+    listed = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", text, re.MULTILINE)
+    allowed = _numbers(listed[1]) if listed else None
+    cores = (Core(int(number), int(speed)) for number, speed in speeds)
+    usable = (core for core in cores if allowed is None or core.number in allowed)
+    return tuple(sorted(usable, key=lambda core: core.number))
+
+
+def _numbers(text: str) -> set[int]:
+    found: set[int] = set()
+    for first, last in re.findall(r"(\d{1,4})(?:-(\d{1,4}))?", text):
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def kinds(cores: Sequence[Core]) -> list[tuple[int, ...]]:
+    """The cores by kind, the fastest first."""
+    speeds = sorted({core.max_khz for core in cores}, reverse=True)
+    return [tuple(core.number for core in cores if core.max_khz == speed) for speed in speeds]
+
+
+def check_choice(choice: str | Sequence[int], cores: Sequence[Core]) -> None:
+    """Refuse cores that the phone does not have, or a kind of core that it does not tell."""
+    if isinstance(choice, str):
+        if not cores:
+            raise TargetError(
+                "The phone does not report the speed of its cores, so big and little are unknown. "
+                "Name cores, as in --cpus 4-7."
+            )
+        return
+    known = [core.number for core in cores]
+    absent = sorted(set(choice) - set(known)) if known else []
+    if absent:
+        raise UsageError(
+            f"The phone has no core {', '.join(map(str, absent))} that a process may use. "
+            f"It has {', '.join(map(str, known))}."
+        )
+
+
+def pick_cores(
+    choice: str | Sequence[int], cores: Sequence[Core], threads: int = 1
+) -> tuple[int, ...]:
+    """The cores for a process with so many threads; none means that it may run anywhere."""
+    if not choice:
+        return next((kind for kind in kinds(cores) if len(kind) >= threads), ())
+    check_choice(choice, cores)
+    if isinstance(choice, str):
+        picked = kinds(cores)[0 if choice == "big" else -1]
+    else:
+        picked = tuple(choice)
+    if len(picked) < threads:
+        named = f"--cpus {choice}" if isinstance(choice, str) else "--cpus"
+        raise UsageError(
+            f"{named} means {_cores(picked)} of this phone, which is too few for {threads} "
+            f"threads. Use --threads {len(picked)}, name {threads} cores, or leave --cpus out."
+        )
+    return picked
+
+
+def _cores(numbers: Sequence[int]) -> str:
+    return f"core{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

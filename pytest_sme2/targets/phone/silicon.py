@@ -1,0 +1,163 @@
+"""What a phone's CPU and kernel show of SME2, and how long its streaming vectors are.
+
+A kernel that is built without SME hides it from every program. So what is missing from
+``/proc/cpuinfo`` may still be in the chip.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from dataclasses import dataclass
+
+# One command; the parts are split at the marks. Some phones do not let a shell read the config.
+READ_SILICON = (
+    "uname -r; echo ==; cat /proc/cpuinfo; echo ==; "
+    "zcat /proc/config.gz 2>/dev/null | grep -m1 -w CONFIG_ARM64_SME"
+)
+# Cores that have SME2, by implementer and part (Linux: arch/arm64/include/asm/cputype.h).
+_SME2_CORES = {
+    "0x41:0xd8a": "C1-Nano",
+    "0x41:0xd8b": "C1-Pro",
+    "0x41:0xd8c": "C1-Ultra",
+    "0x41:0xd90": "C1-Premium",
+}
+
+
+@dataclass(frozen=True)
+class Silicon:
+    """What was read."""
+
+    kernel: str = ""
+    features: tuple[str, ...] = ()
+    """What every core has."""
+    parts: tuple[str, ...] = ()
+    """Implementer and part of each core, such as ``0x41:0xd8c``."""
+    config: str = ""
+    """The kernel's line about SME; empty if it cannot be read."""
+
+    @property
+    def sme2(self) -> bool:
+        return "sme2" in self.features
+
+    @property
+    def sme(self) -> bool:
+        return "sme" in self.features
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the kernel is known to hide SME."""
+        return not self.sme and self.config.startswith("# CONFIG_ARM64_SME ")
+
+    def cores(self) -> str:
+        """The cores in words."""
+        counts = Counter(_SME2_CORES.get(part, part) for part in self.parts)
+        return ", ".join(f"{count}x {name}" for name, count in counts.items()) or "unknown"
+
+    def missing_sme2(self, soc: str) -> str:
+        """Why there is no SME2, with what somebody needs to know to find out more."""
+        seen = f"Kernel {self.kernel or 'unknown'}; cores {self.cores()}; " + (
+            f"flags {' '.join(self.features)}" if self.features else "no flags"
+        )
+        able = sorted({_SME2_CORES[part] for part in self.parts if part in _SME2_CORES})
+        if self.sme:
+            return f"its SoC ({soc}) has SME, but not SME2. {seen}."
+        if self.hidden:
+            return (
+                f"its kernel hides SME: it is built without CONFIG_ARM64_SME. Whether its SoC "
+                f"({soc}) has SME2 cannot be seen. {seen}."
+            )
+        if able:
+            return (
+                f"its SoC ({soc}) has cores with SME2 ({', '.join(able)}), but its kernel does not "
+                f"show SME2. Ask for a newer system. {seen}."
+            )
+        return f"its kernel shows no SME2 on its SoC ({soc}). {seen}."
+
+
+def parse_silicon(text: str) -> Silicon:
+    kernel, cpuinfo, config = (*text.split("==\n", 2), "", "", "")[:3]
+    found = re.findall(r"^Features\s*:(.*)$", cpuinfo, re.MULTILINE)
+    cores = [words.split() for words in found]
+    # Programs may run on any core, so only what all of them have counts.
+    common = [name for name in cores[0] if all(name in core for core in cores)] if cores else []
+    makers = re.findall(r"^CPU implementer\s*:\s*(0x[0-9a-f]+)", cpuinfo, re.MULTILINE)
+    parts = re.findall(r"^CPU part\s*:\s*(0x[0-9a-f]+)", cpuinfo, re.MULTILINE)
+    return Silicon(
+        kernel=kernel.strip()[:200],
+        features=tuple(common),
+        parts=tuple(f"{maker}:{part}" for maker, part in zip(makers, parts, strict=False)),
+        config=config.strip()[:200],
+    )
+
+
+# A whole program for any 64-bit Arm Linux, because a shell cannot ask for the vector length.
+VECTOR_SOURCE = """\
+    mov x0, #64                 // PR_SME_GET_VL
+    mov x1, #0
+    mov x2, #0
+    mov x3, #0
+    mov x4, #0
+    mov x8, #167                // prctl
+    svc #0
+    mov x19, x0
+    mov x0, #63                 // PR_SME_SET_VL, which changes this process alone
+    mov x1, #256                // no vector is longer; the kernel chooses the longest there is
+    svc #0
+    stp x19, x0, [sp, #-16]!
+    mov x0, #1
+    mov x1, sp
+    mov x2, #16
+    mov x8, #64                 // write
+    svc #0
+    mov x0, #0
+    mov x8, #93                 // exit
+    svc #0
+"""
+# The same, assembled; a test compares them.
+_VECTOR_CODE = bytes.fromhex(
+    "000880d2 010080d2 020080d2 030080d2 040080d2 e81480d2 010000d4 f30300aa e00780d2 012080d2"
+    "010000d4 f303bfa9 200080d2 e1030091 020280d2 080880d2 010000d4 000080d2 a80b80d2 010000d4"
+)
+_ADDRESS = 0x400000
+_HEADERS = 64 + 2 * 56
+
+
+def vector_program() -> bytes:
+    """An ELF file that writes two numbers: bytes of a streaming vector, by default and at most."""
+    size = _HEADERS + len(_VECTOR_CODE)
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        b"\x7fELF\x02\x01\x01",
+        *(2, 183, 1, _ADDRESS + _HEADERS, 64, 0, 0, 64, 56, 2, 64, 0, 0),
+    )
+    # Aligned to the largest page that an Arm kernel has; the stack is not executable.
+    load = struct.pack("<IIQQQQQQ", 1, 5, 0, _ADDRESS, _ADDRESS, size, size, 0x10000)
+    stack = struct.pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)
+    return header + load + stack + _VECTOR_CODE
+
+
+@dataclass(frozen=True)
+class VectorLength:
+    """Of streaming vectors, in bits."""
+
+    bits: int
+    """What Linux gives to a new process."""
+    most: int
+    """What the chip can do."""
+
+    def __str__(self) -> str:
+        return f"{self.bits}" if self.bits == self.most else f"{self.bits} of {self.most}"
+
+
+def parse_vector_length(written: bytes) -> VectorLength | None:
+    """From the program's output; None if it did not run, or if there is no SME."""
+    if len(written) != 16:
+        return None
+    # The length is in the low 16 bits; above are flags, and errors are negative.
+    numbers: tuple[int, int] = struct.unpack("<qq", written)
+    lengths = [number & 0xFFFF for number in numbers if number > 0]
+    if len(lengths) != 2 or not all(16 <= length <= 256 for length in lengths):
+        return None
+    return VectorLength(8 * lengths[0], 8 * lengths[1])

@@ -1,0 +1,65 @@
+"""Which cores a process on a phone is kept on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.targets.phone.cores import Core, check_choice, kinds, parse_cores, pick_cores
+
+WHERE = "/sys/devices/system/cpu/cpu"
+CORES = tuple(
+    Core(number, speed)
+    for number, speed in enumerate((2_000_000, 2_000_000, 3_000_000, 3_000_000, 3_600_000))
+)
+
+
+def test_cores_that_a_shell_may_use() -> None:
+    text = "".join(
+        f"{WHERE}{number}/cpufreq/cpuinfo_max_freq:{speed}\n"
+        for number, speed in ((10, 3), (0, 1), (1, 1), (4, 2))
+    )
+    assert [core.number for core in parse_cores(text)] == [0, 1, 4, 10]
+    assert [core.number for core in parse_cores(f"{text}Cpus_allowed_list:\t0,3-9\n")] == [0, 4]
+    assert parse_cores("") == ()
+
+
+def test_kinds_go_from_fast_to_slow() -> None:
+    assert kinds(CORES) == [(4,), (2, 3), (0, 1)]
+    assert kinds(()) == []
+
+
+@pytest.mark.parametrize(
+    ("threads", "expected"), [(1, (4,)), (2, (2, 3)), (3, ())], ids=["prime", "next", "none"]
+)
+def test_the_fastest_kind_with_a_core_for_each_thread(
+    threads: int, expected: tuple[int, ...]
+) -> None:
+    assert pick_cores((), CORES, threads) == expected
+    assert pick_cores((), (), threads) == ()
+
+
+def test_big_and_little_are_the_fastest_and_the_slowest() -> None:
+    assert pick_cores("big", CORES) == (4,)
+    assert pick_cores("little", CORES, 2) == (0, 1)
+    assert pick_cores("big", CORES[:2]) == (0, 1)
+    assert pick_cores((2, 3), CORES) == (2, 3)
+
+
+def test_more_threads_than_cores_are_refused() -> None:
+    message = (
+        r"--cpus big means core 4 of this phone, which is too few for 2 threads\. Use --threads 1, "
+        r"name 2 cores, or leave --cpus out\."
+    )
+    with pytest.raises(UsageError, match=message):
+        pick_cores("big", CORES, 2)
+    with pytest.raises(UsageError, match=r"--cpus means cores 2, 3 of this phone.*3 threads"):
+        pick_cores((2, 3), CORES, 3)
+
+
+def test_cores_that_are_not_there() -> None:
+    with pytest.raises(UsageError, match=r"no core 8, 9 that a process may use\. It has 0, 1, 2"):
+        check_choice((2, 8, 9), CORES)
+    with pytest.raises(TargetError, match="does not report the speed"):
+        check_choice("big", ())
+    check_choice((2, 8, 9), ())

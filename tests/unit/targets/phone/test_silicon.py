@@ -1,0 +1,116 @@
+"""What a phone shows of SME2, read; and the program that asks for the vector length."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.system.elf import read_needs
+from pytest_sme2.targets.phone.silicon import (
+    VECTOR_SOURCE,
+    Silicon,
+    VectorLength,
+    parse_silicon,
+    parse_vector_length,
+    vector_program,
+)
+
+
+def cpuinfo(*cores: tuple[str, str]) -> str:
+    return "".join(
+        f"processor\t: {index}\nFeatures\t: {features}\nCPU implementer\t: 0x41\n"
+        f"CPU part\t: {part}\n\n"
+        for index, (features, part) in enumerate(cores)
+    )
+
+
+def test_only_what_every_core_has_counts() -> None:
+    text = cpuinfo(("fp sme sme2", "0xd8c"), ("fp sme", "0xd8b"))
+    found = parse_silicon(f"6.6.30-android15\n==\n{text}==\nCONFIG_ARM64_SME=y\n")
+    assert found == Silicon(
+        "6.6.30-android15", ("fp", "sme"), ("0x41:0xd8c", "0x41:0xd8b"), "CONFIG_ARM64_SME=y"
+    )
+    assert (found.sme, found.sme2, found.hidden) == (True, False, False)
+    assert found.cores() == "1x C1-Ultra, 1x C1-Pro"
+    assert parse_silicon("") == Silicon()
+
+
+@pytest.mark.parametrize(
+    ("core", "config", "expected"),
+    [
+        (("fp sme", "0xd05"), "", "its SoC (X) has SME, but not SME2."),
+        (
+            ("fp", "0xd05"),
+            "# CONFIG_ARM64_SME is not set",
+            "its kernel hides SME: it is built without CONFIG_ARM64_SME. Whether its SoC (X) has "
+            "SME2 cannot be seen.",
+        ),
+        (
+            ("fp", "0xd8c"),
+            "",
+            "its SoC (X) has cores with SME2 (C1-Ultra), but its kernel does not show SME2. Ask "
+            "for a newer system.",
+        ),
+        (("fp", "0xd05"), "CONFIG_ARM64_SME=y", "its kernel shows no SME2 on its SoC (X)."),
+    ],
+)
+def test_why_there_is_no_sme2(core: tuple[str, str], config: str, expected: str) -> None:
+    found = parse_silicon(f"6.1.0\n==\n{cpuinfo(core)}==\n{config}\n")
+    name = "C1-Ultra" if core[1] == "0xd8c" else f"0x41:{core[1]}"
+    assert found.missing_sme2("X") == (
+        f"{expected} Kernel 6.1.0; cores 1x {name}; flags {core[0]}."
+    )
+
+
+def test_a_silent_phone_is_reported_as_unknown() -> None:
+    said = "its kernel shows no SME2 on its SoC (X). Kernel unknown; cores unknown; no flags."
+    assert Silicon().missing_sme2("X") == said
+
+
+def test_the_program_is_its_source_assembled(tmp_path: Path) -> None:
+    assembler = shutil.which("aarch64-linux-gnu-as") or shutil.which("as")
+    copy = shutil.which("aarch64-linux-gnu-objcopy") or shutil.which("objcopy")
+    if assembler is None or copy is None:
+        pytest.skip("no assembler for 64-bit Arm")
+    source, made, code = (tmp_path / name for name in ("a.s", "a.o", "a.bin"))
+    source.write_text(VECTOR_SOURCE)
+    done = subprocess.run([assembler, source, "-o", made], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("the assembler is for another CPU")
+    subprocess.run([copy, "-O", "binary", "-j", ".text", made, code], check=True)
+    assert vector_program().endswith(code.read_bytes())
+    assert len(vector_program()) == 176 + len(code.read_bytes())
+
+
+def test_the_program_is_an_elf_file_for_every_page_size(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(vector_program())
+    needs = read_needs(program)
+    assert (needs.machine, needs.interpreter) == (183, None)
+    assert struct.unpack_from("<Q", vector_program(), 64 + 48) == (0x10000,)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((64, 64), VectorLength(512, 512)),
+        ((32 | 1 << 17, 64), VectorLength(256, 512)),
+        ((-22, -22), None),
+        ((64, -1), None),
+        ((8, 64), None),
+        ((64, 512), None),
+    ],
+)
+def test_vector_lengths(values: tuple[int, int], expected: VectorLength | None) -> None:
+    assert parse_vector_length(struct.pack("<qq", *values)) == expected
+
+
+def test_a_program_that_did_not_run_tells_nothing() -> None:
+    assert parse_vector_length(b"") is None
+    assert parse_vector_length(bytes(17)) is None
+    assert str(VectorLength(256, 512)) == "256 of 512"
+    assert str(VectorLength(512, 512)) == "512"
