@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import platform
 import shutil
 import signal
 import socket
@@ -32,7 +31,7 @@ from pytest_sme2.fake_phone.parts import Parts, find_parts, shared_libraries
 from pytest_sme2.fake_phone.root import STATE, Phone
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
+from pytest_sme2.system.qemu import DEFAULT_CPU
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY, LAUNCHER_PROPERTY, AndroidTarget
 
@@ -97,21 +96,14 @@ def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
     return AndroidTarget(AdbDevice(server, phone.serial), **options)
 
 
-def open_fake_phone(qemu: Path | None = None, **options: Any) -> AndroidTarget:
+def open_fake_phone(emulator: Path, **options: Any) -> AndroidTarget:
     """A fake phone in its own lab, which ends with this process.
 
-    It has SME2 if there is an emulator. Otherwise it runs on this machine's CPU, which must be a
-    64-bit Arm, and reports that it has no SME2.
+    It always has an emulated CPU with SME2: without one, a run would pass without showing any.
     """
-    emulator: Path | None = None
-    try:
-        emulator = find_qemu(qemu).path
-    except TargetError:
-        if qemu is not None or platform.machine() != "aarch64":
-            raise
     lab = FakeLab(emulator=emulator, progress=options.get("progress"))
     atexit.register(lab.close)
-    return fake_target(lab.add(sme2=emulator is not None), **options)
+    return fake_target(lab.add(), **options)
 
 
 class FakeLab:

@@ -66,7 +66,11 @@ def _metadata(record: CaseRecord) -> Iterator[str]:
         "weights": measured.weights,
         "program": f"{measured.pte_bytes} bytes, sha256 {measured.pte_sha256}",
         "recorded": measured.recorded,
-        **({"what happened": record.state["events"]} if "events" in record.state else {}),
+        **(
+            {"what happened in this run": record.state["events"]}
+            if "events" in record.state
+            else {}
+        ),
         **{f"version: {name}": value for name, value in measured.versions.items()},
     }
     yield from table(["what", "value"], ([prose(name), code(text)] for name, text in facts.items()))

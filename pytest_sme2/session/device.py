@@ -19,7 +19,7 @@ from pytest_sme2.errors import (
 from pytest_sme2.results import Fingerprint
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import provision
-from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu, parse_cpu
+from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu, find_qemu, parse_cpu
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.mac import this_machine
@@ -191,17 +191,21 @@ def choose_target(
 def _emulator(settings: Settings, progress: Callable[[str], None] | None = None) -> EmulatedTarget:
     chosen = settings.emulated_cpu
     cpu = DEFAULT_CPU if chosen is None else parse_cpu(chosen)
+    return EmulatedTarget(_qemu(settings, "--device=emulated", progress), cpu=cpu)
+
+
+def _qemu(settings: Settings, what: str, progress: Callable[[str], None] | None) -> Qemu:
+    """The emulator for ``what``; fetched if there is none, and a ``progress`` to tell."""
     try:
-        qemu = find_qemu(settings.qemu)
+        return find_qemu(settings.qemu)
     except TargetError:
         if progress is None or settings.qemu is not None:
             raise
         progress("no emulator with SME2 was found: fetching one, as `sme2 provision` does")
         provided = provision.qemu(progress, check=False)
         if provided.found is None:
-            raise TargetError(f"--device=emulated cannot be used. {provided.remedy}") from None
-        qemu = find_qemu()
-    return EmulatedTarget(qemu, cpu=cpu)
+            raise TargetError(f"{what} cannot be used. {provided.remedy}") from None
+        return find_qemu()
 
 
 def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
@@ -218,7 +222,8 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
     if settings.fake_phone:
         from pytest_sme2.fake_phone.lab import open_fake_phone
 
-        return open_fake_phone(settings.qemu, **options)
+        emulator = _qemu(settings, "--sme2-fake-phone", options["progress"])
+        return open_fake_phone(emulator.path, **options)
     from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
 
     server = open_server(settings.adb_server)

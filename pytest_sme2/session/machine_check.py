@@ -1,23 +1,27 @@
-"""Whether this machine does what will be asked of it: a small program, with SME2 on and off.
+"""Whether a device does what will be asked of it: a small program, with SME2 on and off.
 
-It is what to run first on a new machine, and what to send in from one that we do not have.
+It is what to run first on a new machine or phone, and what to send in from one that we do not have.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.results import Arm, Profile, Run, RunRequest
+from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.session.bench import Bench
 from pytest_sme2.system import macos
 from pytest_sme2.system.conditions import sme_vector_bits
 from pytest_sme2.system.platforms import MACOS_ARM64
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from pytest_sme2.trace.etdump import read_etdump
@@ -30,7 +34,8 @@ LEAST_PERFORMANCE_SHARE = 0.99
 class ArmCheck:
     """What one arm did."""
 
-    median_us: float
+    median_us: float | None
+    """None where the times mean nothing."""
     sme2_seen: bool | None
     """What the process itself reports."""
     matrix_operators: int
@@ -60,21 +65,53 @@ class MachineCheck:
 def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCheck:
     """Build the runner, and run the program that comes with the package; files go to ``folder``."""
     runner = wheel_runner(target.platform, progress=say)
+    try:
+        target.prepare()
+        found = _try_out(target, runner, folder, say, lambda: describe(target))
+    finally:
+        target.restore()
+    if target.platform != MACOS_ARM64:
+        return found
+    warnings = (f"{text[0].upper()}{text[1:]}." for text in macos.read_power().warnings)
+    return replace(found, problems=(*found.problems, *warnings))
+
+
+def check_phone(bench: Bench, folder: Path, say: Say) -> MachineCheck:
+    """The same on a phone, with what it lets us read and set."""
+    from pytest_sme2.targets.phone.facts import phone_facts
+    from pytest_sme2.targets.phone.target import AndroidTarget
+
+    try:
+        target = bench.target
+        if not isinstance(target, AndroidTarget):
+            raise TargetError(f"{target.name} is not a phone.")
+        found = _try_out(target, bench.runner, folder, say, lambda: phone_facts(target))
+        told = (f"The phone {event}." for event in target.events)
+        return replace(found, problems=(*found.problems, *told))
+    finally:
+        bench.close()
+
+
+def _try_out(
+    target: Target,
+    runner: Runner,
+    folder: Path,
+    say: Say,
+    facts: Callable[[], Mapping[str, str]],
+) -> MachineCheck:
+    """Both arms on a target that is prepared; one inference each where times mean nothing."""
     able = target.capabilities()
     arms = (Arm.ON, Arm.OFF) if able.sme2 else (Arm.OFF,)
     runs: dict[Arm, Run] = {}
     profiles: dict[Arm, Profile] = {}
-    try:
-        target.prepare()
-        for arm in arms:
-            say(f"running with SME2 {arm}")
-            request = RunRequest(selfcheck_artifact(), arm, warmup=WARMUP, runs=RUNS)
-            runs[arm] = target.run(runner, request, folder / f"timed_{arm}")
-            traced = RunRequest(selfcheck_artifact(), arm, warmup=0, runs=1, traced=True)
-            etdump = target.run(runner, traced, folder / f"traced_{arm}").etdump
-            profiles[arm] = build_profile(read_etdump(etdump or folder))
-    finally:
-        target.restore()
+    warmup, count = (WARMUP, RUNS) if able.timing else (0, 1)
+    for arm in arms:
+        say(f"running with SME2 {arm}")
+        request = RunRequest(selfcheck_artifact(), arm, warmup=warmup, runs=count)
+        runs[arm] = target.run(runner, request, folder / f"timed_{arm}")
+        traced = RunRequest(selfcheck_artifact(), arm, warmup=0, runs=1, traced=True)
+        etdump = target.run(runner, traced, folder / f"traced_{arm}").etdump
+        profiles[arm] = build_profile(read_etdump(etdump or folder))
     problems = [] if able.sme2 else [f"Only the off arm was run: {able.reason}"]
     evidence, proven = "none: it takes both arms", None
     if able.sme2:
@@ -94,11 +131,9 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
                 f"With SME2 {name}, {1 - share:.0%} of the CPU time was on efficiency cores. Stop "
                 "what else runs on the machine."
             )
-    if target.platform == MACOS_ARM64:
-        problems += [f"{text[0].upper()}{text[1:]}." for text in macos.read_power().warnings]
     return MachineCheck(
         target.name,
-        describe(target),
+        facts(),
         runner.executorch,
         runner.sha256,
         checks,
@@ -111,7 +146,7 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
 def _of_arm(run: Run, profile: Profile) -> ArmCheck:
     cores = run.cores
     return ArmCheck(
-        statistics.median(run.wall_ns) / 1e3,
+        None if run.emulated else statistics.median(run.wall_ns) / 1e3,
         run.sme2_effective,
         profile.coverage.matrix_operators,
         profile.coverage.sme2_operators,

@@ -45,19 +45,20 @@ def settings_of(phone: FakePhone) -> dict[str, str | None]:
     return {name: phone.setting(name) for name in SETTINGS}
 
 
-def leftovers(phone: FakePhone) -> list[str]:
+def leftovers(phone: FakePhone, *, prepared: bool = False) -> list[str]:
     """What of a run is still on the phone: a note, run folders, half-pushed files, processes.
 
-    A process that was killed needs the CPU once more to be gone: it is given time for that.
+    A phone that is still prepared has a note of the settings to restore. A process that was killed
+    needs the CPU once more to be gone: it is given time for that.
     """
     deadline = time.monotonic() + 20
-    while (found := _leftovers(phone)) and time.monotonic() < deadline:
+    while (found := _leftovers(phone, prepared)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
 
 
-def _leftovers(phone: FakePhone) -> list[str]:
-    files = phone.files()
+def _leftovers(phone: FakePhone, prepared: bool) -> list[str]:
+    files = [name for name in phone.files() if not prepared or name != Path(NOTE).name]
     found = [name for name in files if name.startswith((Path(NOTE).name, Path(CLAIM).name))]
     found += [
         name for name in files if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))

@@ -1,52 +1,54 @@
 """``sme2 doctor``: what is installed, which devices are usable, and why not.
 
-For this machine's own device it also tries it out, and writes what it found into one file.
+For this machine's own device, and for a phone, it also tries it out, and writes what it found into
+one file.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
 import platform
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.errors import Sme2Error
+from pytest_sme2.cli.device_options import add_device_options, device_settings
+from pytest_sme2.errors import Sme2Error, plain
+from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.device import choose_target
-from pytest_sme2.session.machine_check import MachineCheck, check_this_machine
+from pytest_sme2.session.machine_check import MachineCheck, check_phone, check_this_machine
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.provision import provision
+from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.mac import this_machine
-from pytest_sme2.targets.settings import DEVICES, parse_device
+from pytest_sme2.targets.settings import DEVICES
 
 EXAMPLE = "sme2 doctor --device emulated"
 
-# The devices that are this machine: they are run, not only looked for.
-TRIED_OUT = ("mac", "linux")
+# The devices that are run, not only looked for.
+TRIED_OUT = ("mac", "linux", "android")
 
 PACKAGES = ("executorch", "torch", "torchao", "torchvision", "timm", "transformers")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--device",
-        default="auto",
-        help=f"the device that must work ({', '.join(DEVICES)}); default auto",
-    )
+    add_device_options(parser, "auto", runners=False)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
         help=(
-            "with --device mac or linux, which are tried out: where the result goes "
+            "with --device mac, linux or android, which are tried out: where the result goes "
             "(default: sme2-doctor-DEVICE.json)"
         ),
     )
@@ -69,13 +71,19 @@ def _package(name: str) -> Finding:
         return Finding(name, False, f"not installed; pip install 'pytest-sme2[{extra}]'")
 
 
-def _device(device: str) -> Finding:
+def _device(device: str, settings: Settings) -> Finding:
     what = f"--device={device}"
+    target: Target | None = None
     try:
-        target = choose_target(Settings(device=device), wait_seconds=1)
+        target = choose_target(dataclasses.replace(settings, device=device), wait_seconds=1)
         able = target.capabilities()
     except Sme2Error as error:
         return Finding(what, False, str(error))
+    finally:
+        # A phone is free again for whoever uses it next: it may be this process.
+        if target is not None:
+            with contextlib.suppress(Sme2Error):
+                target.restore()
     parts = [f"is {target.name}"] if device == "auto" else []
     parts.append("SME2" if able.sme2 else "no SME2")
     parts.append("timing" if able.timing else "no timing")
@@ -85,7 +93,8 @@ def _device(device: str) -> Finding:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    chosen = parse_device(arguments.device)
+    settings = Settings(**device_settings(arguments, "auto"))
+    chosen = settings.device
     installed = [Finding("pytest-sme2", True, __version__)]
     installed.append(Finding("Python", True, f"{platform.python_version()}, {platform.platform()}"))
     installed += [_package(name) for name in PACKAGES]
@@ -97,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for part in provision(lambda _: None, check=True)
     ]
-    devices = [_device(device) for device in DEVICES]
+    devices = [_device(device, settings) for device in DEVICES]
     usable = next(finding.ok for finding in devices if finding.what == f"--device={chosen}")
     report: dict[str, Any] = {
         "installed": [dataclasses.asdict(finding) for finding in installed],
@@ -115,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     if usable and chosen in TRIED_OUT:
         # A machine on which it fails is the one whose file is wanted most.
         try:
-            tried = _try_out()
+            tried = _try_out(settings)
             report["machine"] = dataclasses.asdict(tried)
             found, usable = format_check(tried), tried.proven is not False
         except Sme2Error as error:
@@ -134,22 +143,27 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if usable else 1
 
 
-def _try_out() -> MachineCheck:
+def _try_out(settings: Settings) -> MachineCheck:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder:
+        if settings.device == "android":
+            bench = Bench(settings, lambda: uuid.uuid4().hex, say)
+            return check_phone(bench, Path(folder), say)
         return check_this_machine(this_machine(), Path(folder), say)
 
 
 def format_check(check: MachineCheck) -> str:
-    lines = [f"this machine, as --device={check.device}"]
-    lines += [f"      {name}: {value}" for name, value in sorted(check.machine.items())]
+    what = "the phone" if check.device == "android" else "this machine"
+    lines = [f"{what}, as --device={check.device}"]
+    lines += [f"      {name}: {plain(value)}" for name, value in sorted(check.machine.items())]
     lines.append(f"ten convolutions in fp32, with ExecuTorch {check.executorch}")
     for arm, found in check.arms.items():
         share, energy = found.performance_share, found.energy_nj
+        time = found.median_us
         parts = [
-            f"{found.median_us:.1f} us",
+            "emulated, so its time means nothing" if time is None else f"{time:.1f} us",
             f"{found.sme2_operators} of {found.matrix_operators} matrix operators on SME2 kernels",
             "performance cores: "
             + ("the system does not tell" if share is None else f"{share:.1%} of CPU time"),
@@ -157,7 +171,7 @@ def format_check(check: MachineCheck) -> str:
         parts += [] if energy is None else [f"{energy / 1e3:.1f} uJ"]
         lines.append(f"      SME2 {arm}: {'; '.join(parts)}")
     lines.append(f"      evidence: {check.evidence}")
-    lines += [f"  no  {problem}" for problem in check.problems] or [
+    lines += [f"  no  {plain(problem)}" for problem in check.problems] or [
         "  ok  nothing speaks against it"
     ]
     return "\n".join(lines)

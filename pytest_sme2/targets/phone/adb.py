@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -22,6 +23,8 @@ from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetEr
 from pytest_sme2.system.files import new_file
 
 DEFAULT_PORT = 5037
+# All servers since platform-tools 29 have it; nothing here was tried with an older one.
+_LEAST_SERVER = 41
 _CHUNK = 64 * 1024
 _LONGEST_REQUEST = 0xFFFF
 _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = 1, 2, 3, 4
@@ -207,9 +210,9 @@ class AdbServer:
             return connection.block()
 
     def ensure_running(self, *, find: Callable[[], Path | None] = find_adb) -> None:
-        """Start the server if it does not run and is ours to start."""
+        """Start the server if it does not run and is ours to start; refuse one that is too old."""
         try:
-            self.ask("host:version")
+            self._check_version()
             return
         except (ConnectionLostError, DeviceTimeoutError) as error:
             if not self.ours_to_start:
@@ -236,7 +239,16 @@ class AdbServer:
             raise TargetError(f"{adb} could not start a server: {error}.") from error
         if done.returncode != 0:
             raise TargetError(f"{adb} could not start a server: {done.stderr.strip()}")
-        self.ask("host:version")
+        self._check_version()
+
+    def _check_version(self) -> None:
+        said = self.ask("host:version")
+        if re.fullmatch(r"[0-9a-f]{4}", said) and int(said, 16) < _LEAST_SERVER:
+            raise TargetError(
+                f"The adb server at {self} is too old: its version is {int(said, 16)}, and "
+                f"{_LEAST_SERVER} is needed (platform-tools 29 or newer). Stop it there with "
+                "adb kill-server, and start a newer one."
+            )
 
     def devices(self) -> dict[str, str]:
         """Serial to state, as ``adb devices`` lists them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError, UsageError
@@ -31,6 +31,9 @@ _ADVICE = {
     "bootloader": "Start Android on the phone: fastboot reboot.",
     "sideload": "Start Android on the phone: adb reboot.",
 }
+
+ASKING_SECONDS = 60.0
+"""How long somebody has to accept 'Allow USB debugging'."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,19 @@ def choose_serials(
     return (attached[0].serial,)
 
 
-def make_ready(server: AdbServer, serial: str, *, seconds: float = 15.0) -> None:
-    """Connect if the serial is an address, and check that the device works."""
+def make_ready(
+    server: AdbServer,
+    serial: str,
+    *,
+    seconds: float = 15.0,
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Connect if the serial is an address, and check that the device works.
+
+    Where somebody can be told (``progress``), a phone that asks for permission is waited for.
+    """
     deadline = time.monotonic() + seconds
+    asked_until: float | None = None
     said = ""
     state = server.devices().get(serial)
     while state != "device":
@@ -107,6 +120,17 @@ def make_ready(server: AdbServer, serial: str, *, seconds: float = 15.0) -> None
         state = server.devices().get(serial)
         if state == "device":
             return
+        if state == "unauthorized" and progress is not None:
+            if asked_until is None:
+                asked_until = time.monotonic() + ASKING_SECONDS
+                progress(
+                    f"{serial}: unlock the phone and accept 'Allow USB debugging'; waiting "
+                    f"{ASKING_SECONDS:g} s for that"
+                )
+            if time.monotonic() < asked_until:
+                time.sleep(0.5)
+                state = server.devices().get(serial)
+                continue
         passing = state in ("authorizing", "connecting", "offline") or is_network_serial(serial)
         if state == "unauthorized" or not passing or time.monotonic() > deadline:
             raise _unusable(server, serial, state, said)

@@ -81,7 +81,7 @@ def lease_phone(
         serial = lease.serial
         candidate = AndroidTarget(AdbDevice(server, serial), **options)
         try:
-            make_ready(server, serial, seconds=candidate.patience_seconds)
+            make_ready(server, serial, seconds=candidate.patience_seconds, progress=progress)
             claims[serial] = Claim(candidate.device, pool.lock_file(serial))
             lease.lock.callback(claims[serial].release)
             if soc is not None and soc.lower() not in candidate.soc.lower():

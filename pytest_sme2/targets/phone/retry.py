@@ -20,6 +20,13 @@ class Recoverable(Protocol):
 
 
 @runtime_checkable
+class Reporting(Protocol):
+    """A target that keeps what a reader of its results should know."""
+
+    events: list[str]
+
+
+@runtime_checkable
 class Leased(Protocol):
     """A target that may be one of several, held by a lease until it is restored."""
 
@@ -52,7 +59,11 @@ def redo_when_lost(
                 ) from error
             if progress is not None:
                 progress(f"{error} Measuring the pair again.")
+            lost = time.monotonic()
             _recover(target, patience_seconds, error)
+            if isinstance(target, Reporting):
+                seconds = time.monotonic() - lost
+                target.events.append(f"was away for {seconds:.0f} s, and a pair was repeated")
     raise AssertionError("the loop returns or raises")
 
 

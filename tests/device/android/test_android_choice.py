@@ -187,6 +187,51 @@ def test_an_unauthorized_phone_is_named_so_by_a_real_server(
         make_ready(fresh_server, serial, seconds=60)
 
 
+def test_a_phone_that_asks_is_waited_for_where_somebody_is_told(
+    fresh_lab: FakeLab, fresh_server: AdbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_sme2.targets.phone.choice.ASKING_SECONDS", 1.5)
+    serial = fresh_lab.add_stubborn()
+    told: list[str] = []
+    with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
+        make_ready(fresh_server, serial, seconds=60, progress=told.append)
+    wanted = "unlock the phone and accept 'Allow USB debugging'; waiting 1.5 s for that"
+    assert told == [f"{serial}: {wanted}"]
+
+
+class AcceptingServer(AdbServer):
+    """Its phone is accepted the third time that somebody looks."""
+
+    looks = 0
+
+    def devices(self) -> dict[str, str]:
+        self.looks += 1
+        return {"R5CT1": "device" if self.looks > 2 else "unauthorized"}
+
+
+def test_a_phone_that_is_accepted_meanwhile_is_used() -> None:
+    told: list[str] = []
+    make_ready(AcceptingServer(), "R5CT1", seconds=0, progress=told.append)
+    assert len(told) == 1
+
+
+def test_an_old_adb_server_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"OKAY00040028")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        server = AdbServer("127.0.0.1", listener.getsockname()[1])
+        with pytest.raises(TargetError, match=r"too old: its version is 40, and 41 is needed"):
+            server.ensure_running()
+        thread.join()
+
+
 def test_a_device_that_went_away_is_a_lost_connection(
     fresh_lab: FakeLab, fresh_server: AdbServer
 ) -> None:

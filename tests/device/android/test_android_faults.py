@@ -37,7 +37,7 @@ def test_a_run_that_lost_its_phone_is_ended_there_at_the_next_connect(
     assert any("./sme2_runner" in words for words in phone.processes().values())
     phone.start_adbd()
     target.recover()
-    assert leftovers(phone) == []
+    assert leftovers(phone, prepared=True) == []
 
 
 def test_the_whole_pair_is_redone(

@@ -43,7 +43,7 @@ def test_a_stock_pair_shows_sme2_on_and_off(
         names[arm] = set(read_etdump(run.etdump).names)
     assert any("PF32" in name for name in names[Arm.ON])
     assert not any("PF32" in name for name in names[Arm.OFF])
-    assert leftovers(phone) == []
+    assert leftovers(phone, prepared=True) == []
 
 
 def test_broken_program_is_an_error_of_the_stock_runner(
@@ -55,4 +55,4 @@ def test_broken_program_is_an_error_of_the_stock_runner(
     target = make_target(phone)
     with pytest.raises(RunError, match="SIGABRT"):
         target.run(pair, RunRequest(make_artifact(path), Arm.OFF), tmp_path / "out")
-    assert leftovers(phone) == []
+    assert leftovers(phone, prepared=True) == []

@@ -224,7 +224,7 @@ def test_error_of_a_phone_is_one_line(
     log = tmp_path / "out" / "runner.log"
     assert str(log) in str(caught.value)
     assert said in log.read_text(encoding="utf-8")
-    assert leftovers(phone) == []
+    assert leftovers(phone, prepared=True) == []
 
 
 def test_a_runner_that_hangs_is_ended_on_the_phone(
@@ -234,7 +234,7 @@ def test_a_runner_that_hangs_is_ended_on_the_phone(
     request = RunRequest(artifact, Arm.ON, timeout_seconds=2)
     with pytest.raises(RunError, match=r"did not finish within 2 s"):
         make_target(phone).run(make_runner(600), request, tmp_path)
-    assert leftovers(phone) == []
+    assert leftovers(phone, prepared=True) == []
 
 
 def test_a_runner_killed_on_the_phone_is_a_clear_error(
@@ -257,7 +257,7 @@ def test_a_runner_killed_on_the_phone_is_a_clear_error(
     with pytest.raises(RunError, match="it was killed"):
         target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=30), tmp_path)
     killer.join()
-    assert not [name for name in leftovers(phone) if "runs/" in name]
+    assert not [name for name in leftovers(phone, prepared=True) if "runs/" in name]
 
 
 def test_a_throttled_run_says_so_and_the_next_waits(
@@ -291,7 +291,7 @@ def test_heat_that_passes_during_a_run_is_seen(
     program.write_text(text.replace("sleep 0", hot), encoding="utf-8")
     target = make_target(phone)
     assert target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=60), tmp_path).throttled
-    assert leftovers(phone) == []
+    assert leftovers(phone, prepared=True) == []
 
 
 def test_a_throttled_pair_is_dropped_and_measured_again(

@@ -19,6 +19,7 @@ from pytest_sme2.session import device
 from pytest_sme2.session import device as held_device
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.provision import Provided
 from pytest_sme2.targets.phone.leases import DevicePool, Lease
 
 
@@ -188,3 +189,31 @@ def test_a_stage_is_done_again_from_its_start_on_another_phone(make_lab: Any) ->
 
     assert session.steadily(lambda: (arm("on"), arm("off"))) == ("b", "b")
     assert used == ["on on a", "off on a", "on on b", "off on b"]
+
+
+@pytest.mark.parametrize("name", ["android", "emulated"])
+def test_what_needs_an_emulator_fetches_one_or_fails(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A fake phone without SME2 would pass everything, and show nothing."""
+
+    def none(path: Path | None = None) -> None:
+        raise TargetError("There is no emulator.")
+
+    asked: list[bool] = []
+
+    def fetch(say: object, *, check: bool) -> Provided:
+        asked.append(check)
+        return Provided("emulator", None, "missing", remedy="Run: install it.")
+
+    monkeypatch.setattr(device, "find_qemu", none)
+    monkeypatch.setattr(device.provision, "qemu", fetch)
+    settings = Settings(device=name, fake_phone=name == "android")
+    option = "--sme2-fake-phone" if name == "android" else "--device=emulated"
+    with pytest.raises(TargetError, match=rf"{option} cannot be used\. Run: install it\."):
+        device.choose_target(settings, progress=lambda _: None)
+    assert asked == [False]
+    # Where nobody can be told, nothing is fetched.
+    with pytest.raises(TargetError, match="There is no emulator"):
+        device.choose_target(settings)
+    assert asked == [False]

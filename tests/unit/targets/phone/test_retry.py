@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
@@ -16,6 +18,7 @@ class Phone:
         self.absent = absent
         self.measured = 0
         self.recovered = 0
+        self.events: list[str] = []
 
     def measure(self) -> str:
         self.measured += 1
@@ -36,6 +39,8 @@ def test_it_is_redone_until_it_is_done() -> None:
     assert phone.measured == 3
     assert phone.recovered == 2
     assert told[0] == "Lost (1). Measuring the pair again."
+    said = r"was away for \d+ s, and a pair was repeated"
+    assert [bool(re.fullmatch(said, event)) for event in phone.events] == [True, True]
 
 
 def test_after_the_retries_there_is_one_error() -> None:

@@ -1,0 +1,99 @@
+"""What a phone is, and what it lets a shell do: for somebody who sees it for the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
+from pytest_sme2.targets.phone.adb import quote
+from pytest_sme2.targets.phone.cores import kinds
+from pytest_sme2.targets.phone.target import AndroidTarget
+
+# Every part may be missing or forbidden on a phone.
+_READ = (
+    "getconf PAGE_SIZE || grep -m1 KernelPageSize /proc/self/smaps",
+    "getenforce",
+    "cat /proc/self/attr/current",
+    "id",
+)
+
+
+def phone_facts(target: AndroidTarget) -> dict[str, str]:
+    """Facts of a prepared phone, in words."""
+    page, selinux, domain, user = _read(target)
+    known = target.properties
+    vector = target.vector
+    facts = {
+        "Android": f"{known.get('ro.build.version.release') or '?'}, "
+        f"{known.get('ro.build.fingerprint') or 'an unknown build'}",
+        "SELinux": f"{selinux or 'unknown'}{f' ({domain})' if domain else ''}",
+        "SME vector length": "unknown" if vector is None else f"{vector} bits",
+        "SoC": target.soc,
+        "cores": _cores(target),
+        "kernel": target.silicon.kernel,
+        "model": dict(target.fingerprint().facts)["model"],
+        "page size": _page_size(page),
+        "serial": target.serial,
+        "shell": user or "unknown",
+        "storage": f"{target.storage.free_bytes() / 1e6:.0f} MB free in /data/local/tmp",
+        **_heat(target),
+        **_power(target),
+    }
+    return dict(sorted(facts.items()))
+
+
+def _read(target: AndroidTarget) -> Sequence[str]:
+    command = "; echo ==; ".join(f"{{ {part}; }} 2>/dev/null" for part in _READ)
+    # Android ends the name of a domain with a zero byte.
+    parts = target.device.shell(command).text.replace("\0", "").split("==\n")
+    return [part.strip()[:200] for part in (*parts, *[""] * len(_READ))][: len(_READ)]
+
+
+def _page_size(text: str) -> str:
+    """From getconf in bytes, or from the kernel in kB."""
+    digits = "".join(character for character in text if character in "0123456789")
+    if not digits or len(digits) > 8:
+        return "unknown"
+    return f"{int(digits) * (1024 if 'kB' in text else 1)} bytes"
+
+
+def _cores(target: AndroidTarget) -> str:
+    speeds = {core.number: core.max_khz for core in target.cores}
+    said = []
+    for kind in kinds(target.cores):
+        mask = f"{sum(1 << core for core in kind):x}"
+        pinned = target.device.shell(["taskset", mask, "true"]).code == 0
+        numbers = ",".join(map(str, kind))
+        word = "can be pinned" if pinned else "cannot be pinned"
+        said.append(f"{numbers} at {speeds[kind[0]] / 1000:.0f} MHz ({word})")
+    return f"{target.silicon.cores()}; " + ("; ".join(said) or "their speeds cannot be read")
+
+
+def _heat(target: AndroidTarget) -> dict[str, str]:
+    heat = target.thermometer.read()
+    return {
+        "heat": str(heat) if heat.status is not None else "Android's thermal status cannot be read",
+        "thermal zones": f"{len(heat.zones)} can be read",
+    }
+
+
+def _power(target: AndroidTarget) -> dict[str, str]:
+    """What can be set, tried out: a mode is switched on and everything restored."""
+    power = target.power
+    try:
+        power.apply("boost", fixed_performance=True)
+        fixed = power.fixed_performance
+        power.restore()
+        settings = "can be read, changed and restored"
+    except (ConnectionLostError, DeviceTimeoutError):
+        raise
+    except TargetError as error:
+        settings, fixed = str(error), False
+    # As it was prepared.
+    power.apply(target.power_mode, fixed_performance=target.wants_fixed_performance)
+    awake = target.device.shell(quote(["dumpsys", "power"]) + " | grep -m1 mStayOn=").text.strip()
+    return {
+        "power settings": settings,
+        "fixed-performance mode": "can be set" if fixed else "not on this phone",
+        "stays awake": awake.removeprefix("mStayOn=") or "unknown",
+    }

@@ -1,0 +1,56 @@
+"""``sme2 doctor --device android``: the first thing to type with a phone in hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.fake_phone.lab import FakeLab
+from tests.support.phones import leftovers, settings_of
+
+
+def test_a_phone_is_tried_out_and_left_as_it_was(
+    sme2_lab: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phone = sme2_lab.add(max_frequencies_khz=(2_000_000, 3_600_000))
+    before = settings_of(phone)
+    out = tmp_path / "phone.json"
+    words = ["--adb-server", sme2_lab.address, "--serial", phone.serial, "--out", str(out)]
+    assert main(["doctor", "--device", "android", *words]) == 0
+    found = json.loads(out.read_text())["machine"]
+    facts = found["machine"]
+    assert facts["Android"].startswith("16, ")
+    assert facts["SME vector length"] == "512 bits"
+    assert re.fullmatch(r"\d+ bytes|unknown", facts["page size"])
+    assert "; 1 at 3600 MHz (can be pinned); 0 at 2000 MHz (can be pinned)" in facts["cores"]
+    assert facts["heat"] == "thermal status 0, 30.0 °C"
+    assert facts["thermal zones"] == "5 can be read"
+    assert facts["power settings"] == "can be read, changed and restored"
+    assert facts["fixed-performance mode"] == "can be set"
+    assert facts["stays awake"] == "true"
+    assert facts["kernel"]
+    assert list(found["arms"]) == ["on", "off"]
+    on, off = found["arms"]["on"], found["arms"]["off"]
+    assert (on["sme2_operators"], on["matrix_operators"], off["sme2_operators"]) == (10, 10, 0)
+    assert on["median_us"] is off["median_us"] is None
+    assert found["proven"] is True
+    assert found["problems"] == []
+    printed = capsys.readouterr().out
+    assert "the phone, as --device=android" in printed
+    assert "SME2 on: emulated, so its time means nothing; 10 of 10 matrix operators" in printed
+    assert settings_of(phone) == before
+    assert phone.state("fixed_performance") == "false"
+    assert leftovers(phone) == []
+
+
+def test_a_phone_that_cannot_be_reached_is_named(
+    sme2_lab: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--adb-server", sme2_lab.address, "--serial", "nobody", "--out", str(tmp_path / "x")]
+    assert main(["doctor", "--device", "android", *words]) == 1
+    assert "No device has the serial 'nobody'" in capsys.readouterr().out
+    assert not (tmp_path / "x").exists()
