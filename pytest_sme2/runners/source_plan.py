@@ -185,6 +185,8 @@ def _variables(request: SourceBuild, tools: Tools, arm: Arm) -> dict[str, str]:
         variables["CMAKE_TOOLCHAIN_FILE"] = str(ndk / "build/cmake/android.toolchain.cmake")
         variables["ANDROID_ABI"] = "arm64-v8a"
         variables["ANDROID_PLATFORM"] = "android-28"
+        # Phones from Android 15 on may have pages of 16 KB.
+        variables["ANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES"] = "ON"
     elif request.platform == "mac":
         variables["CMAKE_OSX_ARCHITECTURES"] = "arm64"
     if request.platform == "linux" and tools.compiler is not None:

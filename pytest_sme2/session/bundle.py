@@ -29,7 +29,7 @@ from pytest_sme2.errors import BuildError, BundleError, ExportError, StorageErro
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact
-from pytest_sme2.runners.abi import unmet_needs
+from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner
 from pytest_sme2.system.cache import cache_folder
@@ -144,13 +144,18 @@ def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Pa
 
 
 def check_self_contained(runner: Sme2Runner) -> None:
-    """Refuse a runner that needs a library of the system: a phone has another C library."""
+    """Refuse a runner that needs a library of the system, or that a phone does not load."""
     files = {path.name: path for path in runner.files(Arm.ON)}
     if runner.platform != LINUX_AARCH64 or not {LOADER, PROGRAM} <= set(files):
         raise BuildError(f"The runner in {runner.folder} is not self-contained. {_BUILD_AGAIN}")
     for name, absent in unmet_needs(files).items():
         raise BuildError(
             f"{name} needs {', '.join(absent)}, which is not in {runner.folder}. {_BUILD_AGAIN}"
+        )
+    for name, reason in refused_by_phones(files).items():
+        raise BuildError(
+            f"Phones refuse {name} of {runner.folder}: {reason}. Use another compiler, or the "
+            "libraries of another system."
         )
 
 

@@ -21,7 +21,9 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 _LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
 _EH_FRAME = 0x6474E550
-_DT_NEEDED, _DT_STRTAB = 1, 5
+_GNU_STACK, _EXECUTABLE = 0x6474E551, 1
+_DT_NEEDED, _DT_STRTAB, _DT_TEXTREL, _DT_FLAGS = 1, 5, 22, 30
+_DF_TEXTREL = 4
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 
@@ -58,6 +60,17 @@ class Needs:
     interpreter: str | None
     """Its loader; None if it is static, or a library."""
     libraries: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a program or library wants to lie in memory."""
+
+    alignment: int
+    """The smallest alignment of a loaded part: no page may be larger."""
+    executable_stack: bool
+    text_relocations: bool
+    """Whether its code is changed when it is loaded."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,28 @@ def read_needs(path: Path) -> Needs:
         raise ElfError(f"{path} is a damaged program ({error}). Build it again.") from error
 
 
+def read_layout(path: Path) -> Layout:
+    """Of a 64-bit little-endian file."""
+    data = _read(path)
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ElfError(f"{path} is not a little-endian 64-bit ELF file.")
+    try:
+        headers = list(_program_headers(data))
+        entries = _dynamic_entries(data)
+    except (struct.error, ValueError) as error:
+        raise ElfError(f"{path} is a damaged program ({error}). Build it again.") from error
+    stacks = [flags for kind, flags, *_ in headers if kind == _GNU_STACK]
+    return Layout(
+        alignment=min((header[7] for header in headers if header[0] == _LOAD), default=0),
+        # Where nothing is said, a loader for Arm makes the stack executable.
+        executable_stack=not stacks or any(flags & _EXECUTABLE for flags in stacks),
+        text_relocations=any(
+            tag == _DT_TEXTREL or (tag == _DT_FLAGS and value & _DF_TEXTREL)
+            for tag, value in entries
+        ),
+    )
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -140,17 +175,19 @@ def _enclosing(functions: tuple[Function, ...], address: int) -> Function | None
     return function if address < function.address + function.size else None
 
 
-def _segments(data: bytes, wanted: int) -> tuple[Segment, ...]:
+def _program_headers(data: bytes) -> Iterator[tuple[int, ...]]:
     fields = _HEADER.unpack_from(data)
     start, entry_size, count = fields[5], fields[9], fields[10]
-    found = []
     for index in range(count):
-        kind, _, offset, address, _, file_size, _, _ = _PROGRAM.unpack_from(
-            data, start + index * entry_size
-        )
-        if kind == wanted:
-            found.append(Segment(offset, address, file_size))
-    return tuple(found)
+        yield _PROGRAM.unpack_from(data, start + index * entry_size)
+
+
+def _segments(data: bytes, wanted: int) -> tuple[Segment, ...]:
+    return tuple(
+        Segment(offset, address, file_size)
+        for kind, _, offset, address, _, file_size, _, _ in _program_headers(data)
+        if kind == wanted
+    )
 
 
 def _interpreter(data: bytes) -> str | None:
@@ -159,12 +196,16 @@ def _interpreter(data: bytes) -> str | None:
     return None
 
 
-def _libraries(data: bytes) -> tuple[str, ...]:
-    entries = [
+def _dynamic_entries(data: bytes) -> list[tuple[int, int]]:
+    return [
         struct.unpack_from("<qQ", data, place)
         for part in _segments(data, _DYNAMIC)
         for place in range(part.offset, min(part.offset + part.file_size, len(data) - 15), 16)
     ]
+
+
+def _libraries(data: bytes) -> tuple[str, ...]:
+    entries = _dynamic_entries(data)
     tables = [value for tag, value in entries if tag == _DT_STRTAB]
     if not tables:
         return ()

@@ -168,6 +168,11 @@ def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
             f"it needs the library {missing[1] or missing[2]}, which the phone does not have. "
             "Put it beside the runner, or use the self-contained bundle."
         )
+    if re.search(r"smaller than system page size|alignment not page-aligned", said):
+        return (
+            f"it is aligned for smaller pages than this phone has ({_last_line(said)}). Build it "
+            "with `sme2 build --platform android`, or use the self-contained bundle."
+        )
     if code == 126 or re.search(r"not executable|[Ee]xec format|syntax error", said):
         return f"it is not a program for this phone ({_last_line(said)})."
     if code == 127:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -58,4 +59,22 @@ def test_an_incomplete_runner_makes_no_bundle(bundle: Sme2Runner, tmp_path: Path
             (folder / path.name).symlink_to(path)
     runner = Sme2Runner("wheel", bundle.platform, bundle.executorch, folder)
     with pytest.raises(BuildError, match=r"needs libgcc_s.so.1, which is not in"):
+        check_self_contained(runner)
+
+
+def test_a_runner_that_phones_refuse_makes_no_bundle(bundle: Sme2Runner, tmp_path: Path) -> None:
+    folder = tmp_path / "runner"
+    folder.mkdir()
+    for path in bundle.files(Arm.ON):
+        (folder / path.name).symlink_to(path)
+    library = folder / "libm.so.6"
+    data = bytearray(library.read_bytes())
+    library.unlink()
+    start, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    for place in range(start, start + size * count, size):
+        if struct.unpack_from("<I", data, place) == (0x6474E551,):
+            struct.pack_into("<I", data, place + 4, 7)
+    library.write_bytes(data)
+    runner = Sme2Runner("wheel", bundle.platform, bundle.executorch, folder)
+    with pytest.raises(BuildError, match=r"Phones refuse libm.so.6 .*an executable stack"):
         check_self_contained(runner)

@@ -202,6 +202,12 @@ def test_a_missing_library_is_named(
             1,
             "it needs the library liby.so",
         ),
+        (
+            'CANNOT LINK EXECUTABLE "./r": "./r": program alignment (4096) cannot be smaller than '
+            "system page size (16384)",
+            1,
+            "it is aligned for smaller pages than this phone has",
+        ),
         ("sh: ./r: not executable: 64-bit ELF file", 126, "it is not a program for this phone"),
         ("sh: ./r: not found", 127, "it or its loader was not found on the phone"),
         ("", 139, "it crashed on an invalid memory access (SIGSEGV)"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import ElfError
-from pytest_sme2.runners.abi import AARCH64, machine_name, unmet_needs
-from pytest_sme2.system.elf import is_elf, read_needs
+from pytest_sme2.runners.abi import AARCH64, machine_name, refused_by_phones, unmet_needs
+from pytest_sme2.system.elf import Layout, is_elf, read_layout, read_needs
 
 
 def make_elf(machine: int = AARCH64, needed: tuple[str, ...] = (), interpreter: str = "") -> bytes:
@@ -100,3 +100,58 @@ def test_a_bundle_that_lacks_a_library(tmp_path: Path) -> None:
     files["libc.so.6"] = tmp_path / "libc.so.6"
     files["libc.so.6"].write_bytes(make_elf())
     assert unmet_needs(files) == {}
+
+
+def loaded(
+    path: Path,
+    *alignments: int,
+    stack: int | None = 6,
+    dynamic: tuple[tuple[int, int], ...] = (),
+) -> Path:
+    """A file with so many loaded parts, a stack with these flags, and these dynamic entries."""
+    entries = b"".join(struct.pack("<qQ", *entry) for entry in dynamic)
+    segments = [(1, 5, 0, 0, 0, 0, 0, alignment) for alignment in alignments]
+    segments += [] if stack is None else [(0x6474E551, stack, 0, 0, 0, 0, 0, 16)]
+    start = 64 + 56 * (len(segments) + 1)
+    segments += [(2, 6, start, 0, 0, len(entries), len(entries), 8)]
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack(
+        "<HHIQQQIHHHHHH", 3, AARCH64, 1, 0, 64, 0, 0, 64, 56, len(segments), 0, 0, 0
+    )
+    packed = b"".join(struct.pack("<IIQQQQQQ", *segment) for segment in segments)
+    path.write_bytes(header + packed + entries)
+    return path
+
+
+def test_the_layout_is_read(tmp_path: Path) -> None:
+    file = loaded(tmp_path / "a", 65536, 16384, dynamic=((30, 8),))
+    assert read_layout(file) == Layout(16384, executable_stack=False, text_relocations=False)
+    (tmp_path / "b").write_bytes(b"#!/bin/sh")
+    with pytest.raises(ElfError, match="not a little-endian 64-bit ELF"):
+        read_layout(tmp_path / "b")
+    whole = file.read_bytes()
+    (tmp_path / "c").write_bytes(whole[:100])
+    with pytest.raises(ElfError, match="damaged program"):
+        read_layout(tmp_path / "c")
+
+
+def test_what_phones_refuse_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    files = {
+        "script": script,
+        "good": loaded(tmp_path / "good", 65536),
+        "small": loaded(tmp_path / "small", 65536, 4096),
+        "stack": loaded(tmp_path / "stack", 16384, stack=7),
+        "silent": loaded(tmp_path / "silent", 16384, stack=None),
+        "code": loaded(tmp_path / "code", 16384, dynamic=((22, 0),)),
+        "flags": loaded(tmp_path / "flags", 16384, dynamic=((30, 12),)),
+    }
+    code = "its code is changed when it is loaded (text relocations)"
+    assert refused_by_phones(files) == {
+        "small": "it is aligned to 4096 bytes, and phones have pages of up to 16384",
+        "stack": "it asks for an executable stack",
+        "silent": "it asks for an executable stack",
+        "code": code,
+        "flags": code,
+    }

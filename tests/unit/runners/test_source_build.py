@@ -42,7 +42,8 @@ ANDROID_DRY_RUN = """\
     -DCMAKE_MAKE_PROGRAM=/tools/ninja \\
     -DCMAKE_TOOLCHAIN_FILE=/ndk/build/cmake/android.toolchain.cmake \\
     -DANDROID_ABI=arm64-v8a \\
-    -DANDROID_PLATFORM=android-28
+    -DANDROID_PLATFORM=android-28 \\
+    -DANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES=ON
 /tools/cmake --build /out/android-xnnlog-sme2-off --target executor_runner --parallel 2
 
 # then: pytest --device=android --runner-off /out/android-xnnlog-sme2-off/executor_runner
