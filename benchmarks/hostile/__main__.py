@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.hostile import disks, fuzz, fuzz_outside, kills, surroundings
+from benchmarks.hostile import attacks, disks, fuzz, fuzz_outside, kills, surroundings
 from benchmarks.hostile.stage import enter_namespace
 from benchmarks.hostile.trials import Row, count
 
@@ -27,6 +27,7 @@ SUBJECTS = (
     *kills.SUBJECTS,
     *disks.SUBJECTS,
     *surroundings.SUBJECTS,
+    *attacks.SUBJECTS,
 )
 
 

@@ -1,0 +1,259 @@
+"""Somebody means harm: links, planted programs, escape sequences, archives that swell.
+
+Clean: what lies outside is as it was, nothing planted was executed, nothing raw reaches the
+terminal, and the command either works or says in plain words why it does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import shlex
+import shutil
+import tarfile
+from pathlib import Path
+from random import Random
+
+from benchmarks.hostile.stage import Ending, Stage, make_stage
+from benchmarks.hostile.trials import NotPossibleError, Subject, expect
+
+PRECIOUS = "keep me\n"
+MEMORY_BYTES = 3 << 30
+"""Of address space; the libraries of a command take one of them."""
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def links(chance: Random, folder: Path) -> None:
+    """A file of a run directory becomes a link to something precious; then all commands run."""
+    stage = make_stage(folder)
+    stage.run(stage.measure()).expect_success("a measurement")
+    precious = folder / "precious"
+    precious.write_text(PRECIOUS)
+    files = sorted(path for path in stage.out.rglob("*") if path.is_file())
+    names = [*files, stage.out / ".run.lock", stage.out / "report.md", stage.out / "report.html"]
+    for path in chance.sample(names, 3):
+        path.unlink(missing_ok=True)
+        if chance.random() < 0.8:
+            path.symlink_to(precious)
+        else:
+            path.hardlink_to(precious)
+    for words in (
+        stage.sme2("report", stage.out, "--html", stage.out / "report.html"),
+        stage.sme2("validate", stage.out),
+        stage.sme2("analyze", stage.out),
+        stage.measure(),
+    ):
+        stage.run(words).expect_plain()
+    expect(precious.read_text() == PRECIOUS, f"{precious} was overwritten")
+
+
+def paths(chance: Random, folder: Path) -> None:
+    """A run directory that names files outside of it: nothing is read from or written there."""
+    stage = make_stage(folder)
+    stage.run(stage.measure()).expect_success("a measurement")
+    outside = folder / "outside"
+    outside.mkdir()
+    evil = chance.choice(("../../outside/x", str(outside / "x"), "a/../../../outside/x"))
+    for path in stage.out.rglob("*.json"):
+        with contextlib.suppress(ValueError):
+            text = json.dumps(_with_paths(json.loads(path.read_text()), evil, chance))
+            path.write_text(text)
+    for words in (("report", stage.out), ("validate", stage.out), ("analyze", stage.out)):
+        stage.run(stage.sme2(*words)).expect_plain()
+    expect(not list(outside.iterdir()), "something was written outside")
+
+
+def _with_paths(value: object, evil: str, chance: Random) -> object:
+    """The document with half of its names of files replaced."""
+    if isinstance(value, dict):
+        return {key: _with_paths(each, evil, chance) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_paths(each, evil, chance) for each in value]
+    is_name = isinstance(value, str) and ("/" in value or value.endswith((".etdump", ".json")))
+    return evil if is_name and chance.random() < 0.5 else value
+
+
+# --- planted programs -----------------------------------------------------------------------------
+
+
+def planted(chance: Random, folder: Path) -> None:
+    """Somebody else could write to the cache: what they put there is never executed."""
+    stage = make_stage(folder)
+    assert stage.cache is not None
+    runners = [path for path in (stage.cache / "runners").glob("*/sme2_runner") if path.is_file()]
+    mark = folder / "executed"
+    way = chance.choice(("changed file", "everybody writes", "another user"))
+    for runner in runners:
+        runner.chmod(0o755)
+        runner.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(mark))}\n")
+    if way == "everybody writes":
+        chance.choice((stage.cache, runners[0].parent, runners[0])).chmod(0o777)
+    elif way == "another user":
+        if os.geteuid() != 0:
+            raise NotPossibleError("only root can give files away")
+        for runner in runners:
+            os.chown(runner, 4242, 4242)
+    ending = stage.run(stage.measure())
+    expect(not mark.exists(), f"a planted program was executed ({way}):\n{ending.said[-2000:]}")
+    # A file that was only changed, or that this device does not need, is built again.
+    if ending.code != 0:
+        ending.expect_refusal("SME2_CACHE_DIR")
+        expect(way != "changed file", f"it was not built again:\n{ending.said[-2000:]}")
+
+
+# --- the terminal ---------------------------------------------------------------------------------
+
+SEQUENCES = ("\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\x08" * 5, "\x1b[1A")
+
+
+def terminal(chance: Random, folder: Path) -> None:
+    """Escape sequences in names and values: none reaches the terminal as it is."""
+    stage = make_stage(folder)
+    evil = f"a{chance.choice(SEQUENCES)}b"
+    places = ("missing file", "etdump", "option", "experiment", "baseline", "model", "serial")
+    place = chance.choice(places)
+    if place == "missing file":
+        words = stage.sme2(chance.choice(("analyze", "report", "validate")), folder / evil)
+    elif place == "etdump":
+        (folder / f"{evil}.etdump").write_bytes(b"not one")
+        words = stage.sme2("analyze", folder / f"{evil}.etdump")
+    elif place == "option":
+        words = stage.pytest(f"--sme2-variants={evil}")
+    elif place == "experiment":
+        path = folder / f"{evil}.json"
+        path.write_text(json.dumps({"experiments": [{evil: evil}], evil: [evil]}))
+        words = stage.sme2("run", "--config", path)
+    elif place == "baseline":
+        stage.run(stage.update()).expect_success("an update")
+        (path,) = (stage.checkout / "baselines").glob("*/*.json")
+        document = json.loads(path.read_text())
+        document[chance.choice(("model", "variant", evil))] = evil
+        document["structure"]["off"]["operators"]["delegated"][evil] = 1
+        path.write_text(json.dumps(document))
+        words = stage.pytest()
+    elif place == "model":
+        (stage.checkout / "models" / "toy_cnn").rename(stage.checkout / "models" / evil)
+        words = stage.sme2("models", "--models-folder", "models")
+    else:
+        words = stage.sme2("run", "toy_cnn", "--device", "android", "--serial", evil)
+    ending = stage.run(words)
+    ending.expect_plain()
+    _expect_printable(ending, place)
+
+
+def _expect_printable(ending: Ending, place: str) -> None:
+    # A carriage return in front of a line feed is how some tools end their lines.
+    raw = {letter for letter in ending.said.replace("\r\n", "\n") if letter in "\x1b\x07\x08\x9b\r"}
+    expect(not raw, f"raw letters {raw} were printed ({place}):\n{ending.said[-2000:]!r}")
+
+
+# --- swelling files -------------------------------------------------------------------------------
+
+
+def bombs(chance: Random, folder: Path) -> None:
+    """Small archives that unpack to gigabytes, as what a run is held against."""
+    stage = make_stage(folder)
+    if shutil.which("prlimit") is None:
+        raise NotPossibleError("no prlimit to bound the memory with")
+    stage.prefix = ("prlimit", f"--as={MEMORY_BYTES}")
+    bomb = folder / "bomb.tar.gz"
+    way = chance.choice(("one long member", "many members", "a long name", "zeros"))
+    with gzip.open(bomb, "wb", compresslevel=1) as packed:
+        if way == "zeros":
+            for _ in range(1024):
+                packed.write(bytes(1 << 20))
+        else:
+            _write_bomb(packed, way)
+    test = "def test_it(sme2_gate):\n    sme2_gate.check_against()\n"
+    (stage.checkout / "test_suite.py").write_text(test)
+    before = _size(stage.root)
+    stage.run(stage.pytest(f"--against={bomb}")).expect_refusal("bomb.tar.gz")
+    grown = _size(stage.root) - before
+    expect(grown < 256 << 20, f"{grown >> 20} MiB were left on the disk ({way})")
+
+
+def _write_bomb(packed: gzip.GzipFile, way: str) -> None:
+    with tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        if way == "many members":
+            for index in range(100_000):
+                archive.addfile(tarfile.TarInfo(f"m{index}"))
+            return
+        member = tarfile.TarInfo("manifest.json" if way == "one long member" else "x" * (1 << 26))
+        member.size = 1 << 30 if way == "one long member" else 0
+        archive.addfile(member, _Zeros(member.size))
+
+
+class _Zeros(io.RawIOBase):
+    """A file of this many zeros that takes no memory."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def read(self, size: int = -1) -> bytes:
+        size = min(self._left, 1 << 20 if size < 0 else size)
+        self._left -= size
+        return bytes(size)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+# --- several workers ------------------------------------------------------------------------------
+
+MODES = ("load", "loadscope", "loadfile", "loadgroup", "worksteal", "each")
+
+
+def workers(chance: Random, folder: Path) -> None:
+    """Every way of spreading tests over workers: a case is made by one process at a time."""
+    stage = make_stage(folder)
+    mode = chance.choice(MODES)
+    ending = stage.run(stage.pytest("-n", "2", "--dist", mode))
+    ending.expect_success(f"a run with --dist {mode}")
+    stage.check_whole()
+    _whole_records(stage)
+
+
+def _whole_records(stage: Stage) -> None:
+    for path in stage.out.rglob("metrics.json"):
+        json.loads(path.read_text())
+
+
+# --- file systems without locks -------------------------------------------------------------------
+
+_NO_FLOCK = """
+import errno, fcntl
+def refuse(*arguments): raise OSError(errno.ENOSYS, "Function not implemented")
+fcntl.flock = refuse
+"""
+
+
+def no_flock(chance: Random, folder: Path) -> None:
+    """Locks do not exist on some file systems; nothing hangs, and one holder at a time stays."""
+    stage = make_stage(folder)
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(_NO_FLOCK)
+    environment = stage.environment()["PYTHONPATH"]
+    stage.extra = {"PYTHONPATH": os.pathsep.join((str(folder / "site"), environment))}
+    first = stage.start(stage.measure())
+    second = stage.run(stage.measure())
+    second.expect_plain()
+    expect(second.code == 0 or "in use" in second.said, f"ended with {second.code}: {second.said}")
+    first.communicate()
+    expect(first.returncode == 0 or second.code == 0, "neither of two runs ended well")
+
+
+SUBJECTS = (
+    Subject("attack-links", "links in a run directory", 10, 2, links),
+    Subject("attack-paths", "files that a run directory names outside of it", 5, 1, paths),
+    Subject("attack-planted", "programs that somebody put into the cache", 10, 2, planted),
+    Subject("attack-terminal", "escape sequences in names and values", 40, 6, terminal),
+    Subject("attack-bombs", "small archives that unpack to gigabytes", 8, 2, bombs),
+    Subject("attack-workers", "every way of spreading tests over workers", 10, 1, workers),
+    Subject("attack-no-flock", "file systems without locks", 2, 1, no_flock),
+)
