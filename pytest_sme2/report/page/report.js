@@ -675,19 +675,22 @@
     if (scroll) document.getElementById("case").scrollIntoView();
   }
 
+  // On one line, however narrow the column.
+  const together = (text) => text.replaceAll(" ", "\u00a0").replace("->", "-\u2060>");
+
   function overview() {
     const largest = (each) => {
       const found = each.arms[each.arm];
       if (each.emulated || !found) return null;
       const most = Math.max(...found.times);
-      return most > 0 ? `${data.categories[found.times.indexOf(most)]} ${percent(most / found.end_to_end)}` : null;
+      return most > 0 ? `${data.categories[found.times.indexOf(most)]} ${together(percent(most / found.end_to_end))}` : null;
     };
     const timed = data.cases.some((each) => Object.keys(each.latency).length);
     const columns = [
       { title: "model", name: true, value: (each) => each.id, show: (each) => element("button", {
         type: "button", class: "open", onclick: () => choose(data.cases.indexOf(each), true) }, each.id) },
       { title: "verdict", value: (each) => each.verdict, show: (each) => verdict(each.verdict) },
-      { title: "rests on", name: true, value: (each) => each.reason, show: (each) => each.reason ?? "-" },
+      { title: "rests on", name: true, value: (each) => each.reason, show: (each) => each.reason?.replace(/\S+ -> \S+/, together) ?? "-" },
       ...(new Set(data.cases.map((each) => each.device)).size > 1 ? [{ title: "device", value: (each) => each.device }] : []),
       { title: "on SME2", number: true, value: (each) => each.coverage && each.coverage[1] ? each.coverage[0] / each.coverage[1] : null,
         show: (each) => each.coverage ? `${each.coverage[0]} of ${each.coverage[1]}` : "-" },
@@ -704,7 +707,7 @@
       { title: "Minst on", number: true, value: (each) => each.cost?.instructions.on, show: (each) => millions(each.cost?.instructions.on) },
       { title: "fewer", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
         show: (each) => factor(each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null) },
-      { title: "most work", value: (each) => each.cost?.most?.[0], show: (each) => each.cost?.most ? `${each.cost.most[0]} ${percent(each.cost.most[1])}` : "-" },
+      { title: "most work", value: (each) => each.cost?.most?.[0], show: (each) => each.cost?.most ? `${each.cost.most[0]} ${together(percent(each.cost.most[1]))}` : "-" },
     ];
     // A column in which no model has anything to say is left out.
     const told = columns.filter((column, index) => !index || data.cases.some((each) => known(column.value(each))));
