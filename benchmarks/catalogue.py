@@ -63,6 +63,13 @@ BENCHMARKS = (
         quick_minutes=0.3,
         long=True,
     ),
+    Benchmark(
+        "cold_exports",
+        "exports into an empty cache, as forks and as fresh processes",
+        8,
+        quick=None,
+        long=True,
+    ),
     Benchmark("report", "the report of fifty models", 1, quick=("--opens", "1")),
     Benchmark(
         "detection",

@@ -9,17 +9,17 @@ import os
 import queue
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export.registry import ModelEntry
+from pytest_sme2.export.server import SERVERS, Circumstances, ForkedProcess, FreshProcess
 from pytest_sme2.export.store import (
     META_FILE,
     SCHEMA,
@@ -32,7 +32,7 @@ from pytest_sme2.export.store import (
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.system.files import file_sha256
-from pytest_sme2.system.processes import tie, untie
+from pytest_sme2.system.processes import end_group, tie, untie
 
 # The environment of an export: any other variable could change a model unnoticed.
 _ENVIRONMENT = (
@@ -42,15 +42,25 @@ _ENVIRONMENT = (
 )  # fmt: skip
 
 
-# The path is set before our first import, so that the child finds the same modules.
-_BOOTSTRAP = (
-    "import json, sys; request = json.load(open(sys.argv[1], encoding='utf-8')); "
-    "sys.path[:] = request['sys_path']; "
-    "from pytest_sme2.export.lowering import main; main(sys.argv[1])"
-)
-
-
 _HEARTBEAT_SECONDS = 10.0
+
+
+class _Clock:
+    """How long an export has taken, and may take."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._started = time.monotonic()
+
+    def waited(self) -> float:
+        return time.monotonic() - self._started
+
+    def is_over(self) -> bool:
+        return self.waited() >= self.limit
+
+    def next_wait(self) -> float:
+        """Until there is something to say: that it goes on, or that the time is over."""
+        return max(min(_HEARTBEAT_SECONDS, self.limit - self.waited()), 0.001)
 
 
 class Export:
@@ -141,51 +151,84 @@ class Export:
         request = LoweringRequest(
             self.entry, self.variant, self.seed, self.weights, self.graph, folder, self.stem
         ).to_json()
-        request["sys_path"] = [str(Path(name).absolute()) for name in sys.path]
+        circumstances = Circumstances(
+            export_environment(),
+            [str(Path(name).absolute()) for name in sys.path],
+            package_versions(),
+        )
+        request["sys_path"] = circumstances.sys_path
         request_file = folder / "request.json"
         request_file.write_text(json.dumps(request), "utf-8")
         log = folder / LOG_FILE
-        with log.open("wb") as log_stream:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BOOTSTRAP, str(request_file)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log_stream,
-                cwd=folder,
-                env=export_environment(),
-                start_new_session=True,
-            )
+        clock = _Clock(timeout_seconds)
+        with log.open("wb") as log_stream, contextlib.ExitStack() as held:
+            process = self._forked(request_file, log_stream, circumstances, clock, held)
+            if process is None:
+                process = FreshProcess(request_file, log_stream, folder, circumstances)
             tie(process.pid)
             try:
-                answer = self._listen(process, log, timeout_seconds)
+                answer = self._listen(process, log, clock)
             finally:
                 _end(process)
                 untie(process.pid)
         request_file.unlink()
         return answer
 
+    def _forked(
+        self,
+        request_file: Path,
+        log: IO[bytes],
+        circumstances: Circumstances,
+        clock: _Clock,
+        held: contextlib.ExitStack,
+    ) -> ForkedProcess | FreshProcess | None:
+        """A fork of the server, which then is ours until ``held`` is left; None if none serves."""
+        server = SERVERS.get(circumstances)
+        # Another thread may be at an export.
+        if server is None or not server.busy.acquire(blocking=False):
+            return None
+        held.callback(server.busy.release)
+        stage = "importing torch"
+        self.say(f"{self.title}: {stage}")
+        while True:
+            try:
+                server.wait_until_ready(clock.next_wait())
+                break
+            except TimeoutError:
+                self._still(stage, log=Path(log.name), clock=clock)
+            except EOFError:
+                SERVERS.drop(server, hopeless=True)
+                return None
+        try:
+            return server.fork(request_file, log, request_file.parent)
+        except (EOFError, TimeoutError):
+            # Somebody ended it, and the next export starts another one.
+            SERVERS.drop(server, hopeless=False)
+            return None
+
+    def _still(self, stage: str, *, log: Path, clock: _Clock) -> None:
+        """Say that it goes on, or raise that it took too long."""
+        if clock.is_over():
+            raise self._failed(log, f"{stage} took more than {clock.limit:.0f} s.")
+        self.say(f"{self.title}: {stage} ({clock.waited():.0f} s)")
+
     def _listen(
-        self, process: subprocess.Popen[bytes], log: Path, timeout_seconds: float
+        self, process: ForkedProcess | FreshProcess, log: Path, clock: _Clock
     ) -> dict[str, Any]:
         lines: queue.Queue[bytes | None] = queue.Queue()
 
         def read() -> None:
-            assert process.stdout is not None  # noqa: S101 - asked for with PIPE
             for line in process.stdout:
                 lines.put(line)
             lines.put(None)
 
         threading.Thread(target=read, daemon=True).start()
-        started = time.monotonic()
         stage = "starting"
         while True:
-            waited = time.monotonic() - started
-            if waited >= timeout_seconds:
-                raise self._failed(log, f"{stage} took more than {timeout_seconds:.0f} s.")
             try:
-                line = lines.get(timeout=min(_HEARTBEAT_SECONDS, timeout_seconds - waited))
+                line = lines.get(timeout=clock.next_wait())
             except queue.Empty:
-                self.say(f"{self.title}: {stage} ({time.monotonic() - started:.0f} s)")
+                self._still(stage, log=log, clock=clock)
                 continue
             if line is None:
                 raise self._failed(log, f"{stage} ended the process: {_end_of(process)}.")
@@ -194,7 +237,7 @@ class Export:
                 stage = message["progress"]
                 self.say(f"{self.title}: {stage}")
             elif "done" in message:
-                self.say(f"{self.title}: done in {time.monotonic() - started:.1f} s")
+                self.say(f"{self.title}: done in {clock.waited():.1f} s")
                 done: dict[str, Any] = message["done"]
                 return done
             elif "error" in message:
@@ -234,24 +277,23 @@ def _message(line: bytes) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: ForkedProcess | FreshProcess) -> None:
     """End the child and everything that it started."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        if process.stdin is not None:
-            process.stdin.close()
+    with contextlib.suppress(TimeoutError):
+        process.stdin.close()
         process.wait(timeout=0.5)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    end_group(process.pid)
     process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    process.stdout.close()
 
 
-def _end_of(process: subprocess.Popen[bytes]) -> str:
+def _end_of(process: ForkedProcess | FreshProcess) -> str:
     try:
         code = process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
+    except TimeoutError:
         return "it closed its output but is still running"
+    if code is None:
+        return "somebody ended it"
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):

@@ -13,17 +13,16 @@ import json
 import os
 import random
 import sys
-import sysconfig
 import threading
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.export.explain import Reporter, explain, own_line, shorten, target_name
+from pytest_sme2.export.imports import dependencies, import_or_name_extra, import_tools
 from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
@@ -107,8 +106,9 @@ def main(request_file: str) -> None:
 def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     """Write the program and its files; the answer describes them."""
     progress.enter("importing torch")
-    torch = _import("torch", "Export")
-    before = set(sys.modules)
+    tools = import_tools()
+    torch = sys.modules["torch"]
+    before = set(sys.modules) - tools
 
     progress.enter("loading the model")
     progress.own_files = request.entry.source_files()
@@ -156,7 +156,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     if request.graph:
         graph = {"captured": _nodes(progress.captured), "lowered": lowered}
         (request.folder / "graph.json").write_text(json.dumps(graph, indent=1), "utf-8")
-    files, packages = _dependencies(loaded, progress.own_files)
+    files, packages = dependencies(loaded, progress.own_files)
     return {
         "inputs": [tensor_spec(tensor) for tensor in inputs],
         "outputs": [tensor_spec(tensor) for tensor in outputs],
@@ -312,7 +312,9 @@ def _seed(seed: int, torch: Any) -> None:
 def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> None:
     try:
         if file.suffix == ".safetensors":
-            state = _import("safetensors.torch", "Reading .safetensors weights").load_file(file)
+            state = import_or_name_extra(
+                "safetensors.torch", "Reading .safetensors weights"
+            ).load_file(file)
         else:
             state = torch.load(file, map_location="cpu", weights_only=True)
         if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
@@ -421,54 +423,7 @@ def _nodes(program: Any) -> list[dict[str, Any]]:
     return records
 
 
-# --- what the model imported ----------------------------------------------------------------------
-
-
-def _dependencies(
-    modules: list[ModuleType], own: tuple[Path, ...]
-) -> tuple[list[str], dict[str, str]]:
-    """The user's files and the installed packages that the model imported.
-
-    They change the program as much as the model's own folder does, so the cache checks them.
-    """
-    import importlib.metadata
-
-    standard = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
-    owned = {file.resolve() for file in own}
-    distributions: Any = None
-    files, packages = set(), {}
-    for module in modules:
-        origin = getattr(module, "__file__", None)
-        if not origin or not Path(origin).is_file():
-            continue
-        file = Path(origin).resolve()
-        if {"site-packages", "dist-packages"} & set(file.parts):
-            top = module.__name__.partition(".")[0]
-            if top in EXTRA_OF_PACKAGE:
-                continue
-            if distributions is None:
-                distributions = importlib.metadata.packages_distributions()
-            for distribution in distributions.get(top, ()):
-                packages[distribution] = importlib.metadata.version(distribution)
-        elif file not in owned and not any(file.is_relative_to(folder) for folder in standard):
-            files.add(str(file))
-    return sorted(files), dict(sorted(packages.items()))
-
-
 # --- the process ----------------------------------------------------------------------------------
-
-
-def _import(name: str, purpose: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        package = (error.name or name).partition(".")[0]
-        extra = EXTRA_OF_PACKAGE.get(package)
-        if extra is None:
-            raise
-        raise MissingExtraError(package, extra, purpose) from error
 
 
 def _take_over_standard_output() -> Any:

@@ -1,7 +1,8 @@
 """What is being done right now, beside pytest's own output and never in it.
 
 On a terminal it is one line below pytest's, which is taken away before pytest writes again. In a
-log it is a line of its own every 30 seconds.
+log it is a line of its own every 30 seconds. A worker of pytest-xdist has no terminal: it writes
+such lines to the standard error that it shares with the process that started it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _WAKE_SECONDS = 1.0
 
 
 class Progress:
-    """Says nothing: for workers, and for those who asked for quiet."""
+    """Says nothing: for those who asked for quiet."""
 
     def say(self, line: str) -> None:
         """What is being done from now on."""
@@ -185,7 +186,7 @@ class Hooks:
 
 
 def progress_of(config: pytest.Config) -> Callable[[str], None]:
-    """Where the run says what it is doing; nowhere in a worker, and with ``-q``."""
+    """Where the run says what it is doing; nowhere with ``-q``."""
     hooks = Hooks(config)
     config.pluginmanager.register(hooks, "sme2-progress")
     return hooks.say
@@ -194,8 +195,15 @@ def progress_of(config: pytest.Config) -> Callable[[str], None]:
 def _progress(config: pytest.Config, how_far: Callable[[], str]) -> Progress:
     reporter = config.pluginmanager.getplugin("terminalreporter")
     capture = config.pluginmanager.getplugin("capturemanager")
-    quiet = config.get_verbosity() < 0 or hasattr(config, "workerinput")
-    if reporter is None or capture is None or quiet:
+    if capture is None or config.get_verbosity() < 0:
+        return Progress()
+    if hasattr(config, "workerinput"):
+        worker = str(config.workerinput["workerid"])
+        with capture.global_and_fixture_disabled():
+            write, close = _written_past_capture(2)
+        # The other workers' dots may stand before it on the line.
+        return LogProgress(write, lambda: 1, lambda: worker, close=close)
+    if reporter is None:
         return Progress()
     writer = config.get_terminal_writer()
 
@@ -207,16 +215,16 @@ def _progress(config: pytest.Config, how_far: Callable[[], str]) -> Progress:
         stream = sys.stdout
         if stream is not None and stream.isatty():
             return TerminalProgress(stream, column, writer.fullwidth, uncaptured)
-        write, close = _written_past_capture()
+        write, close = _written_past_capture(1)
         return LogProgress(write, column, how_far, close=close)
 
 
-def _written_past_capture() -> tuple[Callable[[str], None], Callable[[], None]]:
-    """What writes to a copy of the standard output, which pytest redirects while a test runs, and
+def _written_past_capture(stream_number: int) -> tuple[Callable[[str], None], Callable[[], None]]:
+    """What writes to a copy of a standard stream, which pytest redirects while a test runs, and
     what closes it.
     """
     try:
-        descriptor = os.dup(1)
+        descriptor = os.dup(stream_number)
     except OSError:
         return lambda text: None, lambda: None
     stream = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")

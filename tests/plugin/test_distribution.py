@@ -13,8 +13,11 @@ import os
 import time
 from pathlib import Path
 
+from pytest_sme2.plugin import progress
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.session import Session
+
+progress.EVERY_SECONDS = 0.0
 
 
 class Target:
@@ -27,6 +30,7 @@ Bench.target = property(lambda self: Target())
 
 def traced(self, case, arm):
     def make():
+        self.say(f"{case.id}: exporting")
         folder = self.folder(case)
         folder.mkdir(parents=True, exist_ok=True)
         busy = os.open(folder / "busy", os.O_CREAT | os.O_EXCL)
@@ -127,6 +131,8 @@ def test_every_way_of_dealing_out_tests(pytester: pytest.Pytester, suite: Path, 
         pytester.syspathinsert(suite)
     result = pytester.runpytest_subprocess("-pxdist.plugin", "-ppytest_sme2.plugin.hooks", *words)
     result.assert_outcomes(passed=18 * (2 if mode == "each" else 1))
+    for case in ("one-fp32", "two-fp32", "three-fp32"):
+        result.stderr.re_match_lines([rf"sme2: gw[01]: {case}: exporting"])
     made = (suite / "made").read_text().split()
     assert set(made) == {"one-fp32", "two-fp32", "three-fp32"}
     if mode not in ("each", "foreign"):

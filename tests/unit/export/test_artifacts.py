@@ -590,7 +590,8 @@ def test_a_kill_leaves_no_half_made_artifact_and_no_process(tmp_path: Path) -> N
     pid_file = tmp_path / "pid"
     net = (
         "import os, time, pathlib\nclass Net: pass\n"
-        f"pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid()))\ntime.sleep(60)\n"
+        f"pids = pathlib.Path({str(pid_file)!r})\n"
+        "pids.write_text(f'{os.getpid()} {os.getppid()}.')\ntime.sleep(60)\n"
     )
     write_model(tmp_path / "models" / "slow", HEADER + net + MODEL.format(name="slow"))
     cache = tmp_path / "cache"
@@ -602,9 +603,11 @@ def test_a_kill_leaves_no_half_made_artifact_and_no_process(tmp_path: Path) -> N
         cwd=ROOT,
         stderr=subprocess.DEVNULL,
     ) as process:
-        wait_for(lambda: pid_file.exists() and pid_file.read_text() != "", 60)
+        wait_for(lambda: pid_file.exists() and pid_file.read_text().endswith("."), 60)
         process.send_signal(signal.SIGKILL)
-    wait_for(lambda: not is_alive(int(pid_file.read_text())), 10)
+    # Of the export, and of what it was forked from.
+    pids = [int(word) for word in pid_file.read_text().rstrip(".").split()]
+    wait_for(lambda: not any(map(is_alive, pids)), 10)
     assert not list((cache / "exports").glob("*_xnnpack_*"))
 
 

@@ -1,0 +1,86 @@
+"""The process that has imported torch and ExecuTorch, and forks once per export.
+
+It runs no model's code itself: a fork does, and ends with it. So a model that crashes, hangs or
+eats memory takes nothing else down, and this process does not grow. server.py starts it.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pytest_sme2.export.imports import import_tools
+from pytest_sme2.export.lowering import main
+
+READY = b"ready"
+_LARGEST_REQUEST = 1 << 16
+# Standard input, standard output, standard error.
+_STREAMS = 3
+
+
+def serve(descriptor: int) -> None:
+    """Answer requests until the other end of this socket closes."""
+    control = socket.socket(fileno=descriptor)
+    import_tools()
+    if not _can_fork():
+        # The other end sees the socket close, and starts a process for each export.
+        return
+    # What lives now lives in every fork: the collector would only copy its pages.
+    gc.collect()
+    gc.freeze()
+    control.send(READY)
+    while True:
+        message, streams, _, _ = socket.recv_fds(control, _LARGEST_REQUEST, _STREAMS)
+        if not message:
+            return
+        child = os.fork()
+        if child == 0:
+            control.close()
+            _export(json.loads(message), streams)
+        for stream in streams:
+            os.close(stream)
+        control.send(str(child).encode())
+        _, status = os.waitpid(child, 0)
+        control.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _can_fork() -> bool:
+    """Whether a fork is a whole process: only the thread that forks goes on in it.
+
+    A trial fork shows it. OpenBLAS, which NumPy brings, ends its threads before a fork and starts
+    them again when it needs them. Threads that are left know nothing of forks.
+    """
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+def _export(request: dict[str, Any], streams: list[int]) -> NoReturn:
+    """Be the process that a fresh start would have made; end with it, whatever happens."""
+    code = 1
+    try:
+        os.setsid()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.chdir(request["folder"])
+        sys.argv[:] = ["-c", request["file"]]
+        # Files may have come since this path was first read.
+        importlib.invalidate_caches()
+        main(request["file"])
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,180 @@
+"""Exports as forks of one process: the same files, and one that fails takes nothing else down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import ExportError, ModelError
+from pytest_sme2.export import child
+from pytest_sme2.export.artifacts import export_model
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.server import Circumstances, Server, Servers
+from pytest_sme2.export.variant import Variant
+from pytest_sme2.results import Artifact
+from tests.support.needs import needs_export
+
+pytestmark = [
+    needs_export,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks are used on Linux"),
+]
+
+# How it ends is read from a file beside it, which is no part of the model.
+MODEL = """
+import os, time
+from pathlib import Path
+
+import pandas
+import torch
+from pytest_sme2 import register_model
+
+# Who made this program, for the test.
+print("parent", os.getppid())
+end = Path(__file__).with_name("end.txt").read_text()
+if end == "crash":
+    os.kill(os.getpid(), 11)
+if end == "hang":
+    time.sleep(600)
+if end == "stop":
+    raise ValueError("as asked")
+
+@register_model("small", variants=("int8",))
+class Model:
+    def get_eager_model(self):
+        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    def get_example_inputs(self):
+        return (torch.randn(1, 8),)
+"""
+
+
+class Small:
+    """A model, and the servers that its exports are forked from."""
+
+    def __init__(self, root: Path, servers: Servers) -> None:
+        self.folder = root / "models" / "small"
+        self.folder.mkdir(parents=True)
+        (self.folder / "model.py").write_text(MODEL)
+        self.servers = servers
+
+    def export(self, cache: Path, *, end: str = "", seconds: float = 600) -> Artifact:
+        (self.folder / "end.txt").write_text(end)
+        entry = discover([self.folder.parent], entry_points=False).get("small")
+        return export_model(entry, Variant("int8"), cache=cache, timeout_seconds=seconds)
+
+    def parent(self, cache: Path) -> int:
+        """The process that an export is started by; the export itself stops early."""
+        with pytest.raises(ModelError, match="as asked") as caught:
+            self.export(cache, end="stop")
+        return parent_in(Path(str(caught.value).rpartition("The full log: ")[2]))
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    servers = Servers()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def small(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Small:
+    monkeypatch.setattr(child, "SERVERS", servers)
+    return Small(tmp_path, servers)
+
+
+def parent_in(log: Path) -> int:
+    lines = log.read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("parent ")).split()[1])
+
+
+def test_a_fork_makes_the_same_files_as_a_fresh_process(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked = small.export(tmp_path / "forked")
+    monkeypatch.setattr(Servers, "get", lambda self, circumstances: None)
+    fresh = small.export(tmp_path / "fresh")
+
+    assert parent_in(forked.folder / "export.log") != os.getpid()
+    assert parent_in(fresh.folder / "export.log") == os.getpid()
+    assert forked.folder.name == fresh.folder.name
+    facts = [
+        json.loads((artifact.folder / "export_meta.json").read_text())
+        for artifact in (forked, fresh)
+    ]
+    for fact in facts:
+        del fact["files"]["export.log"]
+        # Its archive has the time of its making.
+        del fact["files"][f"{forked.pte.name}.etrecord"]
+    assert facts[0] == facts[1]
+    # The server had imported it before the model did.
+    assert "pandas" in facts[0]["dependencies"]["packages"]
+
+
+def test_what_ends_an_export_ends_nothing_else(small: Small, tmp_path: Path) -> None:
+    before = small.parent(tmp_path)
+    with pytest.raises(ExportError, match="loading the model ended the process: signal SIGSEGV"):
+        small.export(tmp_path, end="crash")
+    with pytest.raises(ExportError, match="took more than 3 s"):
+        small.export(tmp_path, end="hang", seconds=3)
+    assert small.parent(tmp_path) == before
+
+    os.kill(before, signal.SIGKILL)
+    # Without a server there is no reason to fail: this export has a process of its own.
+    assert small.parent(tmp_path) == os.getpid()
+
+
+def here(**environment: str) -> Circumstances:
+    return Circumstances(environment, sys.path, {"torch": "1"})
+
+
+def test_other_circumstances_take_another_server() -> None:
+    servers = Servers()
+    try:
+        first = servers.get(here(A="1"))
+        assert first is not None
+        assert servers.get(here(A="1")) is first
+        second = servers.get(here(A="2"))
+        assert second is not None
+        assert second is not first
+        with pytest.raises((EOFError, OSError)):
+            first.wait_until_ready(1)
+        # An export of another thread goes on; this one gets a process of its own.
+        with second.busy:
+            assert servers.get(here(A="3")) is None
+    finally:
+        servers.close()
+
+
+def test_a_server_that_cannot_start_is_not_tried_again() -> None:
+    servers = Servers()
+    nowhere = Circumstances({}, ["/nowhere"], {})
+    server = servers.get(nowhere)
+    assert isinstance(server, Server)
+    with pytest.raises(EOFError):
+        server.wait_until_ready(60)
+    servers.drop(server, hopeless=True)
+    assert servers.get(nowhere) is None
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_process_with_other_threads_does_not_fork(threads: int) -> None:
+    script = (
+        "import threading; from pytest_sme2.export import forking\n"
+        f"for _ in range({threads}): threading.Thread(target=threading.Event().wait, "
+        "daemon=True).start()\n"
+        "print(forking._can_fork())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout.strip() == str(threads == 0)
