@@ -70,6 +70,13 @@ BENCHMARKS = (
         quick=None,
         long=True,
     ),
+    Benchmark(
+        "program_folder",
+        "thirty programs without model code, odd ones among them",
+        3,
+        quick=None,
+        long=True,
+    ),
     Benchmark("report", "the report of fifty models", 1, quick=("--opens", "1")),
     Benchmark(
         "detection",

@@ -30,6 +30,7 @@ from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
 from pytest_sme2.targets.phone.claim import CLAIM, holder, read_claim
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
 from pytest_sme2.trace.etrecord import read_attribution
+from pytest_sme2.trace.program import read_outline
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
 CODE = "__import__('pathlib').Path('/tmp/hostile-code-was-run').touch()"
@@ -59,6 +60,14 @@ def etrecord(chance: Random, folder: Path) -> None:
         path.write_bytes(damaged_bytes(chance, path.read_bytes()))
     read_within_bounds(lambda: read_attribution(path), path.name)
     expect(not mark.exists(), "code from the file was run")
+
+
+def program(chance: Random, folder: Path) -> None:
+    """A program of somebody else, damaged: what its methods take is read before it is run."""
+    path = folder / "toy.pte"
+    name = chance.choice(("methods.pte", "toy_fp16.pte", "toy_int8.pte"))
+    path.write_bytes(damaged_bytes(chance, (DATA / "programs" / name).read_bytes()))
+    read_within_bounds(lambda: read_outline(path), path.name)
 
 
 # --- files beside an ETDump, and those of a model's folder ----------------------------------------
@@ -245,6 +254,7 @@ def claim(chance: Random, folder: Path) -> None:
 
 SUBJECTS = (
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
+    Subject("fuzz-program", "damaged programs without model code", 1000, 40, program),
     Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
     Subject("fuzz-origins", "damaged run.origins.json", 1000, 40, origins),
     Subject("fuzz-matrix", "damaged kernel matrices", 500, 30, kernel_matrix),

@@ -20,7 +20,8 @@ from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, 
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_result import assemble
-from pytest_sme2.session.cases import Case, program_case
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings

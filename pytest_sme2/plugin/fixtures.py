@@ -96,7 +96,7 @@ def sme2_gate(
 
     def override(case: Case, limits: Limits) -> Limits:
         changed = hook.pytest_sme2_limits(
-            config=request.config, model=case.model, variant=str(case.variant), limits=limits
+            config=request.config, model=case.model, variant=case.variant_name, limits=limits
         )
         return limits if changed is None else changed
 

@@ -160,10 +160,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if config.getoption("sme2_models") is None or hasattr(config, "workerinput"):
         return
+    from pytest_sme2.session.cases import check_names
+
     run = session_of(config)
     try:
-        for name in run.settings.models:
-            run.registry.get(name)
+        check_names(run.registry, run.programs, run.settings)
     except Sme2Error as error:
         raise pytest.UsageError(f"--sme2-models: {error}") from None
 

@@ -133,7 +133,8 @@ OPTIONS: tuple[Option, ...] = (
         "models",
         "NAME[,NAME]",
         "system.choices:split_list",
-        "only these models; `sme2 models` lists all.",
+        "only these models; `sme2 models` lists all. A path that ends in .pte, or a pattern of "
+        "such paths, is run as it is.",
         ini=False,
     ),
     Option(
@@ -357,6 +358,7 @@ LIMITS = {
 RULES_INI = "sme2_categories"
 
 MODEL_FOLDERS_INI = "sme2_models"
+PROGRAM_SUFFIX = ".pte"
 
 LONG_NAMES_INI = "sme2_long_options"
 
@@ -381,11 +383,21 @@ def _value(config: pytest.Config, option: Option) -> Any:
 def model_folders(config: pytest.Config) -> tuple[Path, ...]:
     """The folders named in the ini file, else ``models`` beside it if that exists."""
     named = config.getini(MODEL_FOLDERS_INI)
-    base = config.inipath.parent if config.inipath else config.rootpath
+    base = _base(config)
     if named:
-        return tuple(base / folder for folder in named)
+        return tuple(base / folder for folder in named if not folder.endswith(PROGRAM_SUFFIX))
     default = base / "models"
     return (default,) if default.is_dir() else ()
+
+
+def program_patterns(config: pytest.Config) -> tuple[str, ...]:
+    """The programs that the ini file names beside the folders of models."""
+    named = config.getini(MODEL_FOLDERS_INI)
+    return tuple(str(_base(config) / name) for name in named if name.endswith(PROGRAM_SUFFIX))
+
+
+def _base(config: pytest.Config) -> Path:
+    return config.inipath.parent if config.inipath else config.rootpath
 
 
 def read_settings(config: pytest.Config) -> Settings:
@@ -400,6 +412,7 @@ def read_settings(config: pytest.Config) -> Settings:
 
     return Settings(
         model_folders=model_folders(config),
+        programs=program_patterns(config),
         limits=_limits(config),
         rules=_rules(config),
         **given,

@@ -70,6 +70,7 @@ from pytest_sme2.results.timing import (
 from pytest_sme2.results.trace import (
     Attribution,
     Columns,
+    MethodOutline,
     MethodShapes,
     OperatorShapes,
     Origin,
@@ -120,6 +121,7 @@ __all__ = [
     "KernelMatrix",
     "Limits",
     "Look",
+    "MethodOutline",
     "MethodShapes",
     "Operator",
     "OperatorChange",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_sme2.results.artifact import TensorSpec
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -115,3 +117,15 @@ class MethodShapes:
     name: str
     calls: Mapping[int, tuple[OperatorShapes, ...]]
     """By instruction: those of a delegate call, in its order, or the one of a kernel call."""
+
+
+@dataclass(frozen=True)
+class MethodOutline:
+    """What one method of a program takes and gives, and what it needs to run."""
+
+    name: str
+    inputs: tuple[TensorSpec | None, ...]
+    """None for what is not a tensor. Sizes that may vary are the largest ones."""
+    outputs: tuple[TensorSpec | None, ...]
+    backends: tuple[str, ...]
+    """Of its delegates, each once: ``XnnpackBackend``."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pytest_sme2.errors import UsageError
 from pytest_sme2.export.registry import ModelEntry, Registry
-from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import AS_EXPORTED, Artifact
+from pytest_sme2.results import Artifact
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import file_sha256
+
+
+def is_program(name: str) -> bool:
+    """Whether a model's name is the path of a program."""
+    return name.endswith(".pte")
 
 
 @dataclass(frozen=True)
@@ -36,34 +37,25 @@ class Case:
         if self.problem is not None:
             return f"{self.model}-broken"
         threads = f"-t{self.threads}" if self.sweep else ""
-        variant = self.variant if self.program is None else self.program.variant
-        return f"{self.model}-{variant}{threads}"
+        return f"{self.model}-{self.variant_name}{threads}"
+
+    @property
+    def variant_name(self) -> str:
+        """The variant as results and baselines have it."""
+        return str(self.variant) if self.program is None else self.program.variant
 
 
-def program_case(pte: Path, threads: int = 1) -> Case:
-    """The case of a ``.pte`` file: as it was exported, where its record is beside it."""
-    pte = pte.expanduser().absolute()
-    if not pte.is_file():
-        raise UsageError(f"There is no program {str(pte)!r}. Make one with `sme2 export`.")
-    artifact = Artifact(
-        model=pte.stem,
-        variant=AS_EXPORTED,
-        folder=pte.parent,
-        pte=pte,
-        sha256=file_sha256(pte),
-        inputs=(),
-        outputs=(),
-        weights="unknown",
-    )
-    if (pte.parent / META_FILE).is_file():
-        recorded = load_artifact(pte.parent)
-        if recorded.pte.absolute() == pte:
-            artifact = recorded
-    return Case(artifact.model, None, threads, program=artifact)
+def check_names(registry: Registry, programs: Sequence[Case], settings: Settings) -> None:
+    """Raises UsageError for a chosen name that neither a model nor a program has."""
+    known = {case.model for case in programs}
+    for name in settings.models:
+        if not is_program(name) and name not in known:
+            registry.get(name)
 
 
 def select_cases(
     registry: Registry,
+    programs: Sequence[Case],
     settings: Settings,
     *,
     emulated: bool,
@@ -73,12 +65,15 @@ def select_cases(
     """All cases of a run.
 
     ``models`` and ``variants`` narrow the selection further, as a test's marker does. A name that
-    no model has is a usage error; a broken model folder is a case of its own.
+    no model has is a usage error; a broken model folder is a case of its own. ``programs`` are
+    the cases of files, which have no variants: a run that names variants leaves them out.
     """
+    models = None if models is None else tuple(models)
     wanted = None if variants is None else {parse_variant(word) for word in variants}
+    named = {case.model for case in programs}
     sweep = len(settings.threads) > 1
     cases = []
-    for name in _chosen_models(registry, settings, models):
+    for name in _chosen_models(registry, settings, models, named):
         entry = registry.get(name)
         for variant in _chosen_variants(entry, settings, emulated):
             if wanted is not None and not wanted & {variant, Variant(variant.precision)}:
@@ -86,6 +81,9 @@ def select_cases(
             cases += [
                 Case(name, variant, threads, entry, sweep=sweep) for threads in settings.threads
             ]
+    if wanted is None and not settings.variants:
+        asked = None if models is None else {*models}
+        cases += [case for case in programs if asked is None or case.model in asked]
     if not settings.models and models is None:
         cases += [
             Case(problem.name, None, problem=f"{problem}\n{problem.traceback}".rstrip())
@@ -95,12 +93,14 @@ def select_cases(
 
 
 def _chosen_models(
-    registry: Registry, settings: Settings, models: Iterable[str] | None
+    registry: Registry, settings: Settings, models: Iterable[str] | None, programs: set[str]
 ) -> list[str]:
-    selected = list(settings.models or registry.names)
+    """Those of the registry; ``programs`` are the names that are not its."""
+    asked = [name for name in settings.models if not is_program(name) and name not in programs]
+    selected = list(asked if settings.models else registry.names)
     if models is None:
         return selected
-    named = [registry.get(name).name for name in models]
+    named = [registry.get(name).name for name in models if name not in programs]
     return [name for name in named if not settings.models or name in selected]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_sme2.errors import Sme2Warning, UsageError
 from pytest_sme2.export.store import artifact_stem, find_artifact
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Artifact, Baseline, Fingerprint
+from pytest_sme2.results import AS_EXPORTED, Artifact, Baseline, Fingerprint
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import find_runner, wheel_runner
 from pytest_sme2.session.bundle import SUFFIXES, open_bundle
@@ -130,6 +130,9 @@ def kept_reference(
     sessions = baseline.current(threads)
     if not sessions or not sessions[-1].program or not sessions[-1].runtime:
         return None
+    if baseline.variant == AS_EXPORTED:
+        # It was not exported here, so the cache never had it.
+        return None
     last = sessions[-1]
     variant = parse_variant(baseline.variant)
     artifact = find_artifact(baseline.model, variant, last.program, cache=cache)
@@ -180,7 +183,9 @@ class OpenReference:
                 raise self._lacks(artifact, known)
             return found
         if self.reference.kind == "programs":
-            stem = artifact_stem(artifact.model, parse_variant(artifact.variant))
+            stem = artifact.pte.stem
+            if artifact.variant != AS_EXPORTED:
+                stem = artifact_stem(artifact.model, parse_variant(artifact.variant))
             path = self.programs.get(stem)
             if path is None:
                 raise self._lacks(artifact, (f"{name}.pte" for name in sorted(self.programs)))

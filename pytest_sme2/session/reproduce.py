@@ -32,9 +32,16 @@ def _words(model: str, variant: str, device: str) -> list[str]:
     return ["sme2", "run", model, "--variant", variant, "--device", device]
 
 
+def _program_words(pte: Path, device: str) -> list[str]:
+    return ["sme2", "run", str(pte), "--device", device]
+
+
 def run_command(case: Case, settings: Settings, device: str) -> str:
     """For a shell, with everything that was chosen about the case and its device."""
-    words = _words(case.model, str(case.variant), device)
+    if case.program is None:
+        words = _words(case.model, case.variant_name, device)
+    else:
+        words = _program_words(case.program.pte, device)
     if case.threads != 1:
         words += ["--threads", str(case.threads)]
     folders = [] if settings.model_folders == (Path("models"),) else settings.model_folders

@@ -111,12 +111,19 @@ class Session:
     def registry(self) -> Registry:
         return discover(self.settings.model_folders)
 
+    @functools.cached_property
+    def programs(self) -> list[Case]:
+        from pytest_sme2.session.programs import chosen_programs
+
+        return chosen_programs(self.settings)
+
     def cases(
         self, models: Iterable[str] | None = None, variants: Iterable[str] | None = None
     ) -> list[Case]:
         """The selected cases; ``models`` and ``variants`` narrow them, as a test's marker does."""
+        known = (self.registry, self.programs)
         return select_cases(
-            self.registry, self.settings, emulated=self.emulated, models=models, variants=variants
+            *known, self.settings, emulated=self.emulated, models=models, variants=variants
         )
 
     def variant(self, entry: ModelEntry, asked: Variant) -> Variant:
@@ -423,11 +430,10 @@ class Session:
             # The emulator's operators are those of any Arm CPU, and of no other.
             arm_cpu = self.bench.target.platform != LINUX_X86_64
             load = baselines.load_structure if arm_cpu else baselines.load
-            return load(
-                self.baseline_folder, case.model, str(case.variant), self.bench.target.fingerprint()
-            )
+            fingerprint = self.bench.target.fingerprint()
+            return load(self.baseline_folder, case.model, case.variant_name, fingerprint)
 
-        return self._once(make, "baseline", case.model, case.variant)
+        return self._once(make, "baseline", case.model, case.variant_name)
 
     def limits(self, case: Case) -> Limits:
         from pytest_sme2.verdict import limits
@@ -435,7 +441,7 @@ class Session:
         files = [self.baseline_folder / "limits.toml"]
         if case.entry is not None and case.entry.folder is not None:
             files.append(case.entry.folder / "limits.toml")
-        return limits.resolve(str(case.variant), files=files, command_line=self.settings.limits)
+        return limits.resolve(case.variant_name, files=files, command_line=self.settings.limits)
 
     def state(self, case: Case) -> Mapping[str, str]:
         """What else of the device's state a reader of the case may want to know."""

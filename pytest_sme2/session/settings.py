@@ -27,6 +27,8 @@ class Settings:
     variants: tuple[Variant, ...] = ()
     """The variants asked for; empty means each model's own."""
     model_folders: tuple[Path, ...] = ()
+    programs: tuple[str, ...] = ()
+    """Patterns of ``.pte`` files that are cases as they are."""
     threads: tuple[int, ...] = (1,)
     out: Path | None = None
     report: Path | None = None

@@ -1,4 +1,4 @@
-"""What a ``.pte`` says of its matrix operators: the shapes of their tensors, call by call.
+"""What a ``.pte`` says of itself: its methods, and the shapes of its matrix operators' tensors.
 
 ExecuTorch's program lists the calls of a method; the graph of an XNNPACK call lies in a segment of
 the same file. Both are flatbuffers and are read with NumPy: neither torch nor ExecuTorch is needed.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.errors import ProgramError
-from pytest_sme2.results import MethodShapes, OperatorShapes, Shape
+from pytest_sme2.results import MethodOutline, MethodShapes, OperatorShapes, Shape, TensorSpec
 from pytest_sme2.trace.flatbuffer import Buffer, Positions, Tables
 
 IDENTIFIER = b"ET12"
@@ -26,11 +26,24 @@ _MOST_ELEMENTS = 1 << 20
 
 # The slots of the schemas' tables, in the order in which they declare their fields.
 _PROGRAM_PLANS, _PROGRAM_INLINE, _PROGRAM_SEGMENTS = 1, 3, 4
-_PLAN_NAME, _PLAN_VALUES, _PLAN_CHAINS, _PLAN_OPERATORS, _PLAN_DELEGATES = 0, 2, 5, 6, 7
+_PLAN_NAME, _PLAN_VALUES, _PLAN_INPUTS, _PLAN_OUTPUTS = 0, 2, 3, 4
+_PLAN_CHAINS, _PLAN_OPERATORS, _PLAN_DELEGATES = 5, 6, 7
 _CHAIN_INSTRUCTIONS = 2
 _UNION_TYPE, _UNION_VALUE = 0, 1
 _TENSOR = 5
-_TENSOR_SIZES = 2
+_TENSOR_TYPE, _TENSOR_SIZES = 0, 2
+# By the schema's numbers. What NumPy has no name for is left out.
+_DATA_TYPES = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    11: "bool",
+}
 _KERNEL_CALL, _DELEGATE_CALL = 1, 2
 _CALL_INDEX, _CALL_ARGUMENTS = 0, 1
 _OPERATOR_NAME, _OPERATOR_OVERLOAD = 0, 1
@@ -111,6 +124,42 @@ def read_program(path: Path) -> tuple[MethodShapes, ...]:
                  for row, name in enumerate(names))  # fmt: skip
 
 
+def read_outline(path: Path) -> tuple[MethodOutline, ...]:
+    """The methods of a program: what they take and give, and the backends that they need.
+
+    Raises ProgramError as ``read_program`` does.
+    """
+    data = _load(path)
+    buffer, segments_at = _open(data, str(path))
+    program = buffer.root()
+    _Blobs(data, buffer, program, segments_at).require_whole()
+    plans = buffer.tables(program.reference(_PROGRAM_PLANS), "the list of methods")
+    names = buffer.texts(plans.reference(_PLAN_NAME), "a method's name")
+    return tuple(_outline(buffer, plans.at[row : row + 1], name) for row, name in enumerate(names))
+
+
+def _outline(buffer: _ProgramBuffer, at: Positions, name: str) -> MethodOutline:
+    plan = Tables(buffer, at, "a method")
+    values = buffer.tables(plan.reference(_PLAN_VALUES), "a method's values")
+    is_tensor = np.flatnonzero(values.uint8(_UNION_TYPE) == _TENSOR)
+    tensors = Tables(buffer, values.reference(_UNION_VALUE)[is_tensor], "a tensor")
+    sizes = buffer.numbers(tensors.reference(_TENSOR_SIZES), "a tensor's sizes")
+    types = tensors.uint8(_TENSOR_TYPE).tolist()
+    specs = {
+        value: TensorSpec(_DATA_TYPES[kind], shape)
+        for value, kind, shape in zip(is_tensor.tolist(), types, sizes, strict=True)
+        if kind in _DATA_TYPES
+    }
+    (inputs,) = buffer.numbers(plan.reference(_PLAN_INPUTS), "a method's inputs")
+    (outputs,) = buffer.numbers(plan.reference(_PLAN_OUTPUTS), "a method's outputs")
+    return MethodOutline(
+        name,
+        tuple(specs.get(value) for value in inputs),
+        tuple(specs.get(value) for value in outputs),
+        tuple(dict.fromkeys(backend for backend, _, _ in _delegates(buffer, plan))),
+    )
+
+
 def _load(path: Path) -> NDArray[np.uint8]:
     try:
         if not path.is_file():
@@ -159,6 +208,11 @@ class _Blobs:
         buffer.require(at, 4, 4, "a delegate's data")
         lengths = np.where(at == 0, 0, buffer.word(at))
         self._inline = list(zip((at + 4).tolist(), lengths.tolist(), strict=True))
+
+    def require_whole(self) -> None:
+        """Raise ProgramError if the file ends before a segment does: it was cut."""
+        if any(start + size > self._data.size for start, size in self._segments):
+            raise ProgramError(f"{self.source}: the file was cut off. Copy or export it again.")
 
     def __call__(self, in_segment: bool, index: int) -> bytes:
         places = self._segments if in_segment else self._inline

@@ -35,7 +35,11 @@ ALL = "all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the model; `sme2 models` lists them")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="the model; `sme2 models` lists them. Or a .pte file, which is run as it is",
+    )
     parser.add_argument(
         "--variants", metavar="LIST", help="for example fp32,fp16@256 (default: the model's own)"
     )
@@ -175,7 +179,7 @@ def _now(
         for case in cases:
             _add(session, case, variants, problems)
         for case in cases if arguments.tried else ():
-            name = str(case.variant)
+            name = case.variant_name
             rewrites = _rewrites(arguments.tried, variants.get(name))
             if name in variants and rewrites and case.variant is not None:
                 changed = dataclasses.replace(case.variant, rewrites=rewrites)
@@ -187,7 +191,7 @@ def _now(
 
 
 def _add(session: Session, case: Case, found: dict[str, Ran], problems: dict[str, str]) -> None:
-    name = str(case.variant)
+    name = case.variant_name
     try:
         cost = session.cost(case, Arm.ON)
         counted = None if isinstance(cost, str) else cost
@@ -207,7 +211,7 @@ def _outputs(session: Session, case: Case) -> str:
     if not found:
         return ""
     worst = max(found, key=lambda entry: entry.max_rel)
-    tolerance = tolerance_of(str(case.variant), session.limits(case), "reference")
+    tolerance = tolerance_of(case.variant_name, session.limits(case), "reference")
     return f"outputs: {agreement_text(worst, tolerance)}"
 
 

@@ -14,7 +14,8 @@ from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.cli.device_options import add_device_options, device_settings
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
-from pytest_sme2.session.cases import Case, program_case
+from pytest_sme2.session.cases import Case, is_program
+from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 
@@ -63,7 +64,7 @@ def _say(line: str) -> None:
 
 
 def _case(session: Session, arguments: argparse.Namespace) -> Case:
-    if arguments.model.endswith(".pte"):
+    if is_program(arguments.model):
         return program_case(Path(arguments.model), arguments.threads)
     entry = session.registry.get(arguments.model)
     variant = session.variant(entry, parse_variant(arguments.variant))

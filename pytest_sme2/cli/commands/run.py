@@ -18,7 +18,8 @@ from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.results import CaseResult, Check, Limits, Outcome
-from pytest_sme2.session.cases import Case
+from pytest_sme2.session.cases import Case, is_program
+from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
 from pytest_sme2.system.qemu import checked_cpu
@@ -33,7 +34,10 @@ EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="the model; `sme2 models` lists them"
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="the model; `sme2 models` lists them. Or a .pte file, which is run as it is",
     )
     parser.add_argument(
         "--config",
@@ -177,6 +181,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _case(session: Session, arguments: argparse.Namespace) -> Case:
+    if is_program(arguments.model):
+        return program_case(Path(arguments.model), session.settings.threads[0])
     entry = session.registry.get(arguments.model)
     variant = session.variant(entry, parse_variant(arguments.variant))
     return Case(entry.name, variant, session.settings.threads[0], entry)

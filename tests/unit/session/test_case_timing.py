@@ -9,7 +9,7 @@ import pytest
 from pytest_sme2.results import Arm, Run, RunRequest
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_timing import Timing, measure_case
-from pytest_sme2.session.cases import program_case
+from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from tests.support.pretended_target import BASE_NS, PretendedTarget, use

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import ProgramError
+from pytest_sme2.results import MethodOutline, TensorSpec
 from pytest_sme2.trace import program
-from pytest_sme2.trace.program import read_program
+from pytest_sme2.trace.program import read_outline, read_program
 
 PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
 
@@ -47,6 +48,19 @@ def test_every_method_is_read() -> None:
     assert [operation for _, operation, _ in listed("methods", both["scale"])] == [
         "aten::cumsum.out"
     ]
+
+
+def test_a_program_says_what_its_methods_take_and_give() -> None:
+    methods = {method.name: method for method in read_outline(PROGRAMS / "methods.pte")}
+    image = TensorSpec("float32", (1, 3, 16, 16))
+    assert methods == {
+        "forward": MethodOutline(
+            "forward", (image,), (TensorSpec("float32", (1, 10)),), ("XnnpackBackend",)
+        ),
+        "scale": MethodOutline("scale", (image,), (image,), ("XnnpackBackend",)),
+    }
+    (half,) = read_outline(PROGRAMS / "toy_fp16.pte")
+    assert half.inputs == (TensorSpec("float16", (1, 3, 16, 16)),)
 
 
 def test_depthwise_convolutions_are_recognized() -> None:

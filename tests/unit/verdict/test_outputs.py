@@ -8,6 +8,7 @@ import pytest
 
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.results import (
+    AS_EXPORTED,
     Arm,
     Check,
     Limits,
@@ -64,6 +65,15 @@ def test_nan_fails_without_a_comparison() -> None:
     assert "NaN (SME2 off)" in found.message
     nothing = outputs.check_outputs(measured(agreements=()), LIMITS, "reference")
     assert nothing.verdict is Outcome.INVALID
+
+
+def test_a_program_without_expected_outputs_is_not_judged_by_them() -> None:
+    alone = measured(variant=AS_EXPORTED, agreements=(agreement(max_rel=1e-3, sqnr_db=60.0),))
+    found = outputs.check_outputs(alone, LIMITS, "reference")
+    assert found.verdict is Outcome.NOT_MEASURED
+    assert "NAME.reference_0.bin" in found.message
+    # Its precision is not known, so it is not held to the strictest one.
+    assert outputs.check_outputs(alone, LIMITS, "off").verdict is Outcome.PASS
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {

@@ -1,0 +1,155 @@
+"""Cases of programs without model code: one for each file, with a reason where there is none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_sme2.errors import ProgramError, UsageError
+from pytest_sme2.export.registry import Registry
+from pytest_sme2.results import AS_EXPORTED, TensorSpec
+from pytest_sme2.session.cases import Case, check_names, select_cases
+from pytest_sme2.session.programs import chosen_programs, program_case, program_cases
+from pytest_sme2.session.reproduce import run_command
+from pytest_sme2.session.settings import Settings
+from tests.support.artifacts import make_artifact
+
+PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("toy_fp16.pte", "toy_int8.pte"):
+        shutil.copy(PROGRAMS / name, tmp_path)
+    return tmp_path
+
+
+def altered(name: str, old: bytes, new: bytes) -> bytes:
+    content = (PROGRAMS / name).read_bytes()
+    assert old in content
+    assert len(old) == len(new)
+    return content.replace(old, new)
+
+
+def reasons(pattern: str) -> dict[str, str | None]:
+    return {case.model: case.problem for case in program_cases([pattern], (1,))}
+
+
+def test_every_program_is_a_case_and_an_odd_one_has_its_reason(folder: Path) -> None:
+    whole = (PROGRAMS / "toy_int8.pte").read_bytes()
+    odd = {
+        "cut": whole[: len(whole) // 2],
+        "empty": b"",
+        "newer": whole[:4] + b"ET13" + whole[8:],
+        "other": altered("toy_int8.pte", b"XnnpackBackend", b"CoreML_Backend"),
+        "phases": altered("methods.pte", b"forward", b"prefill"),
+    }
+    for name, content in odd.items():
+        (folder / f"{name}.pte").write_bytes(content)
+
+    found = reasons(str(folder / "*.pte"))
+
+    assert list(found) == ["cut", "empty", "newer", "other", "phases", "toy_fp16", "toy_int8"]
+    assert found["toy_fp16"] is None
+    assert found["toy_int8"] is None
+    expected = {
+        "cut": "the file was cut off",
+        "empty": "the file is empty",
+        "newer": "the identifier ET12 is missing",
+        "other": "needs CoreML_Backend, which the runner does not have",
+        "phases": "has no method 'forward'; it has: prefill, scale",
+    }
+    for name, reason in expected.items():
+        assert str(folder / f"{name}.pte") in str(found[name])
+        assert reason in str(found[name])
+
+
+def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: Path) -> None:
+    program = folder / "toy_fp16.pte"
+    plain = program_case(program).program
+    assert plain is not None
+    assert (plain.variant, plain.input_files, plain.reference_files) == (AS_EXPORTED, (), ())
+    assert plain.inputs == (TensorSpec("float16", (1, 3, 16, 16)),)
+
+    given = folder / "toy_fp16.input_0.bin"
+    given.write_bytes(np.zeros((1, 3, 16, 16), "float16").tobytes())
+    expected = folder / "toy_fp16.reference_0.bin"
+    expected.write_bytes(np.zeros((1, 10), "float16").tobytes())
+    # Two programs are here, so this is nobody's.
+    (folder / "input_0.bin").write_bytes(b"")
+    found = program_case(program).program
+    assert found is not None
+    assert (found.input_files, found.reference_files) == ((given,), (expected,))
+    other = program_case(folder / "toy_int8.pte").program
+    assert other is not None
+    assert other.input_files == ()
+
+    given.write_bytes(b"1")
+    with pytest.raises(ProgramError, match=r"toy_fp16\.input_0\.bin has 1 bytes.*have 1536 bytes"):
+        program_case(program)
+
+
+def test_the_only_program_of_a_folder_needs_no_name_before_its_inputs(tmp_path: Path) -> None:
+    shutil.copy(PROGRAMS / "toy_fp16.pte", tmp_path)
+    (tmp_path / "input_0.bin").write_bytes(bytes(1536))
+    found = program_case(tmp_path / "toy_fp16.pte").program
+    assert found is not None
+    assert found.input_files == (tmp_path / "input_0.bin",)
+
+
+def test_a_record_beside_a_program_is_used(tmp_path: Path) -> None:
+    made = make_artifact(tmp_path / "a", "toy", "fp32")
+    case = program_case(made.pte)
+    assert (case.id, case.variant_name) == ("toy-fp32", "fp32")
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(folder: Path) -> None:
+    for part in ("phone", "tablet"):
+        (folder / part).mkdir()
+        shutil.copy(PROGRAMS / "toy_fp16.pte", folder / part)
+    cases = program_cases([str(folder / "*" / "*.pte"), str(folder / "*.pte")], (1, 2))
+    names = [case.model for case in cases if case.threads == 1]
+    assert names == ["toy_fp16", "tablet/toy_fp16", f"{folder.name}/toy_fp16", "toy_int8"]
+    assert len({case.id for case in cases}) == 8
+    assert all(case.program is not None and case.program.model == case.model for case in cases)
+
+
+def test_a_name_with_brackets_is_a_file(folder: Path) -> None:
+    odd = folder / "a[1].pte"
+    shutil.copy(PROGRAMS / "toy_fp16.pte", odd)
+    assert list(reasons(str(odd))) == ["a[1]"]
+
+
+def test_what_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="There is no program"):
+        program_cases([str(tmp_path / "*.pte")], (1,))
+    with pytest.raises(UsageError, match="There is no program"):
+        program_case(tmp_path / "none.pte")
+
+
+def chosen(folder: Path, *models: str, **narrowed: tuple[str, ...]) -> list[str]:
+    settings = Settings(models=models, programs=(str(folder / "*.pte"),))
+    programs = chosen_programs(settings)
+    check_names(Registry(()), programs, settings)
+    cases = select_cases(Registry(()), programs, settings, emulated=True, **narrowed)
+    return [case.model for case in cases]
+
+
+def test_programs_are_chosen_like_models(folder: Path) -> None:
+    assert chosen(folder) == ["toy_fp16", "toy_int8"]
+    assert chosen(folder, "toy_int8") == ["toy_int8"]
+    assert chosen(folder, str(folder / "toy_fp16.pte")) == ["toy_fp16"]
+    assert chosen(folder, models=("toy_int8",)) == ["toy_int8"]
+    # They have no variants to choose from.
+    assert chosen(folder, variants=("fp32",)) == []
+    with pytest.raises(UsageError, match="'nothing' is not a model"):
+        chosen(folder, "nothing")
+
+
+def test_the_command_that_runs_a_program_again_names_the_file(folder: Path) -> None:
+    case: Case = program_case(folder / "toy_fp16.pte", 2)
+    command = run_command(case, Settings(model_folders=(Path("models"),)), "emulated")
+    assert command == f"sme2 run {folder / 'toy_fp16.pte'} --device emulated --threads 2"
