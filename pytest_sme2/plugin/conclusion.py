@@ -9,13 +9,13 @@ from typing import Any
 
 from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.report.baseline_update import Update, update_lines
+from pytest_sme2.report.baseline_update import Update, unaccepted, update_lines
 from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
 from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.report.writing import write_case, write_run
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.results import BaselineChange, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import decode, write_text
@@ -59,6 +59,8 @@ def conclude_run(
     if settings.strict and not settings.update_baselines:
         problems += _devices_without_baselines(records.values(), _baseline_folder(settings))
     stored = update_lines(updates, str(_baseline_folder(settings)), verbosity, width)
+    if settings.dry_run and updates:
+        stored.append("--sme2-dry-run: no baseline was written.")
     return [*lines, *stored, *problems], bool(problems)
 
 
@@ -68,9 +70,11 @@ def _stored(
     """Store the case's baseline; its checks then say STORED instead of NO_BASELINE."""
     try:
         root = _baseline_folder(settings)
-        updates.append(update_baseline(root, record, force=settings.force_update))
+        updates.append(update_baseline(root, record, settings))
     except (BaselineError, OSError) as error:
         problems.append(f"{record.id}: the baseline was not written: {error}")
+        return record
+    if settings.dry_run or not updates[-1].stored:
         return record
     checks = tuple(
         replace(check, verdict=Outcome.STORED, message="It is stored in the baseline.")
@@ -81,13 +85,24 @@ def _stored(
     return replace(record, checks=checks)
 
 
-def update_baseline(root: Path, record: CaseRecord, *, force: bool = False) -> Update:
-    """Store one case's baseline; what that changed."""
+def update_baseline(root: Path, record: CaseRecord, settings: Settings) -> Update:
+    """Store one case's baseline, unless it is a dry run or not accepted; what that changed."""
     measured = record.measured
     path = baselines.baseline_path(root, measured.model, measured.variant, measured.fingerprint)
     new = not path.exists()
-    _, changes = baselines.store(root, measured, force=force)
-    return Update(record.id, str(path), changes, new, baselines.doubts(measured) if changes else ())
+
+    def accepted(changes: Sequence[BaselineChange]) -> bool:
+        return not settings.accept or not unaccepted(changes, settings.accept)
+
+    force = settings.force_update
+    if settings.dry_run:
+        baselines.refuse_unfit(measured, force=force)
+        old = baselines.load(root, measured.model, measured.variant, measured.fingerprint)
+        _, changes = baselines.update(old, measured, force=force)
+    else:
+        _, changes = baselines.store(root, measured, force=force, accept=accepted)
+    doubts = baselines.doubts(measured) if changes else ()
+    return Update(record.id, str(path), changes, new, doubts, not changes or accepted(changes))
 
 
 def _devices_without_baselines(records: Iterable[CaseRecord], root: Path) -> list[str]:

@@ -91,6 +91,23 @@ OPTIONS: tuple[Option, ...] = (
         ini=False,
     ),
     Option(
+        "--sme2-dry-run",
+        "dry_run",
+        None,
+        None,
+        "as --update-baselines, but write no baseline: only say what would change.",
+        ini=False,
+    ),
+    Option(
+        "--sme2-accept",
+        "accept",
+        "PATTERN[,PATTERN]",
+        "system.choices:split_list",
+        "with --update-baselines: store only the cases whose changes all match a pattern, as in "
+        "'operator Transpose*,version of *,instructions*'.",
+        ini=False,
+    ),
+    Option(
         "--force-update-baselines",
         "force_update",
         None,
@@ -406,8 +423,10 @@ def read_settings(config: pytest.Config) -> Settings:
     given = {field: value for field, value in chosen.items() if value is not None}
     if ("runner_on" in given) != ("runner_off" in given):
         raise pytest.UsageError("Give both --runner-on and --runner-off, or neither.")
-    if given.get("force_update"):
+    if given.get("force_update") or given.get("dry_run"):
         given["update_baselines"] = True
+    if "accept" in given and not given.get("update_baselines"):
+        raise pytest.UsageError("--sme2-accept needs --update-baselines or --sme2-dry-run.")
     from pytest_sme2.session.settings import Settings
 
     return Settings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pytest_sme2.results import BaselineChange
 MOST_CASES = 3
 """Of those that changed; the rest is counted."""
 MOST_CHANGES = 4
+MOST_KINDS = 6
 # What a reader wants to know first; of operators and kernels only how many changed.
 _FIRST = ("SME2 coverage", "latency", "speedup", "instructions", "peak memory", "program size")
 _COUNTED = {
@@ -33,6 +35,8 @@ class Update:
     """Whether there was no baseline before."""
     doubts: tuple[str, ...] = ()
     """What of it is of little use, one sentence each."""
+    stored: bool = True
+    """Whether its changes were accepted."""
 
 
 def update_lines(
@@ -44,12 +48,26 @@ def update_lines(
     return [*(_every(updates) if verbosity > 0 else _summary(updates, root, width))]
 
 
+def unaccepted(
+    changes: Sequence[BaselineChange], patterns: Sequence[str]
+) -> tuple[BaselineChange, ...]:
+    """The changes that match no pattern."""
+    return tuple(
+        entry
+        for entry in changes
+        if not any(fnmatch.fnmatchcase(entry.what, pattern) for pattern in patterns)
+    )
+
+
 def _every(updates: Sequence[Update]) -> Iterator[str]:
     for update in updates:
         if not update.changes:
             yield f"{update.case}: the baseline stays as it is ({update.path})"
             continue
-        yield f"{update.case}: baseline written to {update.path}"
+        if update.stored:
+            yield f"{update.case}: baseline written to {update.path}"
+        else:
+            yield f"{update.case}: changes that were not stored in {update.path}"
         yield from (f"  {entry.what}: {entry.old} → {entry.new}" for entry in update.changes)
         yield from (f"  warning: {doubt}" for doubt in update.doubts)
 
@@ -61,9 +79,14 @@ def _summary(updates: Sequence[Update], root: str, width: int) -> Iterator[str]:
     parts = ((len(new), "new"), (len(changed), "changed"), (same, "unchanged"))
     counted = ", ".join(f"{number} {word}" for number, word in parts if number)
     yield bullet(f"baselines: {counted}, in {root}", "", width)
+    refused = [update.case for update in updates if not update.stored]
+    if refused:
+        yield bullet(f"not stored: {_named(refused)}", "  ", width)
     if new:
         yield bullet(f"new: {_named([update.case for update in new])}", "  ", width)
         yield bullet(f"stored of them: {_kinds(new)}", "  ", width)
+    if len(changed) > MOST_CASES:
+        yield from (bullet(line, "  ", width) for line in _shared(changed))
     for update in changed[:MOST_CASES]:
         yield bullet(f"{update.case}: {_told(update.changes)}", "  ", width)
     if len(changed) > MOST_CASES:
@@ -73,7 +96,50 @@ def _summary(updates: Sequence[Update], root: str, width: int) -> Iterator[str]:
         more = f" ({count(len(doubts) - 1, 'more warning')} with -v)" if len(doubts) > 1 else ""
         yield bullet(f"warning: {doubts[0]}{more}", "  ", width)
     if new or changed:
-        yield "  Every value, old and new, is shown with -v. Commit the files."
+        commit = "" if len(refused) == len(new) + len(changed) else " Commit the files."
+        yield f"  Every value, old and new, is shown with -v.{commit}"
+
+
+def _shared(updates: Sequence[Update]) -> Iterator[str]:
+    """The kinds of change that several cases share: ``41 cases: +1 Transpose (on, xnnpack)``."""
+    found: dict[str, list[Update]] = {}
+    for update in updates:
+        kinds = (_kind(entry) for entry in update.changes)
+        for kind in dict.fromkeys(kind for kind in kinds if kind):
+            found.setdefault(kind, []).append(update)
+    ranked = sorted(found.items(), key=lambda item: -len(item[1]))
+    shared = [(kind, members) for kind, members in ranked if len(members) > 1]
+    for kind, members in shared[:MOST_KINDS]:
+        yield f"{len(members)} cases: {kind}{_since(members)}"
+    if len(shared) > MOST_KINDS:
+        yield f"and {count(len(shared) - MOST_KINDS, 'other kind')} of change in several cases"
+
+
+def _kind(entry: BaselineChange) -> str:
+    """What changed, the same words for all cases where it changed alike; empty for a version."""
+    word, _, name = entry.what.partition(" ")
+    if word == "version":
+        return ""
+    if word == "operator":
+        numbers = [0 if text == "none" else int(text) for text in (entry.old, entry.new)]
+        return f"{numbers[1] - numbers[0]:+d} {name}"
+    if word == "kernel":
+        return f"{'no longer ' if entry.new == 'none' else ''}runs {name}"
+    return f"other {entry.what}"
+
+
+def _since(members: Sequence[Update]) -> str:
+    """The versions that changed in all of these cases."""
+    versions = [
+        {
+            f"{entry.what.removeprefix('version of ')} {entry.old} → {entry.new}"
+            for entry in member.changes
+            if entry.what.startswith("version of ")
+        }
+        for member in members
+    ]
+    common = sorted(set.intersection(*versions))
+    return f", with {', '.join(common)}" if common else ""
 
 
 def _named(cases: Sequence[str], most: int = 6) -> str:

@@ -35,6 +35,10 @@ class Settings:
     """The HTML report to write at the end; None means none."""
     strict: bool = False
     update_baselines: bool = False
+    dry_run: bool = False
+    """Whether an update of baselines writes nothing, and only says what it would change."""
+    accept: tuple[str, ...] = ()
+    """Patterns of changes: an update stores only cases whose changes all match one."""
     force_update: bool = False
     """Whether to store also what was measured on a busy machine."""
     require_sme2: bool = False

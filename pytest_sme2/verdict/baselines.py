@@ -466,9 +466,10 @@ def store(
     measured: CaseResult,
     *,
     force: bool = False,
+    accept: Callable[[tuple[BaselineChange, ...]], bool] = bool,
     timeout_seconds: float = LOCK_SECONDS,
 ) -> tuple[Path, tuple[BaselineChange, ...]]:
-    """Bring the file of what was measured up to date, and say what that changed.
+    """Bring the file of what was measured up to date if its changes are accepted, and name them.
 
     Read, merge and write happen under one lock, so two updates at once lose nothing; the file is
     replaced in one step, so a killed one leaves the old or the new. A file that cannot be read is
@@ -484,7 +485,7 @@ def store(
             remove_leftovers(path)
             old = load(root, measured.model, measured.variant, measured.fingerprint)
             new, changed = update(old, measured, force=force)
-            if new != old:
+            if new != old and (not changed or accept(changed)):
                 with replacing(path, durable=True) as file:
                     file.write(render(new).encode())
     except BusyError as error:

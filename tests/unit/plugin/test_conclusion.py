@@ -95,6 +95,35 @@ def test_baselines_are_stored_only_when_asked(tmp_path: Path) -> None:
     assert f"toy-fp16: the baseline stays as it is ({stored})" in every
 
 
+def test_a_dry_run_says_what_an_update_would_change_and_writes_nothing(tmp_path: Path) -> None:
+    paths = folders(toy_run(tmp_path)[:1])
+    lines, failed = conclude_run(paths, {}, settings(tmp_path, update_baselines=True, dry_run=True))
+    assert not failed
+    assert "1 new" in " ".join(lines)
+    assert lines[-1] == "--sme2-dry-run: no baseline was written."
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_only_accepted_changes_are_stored(tmp_path: Path) -> None:
+    paths = folders(toy_run(tmp_path)[:1])
+    conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
+    (stored,) = (tmp_path / "baselines").glob("*/toy-fp16.json")
+    current = stored.read_text()
+    document = json.loads(current)
+    document["program"]["bytes"] += 1
+    stored.write_text(json.dumps(document))
+    older = stored.read_text()
+
+    def update(*patterns: str) -> str:
+        chosen = settings(tmp_path, update_baselines=True, accept=patterns)
+        return " ".join(conclude_run(paths, {}, chosen)[0])
+
+    assert "not stored: toy-fp16" in update("operator *", "version of *")
+    assert stored.read_text() == older
+    assert "not stored" not in update("operator *", "program size")
+    assert stored.read_text() == current
+
+
 @pytest.mark.parametrize("verbosity", [0, -2])
 def test_without_cases_nothing_is_written(tmp_path: Path, verbosity: int) -> None:
     assert conclude_run({}, {}, settings(tmp_path), verbosity=verbosity) == ([], False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_sme2.report.baseline_update import Update, update_lines
+from pytest_sme2.report.baseline_update import Update, unaccepted, update_lines
 from pytest_sme2.results import BaselineChange
 
 NEW = tuple(
@@ -48,6 +48,47 @@ def test_a_change_names_the_figures_and_counts_the_rest() -> None:
         "  toy: SME2 coverage 6 of 6 → 5 of 6; instructions (on) 742 → 800; "
         "program size 10 bytes → 11 bytes; 1 operator"
     )
+
+
+NEWER = BaselineChange("version of executorch", "1.5.0", "1.5.1")
+
+
+def test_kinds_of_change_that_cases_share_are_counted() -> None:
+    updates = [
+        update(f"net-{number}", (*CHANGED[: 1 + number % 2], NEWER)) for number in range(41)
+    ] + [update("other", (BaselineChange("kernel kai_x (on)", "runs", "none"),))]
+    lines = update_lines(updates, "/b", width=120)
+    assert lines[0] == "baselines: 42 changed, in /b"
+    assert lines[1] == (
+        "  41 cases: +2 Transpose (ND, X32) (on, delegated), with executorch 1.5.0 → 1.5.1"
+    )
+    assert lines[2] == "  20 cases: other program size, with executorch 1.5.0 → 1.5.1"
+    assert not any("kai_x" in line for line in lines[:3])
+
+
+def test_a_kernel_that_comes_or_goes_is_a_kind_of_change() -> None:
+    come = BaselineChange("kernel kai_y (off)", "none", "runs")
+    gone = BaselineChange("kernel kai_x (on)", "runs", "none")
+    lines = update_lines([update(f"net-{n}", (come, gone)) for n in range(4)], "/b")
+    assert lines[1:3] == ["  4 cases: runs kai_y (off)", "  4 cases: no longer runs kai_x (on)"]
+
+
+def test_changes_are_accepted_by_pattern() -> None:
+    patterns = ("operator Transpose*", "program size")
+    assert unaccepted(CHANGED[:2], patterns) == ()
+    assert unaccepted(CHANGED, patterns) == CHANGED[2:]
+
+
+def test_what_was_not_stored_is_named() -> None:
+    updates = [update("toy", CHANGED, stored=False), update("net", CHANGED[:1])]
+    lines = update_lines(updates, "/b")
+    assert "  not stored: toy" in lines
+    assert lines[-1].endswith("Commit the files.")
+    (nothing,) = [line for line in update_lines(updates[:1], "/b") if "with -v" in line]
+    assert "Commit" not in nothing
+    detailed = update_lines(updates, "/b", verbosity=1)
+    assert "toy: changes that were not stored in /b/toy.json" in detailed
+    assert "net: baseline written to /b/net.json" in detailed
 
 
 def test_verbose_shows_every_value() -> None:
