@@ -39,6 +39,7 @@ from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
 from pytest_sme2.session.run_directory import METRICS, read_record
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
 from pytest_sme2.verdict import baselines, limits, shares, sizes, speedup, structure, times
 from pytest_sme2.verdict.baseline_file import render
@@ -220,7 +221,7 @@ def metrics(chance: Random, folder: Path) -> None:
         run_report([record])
         write_html(folder / "report.html", [(case, record)], folder / "baselines")
         with contextlib.suppress(Sme2Error):
-            update_lines([update_baseline(folder / "baselines", record)], str(folder))
+            update_lines([update_baseline(folder / "baselines", record, Settings())], str(folder))
 
     read_within_bounds(read, METRICS)
 

@@ -23,6 +23,7 @@ from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
 from pytest_sme2.profile.origins import beside as origins_beside
 from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
+from pytest_sme2.report.history import history_lines, read_history
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
 from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
 from pytest_sme2.system.debian_packages import unpack_content
@@ -68,6 +69,17 @@ def program(chance: Random, folder: Path) -> None:
     name = chance.choice(("methods.pte", "toy_fp16.pte", "toy_int8.pte"))
     path.write_bytes(damaged_bytes(chance, (DATA / "programs" / name).read_bytes()))
     read_within_bounds(lambda: read_outline(path), path.name)
+
+
+HISTORY = """{"schema":1,"case":"toy-fp32","device":"emulated","recorded":"2026-01-01T00:00:00Z",
+"session":"s","commit":null,"instructions":{"on":742},"pte_bytes":10}"""
+
+
+def history(chance: Random, folder: Path) -> None:
+    path = folder / "a.jsonl"
+    line = HISTORY.replace("\n", "")
+    path.write_bytes(f"{line}\n".encode() + damaged_json(chance, line) + b"\n")
+    read_within_bounds(lambda: list(history_lines(read_history(folder))), path.name)
 
 
 # --- files beside an ETDump, and those of a model's folder ----------------------------------------
@@ -255,6 +267,7 @@ def claim(chance: Random, folder: Path) -> None:
 SUBJECTS = (
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
     Subject("fuzz-program", "damaged programs without model code", 1000, 40, program),
+    Subject("fuzz-history", "damaged files of a history", 500, 30, history),
     Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
     Subject("fuzz-origins", "damaged run.origins.json", 1000, 40, origins),
     Subject("fuzz-matrix", "damaged kernel matrices", 500, 30, kernel_matrix),
@@ -274,6 +287,7 @@ READERS = {
     "profile/kernel_matrix": "fuzz-matrix",
     "profile/origins": "fuzz-origins",
     "profile/shapes": "fuzz-shapes",
+    "report/history": "fuzz-history",
     "report/validation": "fuzz-run-directory",
     "runners/sme2": "fuzz-runner",
     "session/analysis": "fuzz-run-directory",
@@ -298,7 +312,9 @@ NOT_FUZZED = {
     "cli/commands/run": "prints a record that the same process has written",
     "export/child": "reads what its own child process says",
     "export/discovery": "reads the user's own Python files, which are run as well",
+    "export/forking": "reads the request of its own parent process",
     "export/lowering": "reads the request of its own parent process",
+    "export/server": "reads what its own child process says",
     "fake_phone/lab": "reads what its own supervisor says",
     "fake_phone/supervisor": "reads what its own lab says",
     "matrix/networks": "reads the request of its own parent process",

@@ -47,6 +47,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "read results": {
         "analyze": "show where the time goes: categories, operators, SME2 coverage",
         "compare": "compare two ETDumps: what got faster, what was added or removed",
+        "history": "show what changed over many runs, step by step",
         "matrix": "show which kernel runs each operator in each data type and size",
         "report": "write the reports of a run directory again: HTML and Markdown",
         "trace": "write a trace for Perfetto from a run directory or an ETDump",

@@ -12,6 +12,7 @@ from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.report.baseline_update import Update, unaccepted, update_lines
 from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
 from pytest_sme2.report.comment import comment_text
+from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.report.writing import write_case, write_run
@@ -162,6 +163,8 @@ def _write_reports(
             path = chosen.resolve()
             write_text(path, export([record.measured for record in records.values()]))
             written.append(path)
+    if settings.history is not None:
+        written.append(write_history(settings.history.resolve(), list(records.values())))
     if settings.comment is not None:
         path = settings.comment.resolve()
         write_text(path, comment_text(list(records.values())))

@@ -231,6 +231,13 @@ OPTIONS: tuple[Option, ...] = (
         ini=False,
     ),
     Option(
+        "--sme2-history",
+        "history",
+        "DIR",
+        PATH,
+        "add a small record of each case to this folder; `sme2 history DIR` shows what changed.",
+    ),
+    Option(
         "--github-benchmark-json",
         "github_benchmark_json",
         "FILE",
@@ -409,7 +416,7 @@ def model_folders(config: pytest.Config) -> tuple[Path, ...]:
 
 def program_patterns(config: pytest.Config) -> tuple[str, ...]:
     """The programs that the ini file names beside the folders of models."""
-    named = config.getini(MODEL_FOLDERS_INI)
+    named = config.getini(MODEL_FOLDERS_INI) or ()
     return tuple(str(_base(config) / name) for name in named if name.endswith(PROGRAM_SUFFIX))
 
 

@@ -56,6 +56,8 @@ class Settings:
     """Limits given on the command line, by the names of limits.SCALARS."""
     comment: Path | None = None
     """The Markdown file for a pull request to write at the end; None means none."""
+    history: Path | None = None
+    """The folder of the history to add this run to; None means none."""
     github_benchmark_json: Path | None = None
     bencher_json: Path | None = None
     runner_on: Path | None = None

@@ -95,6 +95,14 @@ def test_baselines_are_stored_only_when_asked(tmp_path: Path) -> None:
     assert f"toy-fp16: the baseline stays as it is ({stored})" in every
 
 
+def test_a_run_is_added_to_the_history_when_asked(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, history=tmp_path / "history")
+    lines, failed = conclude_run(folders(toy_run(tmp_path)[:1]), {}, chosen)
+    assert not failed
+    (path,) = (tmp_path / "history").iterdir()
+    assert f"report: {path}" in lines
+
+
 def test_a_dry_run_says_what_an_update_would_change_and_writes_nothing(tmp_path: Path) -> None:
     paths = folders(toy_run(tmp_path)[:1])
     lines, failed = conclude_run(paths, {}, settings(tmp_path, update_baselines=True, dry_run=True))
