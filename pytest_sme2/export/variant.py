@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.rewrites import NAMES
+from pytest_sme2.results import AS_EXPORTED
 from pytest_sme2.system.choices import split_list
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4", "int4_channel")
@@ -48,6 +49,11 @@ def parse_variant(value: str) -> Variant:
             f"{', '.join(NAMES)}."
         )
     return Variant(precision, int(match["size"]) if match["size"] else None, rewrites)
+
+
+def file_part(value: str) -> str:
+    """A variant as it stands in the name of a file."""
+    return AS_EXPORTED.replace(" ", "-") if value == AS_EXPORTED else str(parse_variant(value))
 
 
 def precision_of(value: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_sme2.errors import BaselineError, BusyError
-from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.export.variant import file_part
 from pytest_sme2.profile.cost import stored
 from pytest_sme2.results import (
     RUNTIME,
@@ -68,7 +68,7 @@ def baseline_path(root: Path, model: str, variant: str, fingerprint: Fingerprint
 
 
 def _file_name(model: str, variant: str) -> str:
-    return f"{safe_name(model)}-{parse_variant(variant)}.json"
+    return f"{safe_name(model)}-{file_part(variant)}.json"
 
 
 # --- Reading --------------------------------------------------------------------------------------

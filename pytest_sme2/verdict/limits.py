@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant
-from pytest_sme2.results import Bounds, Category, Limits, Tolerance
+from pytest_sme2.results import AS_EXPORTED, Bounds, Category, Limits, Tolerance
 from pytest_sme2.system.reading import read_text_if_there, toml_value
 
 FILE_NAME = "limits.toml"
@@ -259,11 +259,12 @@ def apply_file(limits: Limits, path: Path, variant: str) -> Limits:
     reader = _Reader(path)
     table = _read_file(path)
     limits = _apply(limits, reader, table)
-    wanted = parse_variant(variant)
+    # A table of a variant is not about a program whose variant nobody knows.
+    wanted = None if variant == AS_EXPORTED else parse_variant(variant)
     variants = reader.inside("variant")
     for of, inner in _variant_tables(variants, reader.table("variant", table.get("variant", {}))):
         applied = _apply(limits, variants.inside(str(of)), inner)
-        if of in (wanted, dataclasses.replace(wanted, size=None)):
+        if wanted and of in (wanted, dataclasses.replace(wanted, size=None)):
             limits = applied
     return limits
 
