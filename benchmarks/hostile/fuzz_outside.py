@@ -323,6 +323,7 @@ NOT_FUZZED = {
     "report/experiments": "adds to documents that the same process has written",
     "report/html": "reads files of this package",
     "report/html_data": "shows nothing of a manifest that it cannot read",
+    "report/matrix_page": "reads files of this package",
     "report/writing": "looks for a commit in the installed ExecuTorch",
     "runners/sdk": "unpacks a wheel that pip has checked",
     "runners/source_build": "quotes the end of a compiler's log",
