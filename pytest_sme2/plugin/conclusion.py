@@ -69,6 +69,8 @@ def _stored(
     record: CaseRecord, settings: Settings, updates: list[Update], problems: list[str]
 ) -> CaseRecord:
     """Store the case's baseline; its checks then say STORED instead of NO_BASELINE."""
+    if not record.measured.structures:
+        return record  # it could not be exported
     try:
         root = _baseline_folder(settings)
         updates.append(update_baseline(root, record, settings))

@@ -71,6 +71,8 @@ def sme2_pair(sme2_session: Session, sme2_model: Case) -> Pair:
 def sme2_profile(sme2_session: Session, sme2_model: Case) -> Profile:
     """Where the time goes, with SME2 on (off, where the device has no SME2)."""
     sme2_session.turn_to(sme2_model)
+    # What cannot be exported is not worth a runner, which the arms need.
+    sme2_session.artifact(sme2_model)
     return sme2_session.profile(sme2_model, sme2_session.bench.arms[0])
 
 

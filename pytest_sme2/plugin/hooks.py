@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_sme2.errors import NotMeasurableError, Sme2Error, UsageError, plain
+from pytest_sme2.errors import (
+    ExportError,
+    ModelError,
+    NotMeasurableError,
+    Sme2Error,
+    UsageError,
+    plain,
+)
 from pytest_sme2.plugin import fixtures, hookspecs, missing_device, names, options
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, session_of
 
@@ -252,7 +259,22 @@ def _speak_plainly(item: pytest.Item, *, setup: bool = False) -> Generator[None,
         if isinstance(error, NotMeasurableError):
             raise pytest.skip.Exception(str(error)) from None
         missing_device.remember(item, error)
+        if isinstance(error, (ModelError, ExportError)):
+            _keep_failed(item, error)
         raise pytest.fail.Exception(str(error), pytrace=False) from None
+
+
+def _keep_failed(item: pytest.Item, error: Sme2Error) -> None:
+    """A model that cannot be exported stands in the table and in the reports, too."""
+    case = getattr(getattr(item, "callspec", None), "params", {}).get("sme2_model")
+    if case is None:
+        return
+    from pytest_sme2.session.failed_case import keep_failed
+
+    # Without a device there is no table either: the tests say so.
+    with contextlib.suppress(Sme2Error):
+        folder, check = keep_failed(session_of(item.config), case, error)
+        item.stash[CHECKS] = (case.id, str(folder), [check])
 
 
 def _ask_for_device(item: pytest.Item) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.cost import packing_share, work_coverage
+from pytest_sme2.profile.cost import multiply_accumulates, packing_share, work_coverage
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
 from pytest_sme2.profile.known_kernels import evidence
 from pytest_sme2.profile.shapes import is_pointwise, rows, shapes_text
@@ -169,32 +169,62 @@ def _costliest_reason(profile: Profile, cost_of: CostOf) -> str:
 
 
 def by_data_type(profile: Profile) -> str:
-    """``fp32``, or ``fp32 3 of 3, int8 1 of 2``: what ran, and how much of it on SME2."""
+    """``fp32``, or ``fp32 3 of 3, int8 1 of 2; by work fp32 80 %, int8 20 %``.
+
+    What ran, how much of it on SME2, and the part of the multiply-accumulates where it is known.
+    """
     total: Counter[str] = Counter()
     covered: Counter[str] = Counter()
-    for member in profile.operators:
-        if member.operator.matrix:
-            word = ran_in(member.operator)
-            total[word] += 1
-            covered[word] += member.operator.sme2
+    for member in _matrix(profile):
+        word = ran_in(member.operator)
+        total[word] += 1
+        covered[word] += member.operator.sme2
     if len(total) == 1:
         return next(iter(total))
-    return ", ".join(f"{word} {covered[word]} of {number}" for word, number in total.items())
+    text = ", ".join(f"{word} {covered[word]} of {number}" for word, number in total.items())
+    work = _work_by_data_type(profile)
+    shares = ", ".join(f"{word} {work[word] * 100:.0f} %" for word in total if word in work)
+    return f"{text}; by work {shares}" if shares else text
+
+
+def _matrix(profile: Profile) -> list[OperatorProfile]:
+    return [member for member in profile.operators if member.operator.matrix]
+
+
+def _work_by_data_type(profile: Profile) -> dict[str, float]:
+    """The part of all multiply-accumulates; empty where those of an operator are not known."""
+    work: Counter[str] = Counter()
+    for member in _matrix(profile):
+        number = multiply_accumulates(member.shapes)
+        if number is None:
+            return {}
+        work[ran_in(member.operator)] += number
+    total = sum(work.values())
+    return {word: number / total for word, number in work.items()} if total else {}
 
 
 def _data_types(profile: Profile, precision: str, cost_of: CostOf) -> Iterator[Finding]:
-    """A variant that is mostly not what its name says."""
-    matrix = [member for member in profile.operators if member.operator.matrix]
+    """A variant that is mostly not what its name says: by work where it is known, else by count."""
+    matrix = _matrix(profile)
     others = [member for member in matrix if ran_in(member.operator) != precision]
-    if not precision or 2 * len(others) <= len(matrix):
+    if not precision or not others:
+        return
+    work = _work_by_data_type(profile)
+    share = 1 - work.get(precision, 0.0) if work else len(others) / len(matrix)
+    if share <= 0.5:
         return
     counts = Counter(ran_in(member.operator) for member in others)
     ran = " and ".join(f"{number} in {word}" for word, number in counts.most_common())
     what = f"of {len(matrix)} matrix operators, {ran}"
+    detail = f"{share * 100:.0f} % of the multiply-accumulates" if work else ""
+    cost = cost_of(others)
     yield Finding(
-        Topic.DATA_TYPE, what, Cost(0, cost_of(others).share, cost_of(others).of),
+        Topic.DATA_TYPE,
+        what,
+        Cost(0, cost.share, cost.of),
         _NOT_QUANTIZED.get(precision, ""),
-    )  # fmt: skip
+        detail,
+    )
 
 
 def _missed(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:

@@ -226,6 +226,12 @@ def _most_work(measured: CaseResult) -> str:
 
 def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
     say = partial(bullet, width=width)
+    for record in records:
+        if not record.measured.structures:
+            # It could not be exported, and that is its only check.
+            yield from (
+                say(f"{clipped(record.id, width - 3)}: {check.message}") for check in record.checks
+            )
     found = run_findings(records)
     of_model: Counter[str] = Counter()
     shown: list[RunFinding] = []
@@ -236,7 +242,7 @@ def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iter
         ):
             shown.append(finding)
     for finding in shown:
-        yield say(f"{finding.model}: {finding.text}")
+        yield say(f"{clipped(finding.model, width - 3)}: {finding.text}")
         if verbosity > 0 and finding.remedy:
             yield say(finding.remedy, indent="    ")
     left = len(found) - len(shown)
@@ -285,6 +291,7 @@ def _precisions(records: Sequence[CaseRecord], verbosity: int, width: int) -> It
         if entry is not None:
             found[record.id] = entry
     if found and verbosity > 0:
-        yield from (bullet(f"{name}: {entry}", width=width) for name, entry in found.items())
+        names = {name: clipped(name, width - 3) for name in found}
+        yield from (bullet(f"{names[name]}: {entry}", width=width) for name, entry in found.items())
     elif found:
         yield bullet(overall(found), width=width)

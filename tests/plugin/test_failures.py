@@ -1,4 +1,6 @@
-"""What cannot be made is tried once a run, not once a test."""
+"""What cannot be made is tried once a run, not once a test, and stands in the reports."""
+
+import json
 
 import pytest
 
@@ -42,7 +44,28 @@ def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytes
             pass
         """
     )
-    result = pytester.runpytest_subprocess("--device=auto")
+    result = pytester.runpytest_subprocess(
+        "--device=linux",
+        "--sme2-report=report.html",
+        "--junitxml=junit.xml",
+        "--sme2-comment=comment.md",
+    )
     result.assert_outcomes(errors=1, skipped=2)
     result.stdout.fnmatch_lines(["*there are no weights for this*"])
     assert journal.read_text() == "tried\n"
+
+    result.stdout.fnmatch_lines(
+        ["*variant*verdict", "hopeless on *", "*fp32*FAILED", "*- hopeless-fp32: Model 'hopeless'*"]
+    )
+    assert "no weights for this" in result.stdout.str().partition("= sme2 =")[2]
+    for report in ("report.html", "junit.xml", "comment.md", "sme2-out/report.md"):
+        text = (pytester.path / report).read_text("utf-8")
+        assert "there are no weights for this" in text, report
+    document = json.loads(
+        (pytester.path / "report.html")
+        .read_text("utf-8")
+        .partition('application/json">')[2]
+        .partition("</script>")[0]
+    )
+    assert document["headline"]["failed"] == 1
+    assert [case["id"] for case in document["cases"]] == ["hopeless-fp32"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.findings import find
+from pytest_sme2.profile.findings import by_data_type, find
 from pytest_sme2.results import (
     Attribution,
     Finding,
@@ -172,6 +172,28 @@ def test_a_variant_that_is_mostly_something_else_is_named(precision: str, what: 
     calls = [(linear, 5), (f"{linear} #2", 5), ("Convolution (NHWC, QC8) IGEMM", 5)]
     found = of(Topic.DATA_TYPE, find(profile_of(calls), precision=precision))
     assert [finding.what for finding in found] == ([] if what is None else [what])
+
+
+def test_a_variant_is_judged_by_its_work_where_that_is_known() -> None:
+    """One large layer in int8 outweighs two small ones in fp32, and the other way round."""
+    linear = "Fully Connected (NC, F32) GEMM"
+    profile = profile_of([(linear, 5), (f"{linear} #2", 5), ("Convolution (NHWC, QC8) IGEMM", 5)])
+
+    def with_work(*widths: int) -> Profile:
+        shapes = [OperatorShapes("linear", ((1, width), (8, width)), (1, 8)) for width in widths]
+        members = zip(profile.operators, shapes, strict=True)
+        return replace(
+            profile, operators=tuple(replace(member, shapes=each) for member, each in members)
+        )
+
+    mostly_int8 = with_work(10, 10, 180)
+    assert not of(Topic.DATA_TYPE, find(mostly_int8, precision="int8"))
+    assert by_data_type(mostly_int8).endswith("; by work fp32 10 %, int8 90 %")
+    (found,) = of(Topic.DATA_TYPE, find(mostly_int8, precision="fp32"))
+    assert found.what == "of 3 matrix operators, 1 in int8"
+    assert found.detail == "90 % of the multiply-accumulates"
+    (found,) = of(Topic.DATA_TYPE, find(with_work(40, 40, 20), precision="int8"))
+    assert found.detail == "80 % of the multiply-accumulates"
 
 
 def test_full_coverage_costs_nothing() -> None:
