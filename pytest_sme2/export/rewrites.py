@@ -93,10 +93,30 @@ REWRITES: tuple[Rewrite, ...] = (
 
 NAMES = tuple(rewrite.name for rewrite in REWRITES)
 
+# What nothing here rewrites, but a person can.
+RECURRENT = Rewrite(
+    "",
+    frozenset({"aten.lstm", "aten.gru"}),
+    "an LSTM or GRU",
+    "each of its steps splits the gates, and XNNPACK does not take that",
+    "write the steps out, with a slice for each gate: `gates[:, :n]`, `gates[:, n : 2 * n]` …",
+)
+MOST_TAPS = 25
+"""XNNPACK's largest kernel for depthwise convolutions takes as many weights a channel."""
+LARGE_DEPTHWISE = Rewrite(
+    "",
+    frozenset(),
+    f"depthwise convolutions with more than {MOST_TAPS} weights a channel",
+    "XNNPACK has no kernel of that size and multiplies each channel by itself, as a matrix",
+    "a smaller kernel, or a sum of narrower ones (7x3, 7x3 and 7x1 in place of 7x7), would have "
+    "one",
+)
+
 
 def rewrite_for(written: str, *, constant: bool) -> Rewrite | None:
     """The rewrite that removes an operator of the model; None where none is known."""
     by_name = {rewrite.name: rewrite for rewrite in REWRITES}
     if constant:
         return by_name["constant"]
-    return next((rewrite for rewrite in REWRITES if written in rewrite.written), None)
+    known = (*REWRITES, RECURRENT)
+    return next((rewrite for rewrite in known if written in rewrite.written), None)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from pytest_sme2.export.rewrites import LARGE_DEPTHWISE, MOST_TAPS
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import multiply_accumulates, packing_share, work_coverage
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
 from pytest_sme2.profile.known_kernels import evidence
-from pytest_sme2.profile.shapes import is_pointwise, rows, shapes_text
+from pytest_sme2.profile.shapes import is_pointwise, kernel_size, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, split_findings
 from pytest_sme2.results import (
     Arm,
@@ -60,9 +61,10 @@ _SINGLE_ROW = (
     "SME2 may lose here: XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times "
     "slower than NEON on a Dimensity 9500; time SME2 on against off on your device"
 )
-_DEPTHWISE = (
-    "no SME2 kernel exists for them in any data type; a batch norm that follows an activation "
-    "becomes one, and before the activation it would cost nothing"
+_DEPTHWISE = "no SME2 kernel exists for them in any data type"
+_BATCH_NORM = (
+    f"{_DEPTHWISE}; with a kernel of 1x1 they are batch norms that follow an activation, and "
+    "before the activation they would cost nothing"
 )
 
 
@@ -269,9 +271,22 @@ def _single_row(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
 
 
 def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
-    members = [member for member in profile.operators if member.operator.kind == "depthwise"]
-    if members:
-        yield Finding(Topic.DEPTHWISE, "depthwise convolutions", cost_of(members), _DEPTHWISE)
+    """By what can be done about them, which their kernels' sizes tell."""
+    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
+    for member in profile.operators:
+        if member.operator.kind != "depthwise":
+            continue
+        key = ("depthwise convolutions", _DEPTHWISE)
+        height, width = kernel_size(member.shapes) or (0, 0)
+        if height * width > MOST_TAPS:
+            key = (LARGE_DEPTHWISE.what, f"{LARGE_DEPTHWISE.why}; {LARGE_DEPTHWISE.remedy}")
+        elif height * width == 1:
+            key = ("depthwise convolutions of 1x1", _BATCH_NORM)
+        groups.setdefault(key, []).append(member)
+    for (what, remedy), members in groups.items():
+        shapes = shapes_text((member.shapes, cost_of([member]).share) for member in members)
+        detail = shapes if what == LARGE_DEPTHWISE.what else ""
+        yield Finding(Topic.DEPTHWISE, what, cost_of(members), remedy, detail)
 
 
 # --- the rest -------------------------------------------------------------------------------------

@@ -111,6 +111,13 @@ def rows(shapes: OperatorShapes) -> int | None:
     return None
 
 
+def kernel_size(shapes: OperatorShapes | None) -> tuple[int, int] | None:
+    """Height and width of a convolution's kernel; None where the program does not tell."""
+    if shapes is None or "convolution" not in shapes.operation or len(shapes.inputs[-1]) != 4:
+        return None
+    return shapes.inputs[-1][1], shapes.inputs[-1][2]
+
+
 # --- the file beside an ETDump --------------------------------------------------------------------
 
 

@@ -31,8 +31,8 @@ _PORTABLE = (
 )
 _INSIDE = "inside the delegate"
 _OWN_PERMUTES = (
-    "the model's own permute and transpose are among them: another order of dimensions or a fused "
-    "attention may do without"
+    "the model's own permute and transpose are among them: another order of dimensions may do "
+    "without"
 )
 _LAYOUTS = (
     "the model has no permute here: ExecuTorch changes between channels first and channels last "
@@ -100,13 +100,15 @@ def _around(chain: TransposeChain) -> Iterator[int]:
 
 def _cause(member: OperatorProfile) -> tuple[str, Rewrite | None]:
     name = member.operator.name.removeprefix("native_call_")
+    own = member.operator.operation.removesuffix("_copy")
     if member.origin is None:
-        return name, None
+        # Several operators of the model became one; its own name may still tell.
+        rewrite = rewrite_for(f"aten.{own}", constant=False)
+        return (name, None) if rewrite is None else (rewrite.what, rewrite)
     rewrite = rewrite_for(member.origin.written, constant=member.origin.constant)
     if rewrite is not None:
         return rewrite.what, rewrite
     written = member.origin.written.removeprefix("aten.")
-    own = member.operator.operation.removesuffix("_copy")
     return (name if written == own else f"{name} of {written}"), None
 
 

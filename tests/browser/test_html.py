@@ -12,7 +12,7 @@ import pytest
 from pytest_sme2.report.html import page as html_page
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.html_data import Entry, report_document
-from pytest_sme2.results import Estimate, OperatorShapes
+from pytest_sme2.results import Check, Estimate, OperatorShapes, Outcome
 from pytest_sme2.session.run_directory import find_records, read_record
 from tests.support.chromium import Page
 from tests.support.records import stored_dumps, toy_run, write_case
@@ -257,6 +257,22 @@ def test_an_interval_without_an_upper_end_is_shown(page: Page, tmp_path: Path) -
     page.open(path)
     look_at_everything(page)
     assert "2.00x [0.00, \u221e]" in page.evaluate("document.body.innerText")
+
+
+def test_a_model_that_could_not_be_exported_is_shown(page: Page, tmp_path: Path) -> None:
+    """Nothing of it was measured; the page must not stop there, and names it first."""
+    failed = Check("export", Outcome.FAILED, "Model 'lost' cannot be exported as fp32: no weights.")
+    folders = [
+        *toy_run(tmp_path / "a")[:1],
+        write_case(tmp_path / "b", "lost", "fp32", {}, checks=(failed,), costs={}, kernels={}),
+    ]
+    path = tmp_path / "report.html"
+    entries = [Entry(folder, read_record(folder)) for folder in folders]
+    path.write_text(html_page(report_document(entries)), "utf-8")
+    page.open(path)
+    look_at_everything(page)
+    assert "lost" in rows(page, "overview-table")[0][0]
+    assert "cannot be exported as fp32" in page.evaluate("document.body.innerText")
 
 
 def test_the_same_model_on_two_devices_has_two_labels(page: Page, tmp_path: Path) -> None:

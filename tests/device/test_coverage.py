@@ -16,10 +16,12 @@ import pytest
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.profile.structure import structure_of
-from pytest_sme2.results import Arm, InferenceCost
+from pytest_sme2.results import Arm, InferenceCost, Profile
+from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from tests.device import provision
+from tests.support import recorded_runs
 from tests.support.inspector import inspected
 
 # torch and torchao warn at import about matters of their own.
@@ -27,6 +29,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 # Each data type once, the two kinds of QP8 operators among them.
 CASES = (("toy_cnn", "fp32,fp16,int8,int8_dynamic,int4"), ("llama_block_decode", "fp32"))
+# Of the networks that were recorded: one in each block, as their configurations have it.
+DEPTHWISE = {"convnext": 4, "efficientnet": 5, "mobilenet_v3_small": 11}
 MATRIX = re.compile(
     r"(?:Convolution|Deconvolution|(?:Dynamic )?Fully Connected|Batch Matrix Multiply) \(.*"
     r"|native_call_(?:convolution|addmm|mm|bmm|linear)\..*"
@@ -63,6 +67,24 @@ def depthwise(model: str) -> int:
     )
 
 
+def assert_counted_by_others(
+    profile: Profile, cost: InferenceCost, etdump: Path, without: int
+) -> None:
+    """Coverage against Inspector, the model's depthwise convolutions and the instructions."""
+    (events,) = (series for name, series in inspected(etdump.read_bytes()) if name == "Execute")
+    names = Counter(re.sub(r" #\d+\Z", "", name) for name, _, _ in events)
+    by_inspector = sum(number for name, number in names.items() if MATRIX.fullmatch(name))
+    coverage, structure = profile.coverage, structure_of(profile)
+    assert coverage.matrix_operators + coverage.depthwise_operators == by_inspector
+    # A batch norm that stands alone runs as one as well.
+    assert coverage.depthwise_operators >= without
+    # One truth: what is counted, what is stored, what each operator says.
+    executed = sum(entry.sme2 for entry in cost.operators if entry.matrix)
+    assert coverage.sme2_operators == structure.sme2 == executed
+    assert coverage.matrix_operators == structure.matrix
+    assert not coverage.unproven
+
+
 @pytest.mark.parametrize("session", CASES, ids=[model for model, _ in CASES], indirect=True)
 def test_coverage_is_what_others_count(session: Session) -> None:
     cases = session.cases()
@@ -72,16 +94,18 @@ def test_coverage_is_what_others_count(session: Session) -> None:
         profile, cost = session.profile(case, Arm.ON), session.cost(case, Arm.ON)
         etdump = session.traced(case, Arm.ON).etdump
         assert etdump is not None
-        (events,) = (series for name, series in inspected(etdump.read_bytes()) if name == "Execute")
-        names = Counter(re.sub(r" #\d+\Z", "", name) for name, _, _ in events)
-        by_inspector = sum(number for name, number in names.items() if MATRIX.fullmatch(name))
-        coverage, structure = profile.coverage, structure_of(profile)
-        assert coverage.matrix_operators + coverage.depthwise_operators == by_inspector, case.id
-        # A batch norm that stands alone runs as one as well.
-        assert coverage.depthwise_operators >= without, case.id
-        # One truth: what is counted, what is stored, what each operator says.
         assert isinstance(cost, InferenceCost), cost
-        executed = sum(entry.sme2 for entry in cost.operators if entry.matrix)
-        assert coverage.sme2_operators == structure.sme2 == executed, case.id
-        assert coverage.matrix_operators == structure.matrix, case.id
-        assert not coverage.unproven, case.id
+        assert_counted_by_others(profile, cost, etdump, without)
+
+
+@pytest.mark.parametrize("name", recorded_runs.recorded())
+def test_coverage_of_recorded_runs_is_what_others_count(name: str, tmp_path: Path) -> None:
+    folder = recorded_runs.unpack(name, tmp_path)
+    record = read_record(folder)
+    without = DEPTHWISE.get(record.measured.model, 0)
+    assert_counted_by_others(
+        record.measured.profiles[Arm.ON],
+        record.measured.costs[Arm.ON],
+        folder / record.etdumps[Arm.ON],
+        without,
+    )

@@ -632,6 +632,19 @@
     }
   }
 
+  function spent(body, chosen) {
+    const charts = element("div", { class: "charts" });
+    body.append(element("h3", {}, chosen.emulated ? "Where the work goes" : "Where the time goes"), charts);
+    costliest(charts, chosen);
+    breakdown(charts, chosen);
+    distribution(charts, chosen);
+    history(charts, chosen);
+    timeline(charts, chosen);
+    shift(body, chosen);
+    operators(body, chosen);
+    kernels(body, chosen);
+  }
+
   function show(index) {
     const chosen = data.cases[index];
     const body = document.getElementById("case-body");
@@ -648,16 +661,8 @@
     if (!chosen.valid) body.append(element("p", { class: "note bad" }, chosen.evidence));
     else if (chosen.evidence) body.append(element("p", {}, chosen.evidence));
     baseline(body, chosen);
-    const charts = element("div", { class: "charts" });
-    body.append(element("h3", {}, chosen.emulated ? "Where the work goes" : "Where the time goes"), charts);
-    costliest(charts, chosen);
-    breakdown(charts, chosen);
-    distribution(charts, chosen);
-    history(charts, chosen);
-    timeline(charts, chosen);
-    shift(body, chosen);
-    operators(body, chosen);
-    kernels(body, chosen);
+    // A model that could not be exported has nothing to draw.
+    if (Object.keys(chosen.arms).length) spent(body, chosen);
     if (chosen.findings.length || chosen.notes.length) {
       body.append(element("h3", {}, "What to know"),
         element("ul", {}, ...[...chosen.findings, ...chosen.notes].map((text) => element("li", {}, text))));

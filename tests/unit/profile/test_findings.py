@@ -132,11 +132,11 @@ def test_what_splits_the_delegate_is_named_as_the_model_has_it() -> None:
 def test_constant_work_is_told_apart_from_work_on_the_input() -> None:
     found = of(
         Topic.PORTABLE,
-        find(with_origins(replace(SILU, constant=True), replace(SILU, written="aten.to"))),
+        find(with_origins(replace(SILU, constant=True), replace(SILU, written="aten.expand"))),
     )
     assert {finding.rewrite for finding in found} == {"constant", ""}
     (unknown,) = (finding for finding in found if not finding.rewrite)
-    assert unknown.what == "_to_dim_order_copy.out of to"
+    assert unknown.what == "_to_dim_order_copy.out of expand"
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,29 @@ def test_channels_last_is_advised_only_for_images_at_the_border() -> None:
     words = profile_of([(TRANSPOSE, 5), ("Fully Connected (NC, PF32) GEMM #1", 100)])
     (found,) = of(Topic.LAYOUT, find(words))
     assert "channels_last" not in found.remedy
+
+
+def test_depthwise_convolutions_are_told_apart_by_their_kernels() -> None:
+    name = "Convolution (NHWC, F16) IGEMM"
+    profile = profile_of([(name, 50), (f"{name} #2", 20), (f"{name} #3", 5)])
+    kernels = ((7, 7), (3, 3), (1, 1))
+    members = tuple(
+        replace(
+            member,
+            operator=replace(member.operator, kind="depthwise", matrix=False),
+            shapes=OperatorShapes(
+                "depthwise convolution", ((1, 8, 8, 4), (1, *size, 4)), (1, 8, 8, 4)
+            ),
+        )
+        for member, size in zip(profile.operators, kernels, strict=True)
+    )
+    found = of(Topic.DEPTHWISE, find(replace(profile, operators=members)))
+    assert [finding.what for finding in found] == [
+        "depthwise convolutions with more than 25 weights a channel",
+        "depthwise convolutions",
+        "depthwise convolutions of 1x1",
+    ]
+    assert ["batch norm" in finding.remedy for finding in found] == [False, False, True]
 
 
 @pytest.mark.parametrize(
