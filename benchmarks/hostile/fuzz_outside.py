@@ -27,9 +27,18 @@ from pytest_sme2.report.history import history_lines, read_history
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
 from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
 from pytest_sme2.system.debian_packages import unpack_content
+from pytest_sme2.system.elf import read_layout
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
 from pytest_sme2.targets.phone.claim import CLAIM, holder, read_claim
+from pytest_sme2.targets.phone.cores import parse_cores
+from pytest_sme2.targets.phone.heat import (
+    Heat,
+    parse_temperature,
+    parse_thermal_statuses,
+    parse_zones,
+)
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
+from pytest_sme2.targets.phone.silicon import parse_silicon, parse_vector_length, vector_program
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_outline
 
@@ -264,6 +273,45 @@ def claim(chance: Random, folder: Path) -> None:
     read_within_bounds(lambda: holder(read_claim(text)), CLAIM)
 
 
+PHONE_TEXT = b"""\
+6.6.30-android15
+==
+processor\t: 0
+Features\t: fp asimd sme sme2
+CPU implementer\t: 0x41
+CPU part\t: 0xd8c
+==
+# CONFIG_ARM64_SME is not set
+/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq:3600000
+Cpus_allowed_list:\t0-7
+Thermal Status: 1
+Current temperatures from HAL:
+\tTemperature{mValue=57.8, mType=0, mName=CPU0, mStatus=3}
+/sys/class/thermal/thermal_zone1/type:soc
+/sys/class/thermal/thermal_zone1/temp:62000
+"""
+
+
+def phone_answers(chance: Random, folder: Path) -> None:
+    """What a phone prints: whatever it is, there is a value, and no core that cannot be."""
+    text = damaged_text(chance, PHONE_TEXT).decode("utf-8", "replace")
+
+    def read() -> None:
+        parse_silicon(text).missing_sme2("X")
+        expect(all(core.number < 10_000 for core in parse_cores(text)), "an impossible core")
+        str(Heat(max(parse_thermal_statuses(text), default=None), parse_temperature(text)))
+        parse_zones(text)
+        parse_vector_length(damaged_bytes(chance, bytes(16)))
+
+    read_within_bounds(read, "the phone")
+
+
+def layout(chance: Random, folder: Path) -> None:
+    path = folder / "program"
+    path.write_bytes(damaged_bytes(chance, vector_program()))
+    read_within_bounds(lambda: read_layout(path), path.name)
+
+
 SUBJECTS = (
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
     Subject("fuzz-program", "damaged programs without model code", 1000, 40, program),
@@ -276,6 +324,8 @@ SUBJECTS = (
     Subject("fuzz-package", "malicious Debian packages", 500, 30, debian_package),
     Subject("fuzz-note", "damaged notes on a phone", 500, 30, note),
     Subject("fuzz-claim", "damaged leases on a phone", 500, 30, claim),
+    Subject("fuzz-phone", "damaged answers of a phone", 500, 30, phone_answers),
+    Subject("fuzz-layout", "damaged programs for phones", 500, 30, layout),
     Subject("fuzz-adb", "answers that are not adb's protocol", 500, 30, adb),
 )
 

@@ -33,7 +33,7 @@ def read_cores(device: AdbDevice) -> tuple[Core, ...]:
 
 def parse_cores(text: str) -> tuple[Core, ...]:
     """The cores that report their speed and that a shell may use, by number."""
-    speeds = re.findall(r"/cpu(\d+)/cpufreq/cpuinfo_max_freq:(\d+)$", text, re.MULTILINE)
+    speeds = re.findall(r"/cpu(\d{1,4})/cpufreq/cpuinfo_max_freq:(\d{1,10})$", text, re.MULTILINE)
     listed = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", text, re.MULTILINE)
     allowed = _numbers(listed[1]) if listed else None
     cores = (Core(int(number), int(speed)) for number, speed in speeds)

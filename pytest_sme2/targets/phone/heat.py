@@ -53,12 +53,14 @@ class Heat:
 
 def parse_thermal_statuses(text: str) -> tuple[int, ...]:
     """From the output of one or several ``dumpsys thermalservice``."""
-    return tuple(int(word) for word in re.findall(r"^Thermal Status: (\d+)", text, re.MULTILINE))
+    return tuple(
+        int(word) for word in re.findall(r"^Thermal Status: (\d{1,3})", text, re.MULTILINE)
+    )
 
 
 def parse_temperature(text: str) -> float | None:
     """The hottest CPU or skin of one ``dumpsys thermalservice``."""
-    found = re.findall(r"Temperature\{mValue=(-?\d+(?:\.\d+)?), mType=(\d+),", _current(text))
+    found = re.findall(r"Temperature\{mValue=(-?\d+(?:\.\d+)?), mType=(\d{1,3}),", _current(text))
     degrees = [float(value) for value, kind in found if int(kind) in (_CPU, _SKIN)]
     return max((value for value in degrees if 0 < value < 150), default=None)
 
@@ -73,7 +75,7 @@ def parse_zones(text: str) -> dict[str, float]:
     """Zones by name, from lines of ``…/thermal_zone7/temp:41200``; two of a name get numbers."""
     read: dict[str, dict[str, str]] = {}
     for line in text.splitlines():
-        match = re.fullmatch(r".*/thermal_zone(\d+)/(type|temp):(.*)", line)
+        match = re.fullmatch(r".*/thermal_zone(\d{1,5})/(type|temp):(.*)", line)
         if match:
             read.setdefault(match[1], {})[match[2]] = match[3].strip()
     zones: dict[str, float] = {}
