@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.claims import Claim, finish
-from benchmarks.detection import append_record, read_records
+from benchmarks.samples import SCHEMA, append_record, read_records
 from pytest_sme2.profile.structure import structure_of
 from pytest_sme2.report.failure import NEGLIGIBLE
 from pytest_sme2.results import Artifact, Profile, TensorSpec
@@ -40,7 +40,6 @@ from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.verdict.baselines import operator_times
 from pytest_sme2.verdict.growth import OVERHEAD, TRACED_PAIRS, growth_of
 
-SCHEMA = 2
 LEAST_NAMED = 0.9
 SHAPE = (1, 16, 32, 32)
 CONVOLUTION, TRANSPOSE, LINEAR = "Convolution", "Transpose", "Fully Connected"

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 import os
 import statistics
 import subprocess
@@ -39,7 +38,7 @@ import scipy.stats
 from benchmarks.claims import Claim, finish
 from benchmarks.detection_programs import layers_artifact
 from benchmarks.detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
-from pytest_sme2.errors import Sme2Error
+from benchmarks.samples import SCHEMA, CommandLine, append_record, read_records
 from pytest_sme2.results import Arm, Outcome, PairedTiming, Run, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
@@ -51,7 +50,6 @@ from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 
-SCHEMA = 2
 BASE_LAYERS = 100
 EXTRA_LAYERS = (0, 3, 5)
 """Layers the candidate has more than the reference: per cent of real extra work."""
@@ -129,33 +127,6 @@ def next_extra(records: Sequence[Mapping[str, Any]], condition: str) -> int:
     """The kind of comparison that lags most behind its weight."""
     done = Counter(entry["extra"] for entry in records if entry["condition"] == condition)
     return min(EXTRA_LAYERS, key=lambda extra: done[extra] / WEIGHTS[extra])
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; a last one that was cut off by a kill is left out."""
-    records: list[dict[str, Any]] = []
-    if not path.exists():
-        return records
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            print(f"{path}:{number}: cut off, left out", file=sys.stderr)
-            continue
-        if entry.get("schema") != SCHEMA:
-            raise SystemExit(f"{path}:{number}: another schema; collect into a new file")
-        records.append(entry)
-    return records
-
-
-def append_record(path: Path, entry: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cut_off = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
-    with path.open("a") as file:
-        # A line that a kill cut off stays a line of its own.
-        file.write(("\n" if cut_off else "") + json.dumps(entry, separators=(",", ":")) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
@@ -414,33 +385,12 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    collecting = commands.add_parser("collect", help="measure and append raw samples")
-    collecting.add_argument("--minutes", type=float, required=True, help="how long to go on")
-    collecting.add_argument("--busy", action="store_true", help="beside one busy neighbour")
-    collecting.add_argument("--device", default="linux", help="as for sme2; default linux")
-    collecting.add_argument("--budget", type=float, default=60.0, help="seconds a verdict")
-    collecting.set_defaults(run=collect)
-    reporting = commands.add_parser("report", help="decide from the samples, and let peers decide")
-    reporting.add_argument("--json", type=Path, metavar="FILE", help="for machines")
-    reporting.set_defaults(run=report)
-    for command in (collecting, reporting):
-        command.add_argument(
-            "--samples",
-            type=Path,
-            default=Path("sme2-out/detection.jsonl"),
-            help="raw samples, one verdict a line; default %(default)s",
-        )
-    arguments = parser.parse_args(argv)
-    try:
-        code: int = arguments.run(arguments)
-    except Sme2Error as error:
-        print(f"detection: {error}", file=sys.stderr)
-        return error.exit_code
-    return code
+    line = CommandLine("detection", __doc__, collect, report)
+    line.collecting.add_argument("--busy", action="store_true", help="beside one busy neighbour")
+    line.collecting.add_argument("--device", default="linux", help="as for sme2; default linux")
+    line.collecting.add_argument("--budget", type=float, default=60.0, help="seconds a verdict")
+    line.add_place("--samples", "sme2-out/detection.jsonl", "raw samples, one verdict a line")
+    return line.run(argv)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ A verdict is green where the test passes, with or without a warning. The limits 
 first run: no slowdown of 5 % or more is green, and no equal program is REGRESSED. The scenarios
 were not: the first run missed both limits, with 4 green and 16 REGRESSED. Then the pretended device
 was corrected (equal programs feel a session alike, long runs last through several spells, spells
-are 0.1 s instead of 0.15 s), and slow models beside a bursty neighbour were no longer judged.
+are 0.1 s instead of 0.15 s), and pairs that rule nothing out became INVALID, which fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -27,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -41,6 +43,7 @@ from pytest_sme2.timing import stats
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.judging import combine
 from tests.support.pretended_device import Burst, PretendedDevice, pretend, program
+from tests.support.stored_sessions import outcomes
 
 FEWEST_SLOWER, FEWEST_EQUAL = 100, 300
 SLOWDOWNS = (1.05, 1.3, 2.0, 3.0)
@@ -49,6 +52,9 @@ OLD, NEW = program("old"), program("new")
 SERIES = 4000
 PAIR_NOISE = (0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.04)
 PAIR_SLOWDOWNS = (0.0, 0.03, 0.05)
+SESSION_SPREADS = (0.003, 0.005, 0.01, 0.03)
+SESSION_COUNTS = (1, 3, 6, 12)
+SESSION_SLOWDOWNS = (0.0, 0.05)
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,6 @@ class Scenario:
     """How many cases the run has."""
     loaded: bool = False
     """Whether something else takes half of the core's time while the new program is measured."""
-    judged: bool = True
-    """False: it is shown, but beyond what the limits promise."""
 
 
 SCENARIOS = (
@@ -86,9 +90,7 @@ SCENARIOS = (
     Scenario("only the off arm is slower", 20, 8, 0, (1.05, 2.0), only_off=True),
     Scenario("27 cases in one run", 20, 27, 81, (1.05,), 0.01, cases=27),
     # The neighbour's spells are shorter than one inference, so turns cannot dodge them.
-    Scenario(
-        "0.3 s per inference, bursty neighbour (not judged)", 300, 4, 15, busy=True, judged=False
-    ),
+    Scenario("0.3 s per inference, bursty neighbour", 300, 4, 15, busy=True),
 )
 
 
@@ -163,17 +165,20 @@ class Trial:
     factor: float
     outcome: Outcome
     green: bool
-    judged: bool
 
 
 def run(scenario: Scenario) -> list[Trial]:
     trials = []
     plan = [*([1.0] * scenario.equal), *scenario.slowdowns * scenario.slower]
     for seed, factor in enumerate(plan):
-        with tempfile.TemporaryDirectory() as folder:
+        # The cache is empty: to look through that of this machine is no part of a verdict.
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch.dict(os.environ, {"SME2_CACHE_DIR": f"{folder}/cache"}),
+        ):
             checks = judge(scenario, factor, seed, Path(folder))
         green = not failing(checks, strict=False)
-        trials.append(Trial(scenario.name, factor, combine(checks), green, scenario.judged))
+        trials.append(Trial(scenario.name, factor, combine(checks), green))
     print(f"simulated: {scenario.name}: {len(plan)} verdicts", flush=True)
     return trials
 
@@ -197,10 +202,17 @@ def pair_rates(noise: float, slowdown: float) -> dict[str, float]:
     }
 
 
+def session_rates(spread: float, count: int) -> dict[str, dict[str, int]]:
+    """How stored times alone end, by slowdown, where so many sessions differ by ``spread``."""
+    return {
+        f"{slowdown:g}": dict(Counter(map(str, outcomes(spread, count, slowdown))))
+        for slowdown in SESSION_SLOWDOWNS
+    }
+
+
 def claims(trials: Sequence[Trial]) -> list[Claim]:
-    judged = [trial for trial in trials if trial.judged]
-    slower = [trial for trial in judged if trial.factor > 1]
-    equal = [trial for trial in judged if trial.factor == 1]
+    slower = [trial for trial in trials if trial.factor > 1]
+    equal = [trial for trial in trials if trial.factor == 1]
 
     def count(outcome: Outcome) -> int:
         return sum(trial.outcome is outcome for trial in equal)
@@ -213,6 +225,8 @@ def claims(trials: Sequence[Trial]) -> list[Claim]:
               limit=FEWEST_EQUAL, least=True),
         Claim("alarms", "of these, REGRESSED", count(Outcome.REGRESSED), limit=0),
         Claim("suspected", "of these, SUSPECTED, which fails as well", count(Outcome.SUSPECTED)),
+        Claim("invalid", "of these, INVALID (too noisy), which fails as well",
+              count(Outcome.INVALID)),
         Claim("open", "of these, INCONCLUSIVE, which warns", count(Outcome.INCONCLUSIVE)),
     ]  # fmt: skip
 
@@ -250,7 +264,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{noise:g}": {f"{slowdown:g}": pair_rates(noise, slowdown) for slowdown in PAIR_SLOWDOWNS}
         for noise in PAIR_NOISE
     }
-    return finish(claims(trials), arguments.json, {"verdicts": details, "pairs": pairs})
+    sessions = {
+        f"{spread:g}": {str(count): session_rates(spread, count) for count in SESSION_COUNTS}
+        for spread in SESSION_SPREADS
+    }
+    kept = {"verdicts": details, "pairs": pairs, "sessions": sessions}
+    return finish(claims(trials), arguments.json, kept)
 
 
 if __name__ == "__main__":

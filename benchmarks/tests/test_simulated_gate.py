@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.simulated_gate import Scenario, account, claims, pair_rates, run
+from benchmarks.simulated_gate import Scenario, account, claims, pair_rates, run, session_rates
 from pytest_sme2.results import Outcome
 
 
@@ -26,3 +26,9 @@ def test_noise_makes_equal_programs_open_before_it_makes_them_suspected():
     assert quiet == {"REGRESSED": 0.0, "SUSPECTED": 0.0, "INCONCLUSIVE": 0.0}
     assert rough["REGRESSED"] == rough["SUSPECTED"] == 0.0
     assert rough["INCONCLUSIVE"] > 0.1
+
+
+def test_more_sessions_that_agree_give_more_answers():
+    one, six = session_rates(0.003, 1), session_rates(0.003, 6)
+    assert one["0"].get("PASS", 0) < six["0"]["PASS"]
+    assert one["0.05"].get("REGRESSED", 0) < six["0.05"]["REGRESSED"]

@@ -6,6 +6,7 @@ product's own, and pytest runs them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,25 @@ def test_a_changed_machine_is_told_everywhere(
     summary = next(project.path.rglob("*summary.md")).read_text("utf-8")
     assert "**MACHINE_CHANGED**" in summary
     assert "program that never changes took" in summary
+
+
+def test_the_example_of_the_readme_measures_against_a_reference(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What this device cannot measure (kernels) or compare (no baseline) does not skip the test."""
+    readme = (DOCS.parents[1] / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"```python file=test_my_models.py\n(.*?)```", readme, re.DOTALL)
+    project.makepyfile(example)
+    path = project.mkdir("old") / "toy_xnnpack_fp32.pte"
+    path.write_bytes(b"the old program")
+    before = {file_sha256(path): nanoseconds(1.0)}
+    for factor, failed in ((1.0, 0), (1.05, 1)):
+        device = PretendedDevice({**before, NEW.sha256: nanoseconds(factor)}, seed=2)
+        with monkeypatch.context() as patch:
+            pretend(patch, device, NEW)
+            result = project.runpytest_inprocess("--against=old")
+        result.assert_outcomes(passed=1 - failed, failed=failed)
+        result.stdout.no_fnmatch_line("*was not used*")
 
 
 def test_the_documentation_has_every_situation() -> None:

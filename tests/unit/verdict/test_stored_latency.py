@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 
-from pytest_sme2.results import Arm, Outcome
-from pytest_sme2.verdict import judging, times
+from pytest_sme2.results import Outcome
+from pytest_sme2.verdict import judging
 from pytest_sme2.verdict.stored_latency import session_interval
-from tests.support.gate_examples import LIMITS, baseline, measured, medians, session
+from tests.support.gate_examples import medians
+from tests.support.stored_sessions import outcomes
 
 
 def test_sessions_that_differ_among_themselves_widen_the_interval() -> None:
@@ -18,28 +18,6 @@ def test_sessions_that_differ_among_themselves_widen_the_interval() -> None:
     assert rough[0] < calm[0] < 1 < calm[1] < rough[1]
     many = session_interval(new, [medians(ms) for ms in (9.7, 10.0, 10.3) * 3])
     assert rough[0] < many[0]
-
-
-def drawn(generator: random.Random, spread: float, slowdown: float = 0.0) -> tuple[float, ...]:
-    """One session: ten processes that vary by 0.4 % about a centre that strays by ``spread``."""
-    centre = 10e6 * (1 + slowdown) * math.exp(generator.gauss(0, spread))
-    return tuple(centre * math.exp(generator.gauss(0, 0.004)) for _ in range(10))
-
-
-def outcomes(spread: float, count: int, slowdown: float, trials: int = 200) -> list[Outcome]:
-    """Verdicts on changed code against so many stored sessions, with no pairs to decide."""
-    found = []
-    generator = random.Random(7)
-    for _ in range(trials):
-        old = baseline(
-            sessions=tuple(
-                session(number, medians_ns={Arm.ON: drawn(generator, spread)})
-                for number in range(1, count + 1)
-            )
-        )
-        now = measured(medians_ns={Arm.ON: drawn(generator, spread, slowdown)})
-        found.append(times.check_latency(now, old, LIMITS, Arm.ON).verdict)
-    return found
 
 
 @pytest.mark.parametrize("spread", [0.003, 0.005])
