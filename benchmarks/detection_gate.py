@@ -12,7 +12,7 @@ A verdict is green where the test passes, with or without a warning. The limits 
 first run: no slowdown of 5 % or more is green, and no equal program is REGRESSED. The first run
 missed the first one: at a load of 15 on two cores, pairs of slow models ruled nothing out, and two
 programs that were 5 % slower ended INCONCLUSIVE. Such pairs are INVALID since, and slow models were
-judged again.
+judged again. The first run's verdicts on quick programs are kept.
 
 With --beside-others nothing keeps other measurements of the machine away. The load is recorded with
 every verdict, and times per inference are those of the loaded machine. The stored sessions are
