@@ -165,8 +165,10 @@ def _write_reports(
             path = chosen.resolve()
             write_text(path, export([record.measured for record in records.values()]))
             written.append(path)
-    if settings.history is not None:
-        written.append(write_history(settings.history.resolve(), list(records.values())))
+    # What could not be exported has no figures to compare with later ones.
+    made = [record for record in records.values() if record.measured.structures]
+    if settings.history is not None and made:
+        written.append(write_history(settings.history.resolve(), made))
     if settings.comment is not None:
         path = settings.comment.resolve()
         write_text(path, comment_text(list(records.values())))

@@ -49,6 +49,7 @@ def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytes
         "--sme2-report=report.html",
         "--junitxml=junit.xml",
         "--sme2-comment=comment.md",
+        "--sme2-history=history",
     )
     result.assert_outcomes(errors=1, skipped=2)
     result.stdout.fnmatch_lines(["*there are no weights for this*"])
@@ -68,4 +69,5 @@ def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytes
         .partition("</script>")[0]
     )
     assert document["headline"]["failed"] == 1
+    assert not (pytester.path / "history").exists(), "it has no figures"
     assert [case["id"] for case in document["cases"]] == ["hopeless-fp32"]
