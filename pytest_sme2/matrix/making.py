@@ -243,8 +243,10 @@ def _family(entry: OperatorCost) -> str:
 
 def _kernel(entry: OperatorCost) -> str:
     """The one that multiplies: packing can take more instructions than the product itself."""
-    products = [name for name, _ in entry.kernels if "_pack" not in name]
-    return products[0] if products else ""
+    names = [name for name, _ in entry.kernels]
+    products = [name for name in names if "_matmul_" in name or "gemm" in name]
+    others = [name for name in names if "_pack" not in name]
+    return next(iter(products or others), "")
 
 
 def _sqnr(run: Run, artifact: Artifact, outputs: int) -> Sequence[float | None]:
