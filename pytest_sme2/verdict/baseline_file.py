@@ -84,7 +84,7 @@ def parse(text: str, path: Path) -> Baseline:
     if _CONFLICT.search(text):
         raise BaselineError(
             f"{path}: holds the conflict markers of a merge: both branches updated this baseline. "
-            f"Keep one side (git checkout --ours or --theirs -- {path.name}), then run with "
+            f"Keep one side (git checkout --ours or --theirs -- {path}), then run with "
             "--update-baselines on the merged code."
         )
     document = json_value(

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -463,8 +464,11 @@ def test_missing_field_is_named() -> None:
 def test_conflict_markers_say_what_to_do() -> None:
     ours, theirs = render(baseline()), render(baseline(pte_bytes=7))
     text = f"<<<<<<< HEAD\n{ours}=======\n{theirs}>>>>>>> other\n"
-    with pytest.raises(BaselineError, match=r"conflict markers .*git checkout --ours or --theirs"):
-        parse(text, PATH)
+    # The command must also work outside of the file's folder.
+    path = Path("baselines", "emulated", "toy_cnn-fp16.json")
+    words = f"conflict markers .*git checkout --ours or --theirs -- {re.escape(str(path))}"
+    with pytest.raises(BaselineError, match=words):
+        parse(text, path)
 
 
 def test_a_gap_in_the_migrations_is_an_error() -> None:
