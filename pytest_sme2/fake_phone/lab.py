@@ -33,6 +33,7 @@ from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.qemu import DEFAULT_CPU
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY, LAUNCHER_PROPERTY, AndroidTarget
 
 EMULATOR_ON_PHONE = "/vendor/bin/qemu-aarch64"
@@ -103,7 +104,9 @@ def open_fake_phone(emulator: Path, **options: Any) -> AndroidTarget:
     """
     lab = FakeLab(emulator=emulator, progress=options.get("progress"))
     atexit.register(lab.close)
-    return fake_target(lab.add(), **options)
+    phone = lab.add()
+    make_ready(AdbServer(lab.host, lab.port), phone.serial)
+    return fake_target(phone, **options)
 
 
 class FakeLab:

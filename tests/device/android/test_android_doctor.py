@@ -54,3 +54,12 @@ def test_a_phone_that_cannot_be_reached_is_named(
     assert main(["doctor", "--device", "android", *words]) == 1
     assert "No device has the serial 'nobody'" in capsys.readouterr().out
     assert not (tmp_path / "x").exists()
+
+
+def test_the_fake_phone_is_tried_out_too(
+    sme2_lab: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "phone.json"
+    words = ["doctor", "--device", "android", "--sme2-fake-phone", "--out", str(out)]
+    assert main(words) == 0, capsys.readouterr().out
+    assert json.loads(out.read_text())["machine"]["proven"] is True
