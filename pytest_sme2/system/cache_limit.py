@@ -32,6 +32,9 @@ KINDS = (
 _KEPT = ("tools", "weights", "fake-phone")
 # A run that began earlier than this ago may still use what it found then.
 IN_USE_SECONDS = 6 * 3600.0
+# Looking at every file takes a second in a large cache, and every run ends with it.
+LOOK_SECONDS = 3600.0
+_LOOKED = "cleaned"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -108,15 +111,21 @@ def remove(removed: Iterable[Entry]) -> None:
 def apply_limit(cache: Path | None = None) -> list[Entry]:
     """Remove what killed processes left and, above the limit, what was not used for longest.
 
-    What may be in use stays, so the limit is one for what is kept from run to run.
+    What may be in use stays, so the limit is one for what is kept from run to run. Once an hour is
+    enough.
     """
     limit = limit_from(os.environ.get(LIMIT_VARIABLE))
     root = cache or cache_folder()
     if limit is None or not root.is_dir():
         return []
     now = time.time()
+    looked = root / _LOOKED
+    with contextlib.suppress(OSError):
+        if 0 <= now - looked.stat().st_mtime < LOOK_SECONDS:
+            return []
     try:
         with locked(root / "cleaning.lock", "cleaning the cache", timeout_seconds=0):
+            looked.touch()
             found = entries(root)
             idle = [entry for entry in found if now - entry.used >= IN_USE_SECONDS]
             removed = [entry for entry in idle if entry.left_over]
@@ -124,7 +133,7 @@ def apply_limit(cache: Path | None = None) -> list[Entry]:
             over = chosen(rest, now=now, keep=limit)
             removed += [entry for entry in over if entry in idle and entry.kind not in _KEPT]
             remove(removed)
-    except (BusyError, StorageError):
+    except (BusyError, StorageError, OSError):
         # Another process is at it, or the cache is read-only.
         return []
     return removed

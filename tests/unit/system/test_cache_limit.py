@@ -137,3 +137,13 @@ def test_the_command_shows_and_removes(cache: Path, capsys: pytest.CaptureFixtur
     assert names(cache) == {"exports/new", "exports/.half.part"}
     assert main(["clean", "--older-than", "30d"]) == 2
     assert "Add --cache" in capsys.readouterr().err
+
+
+def test_it_looks_once_an_hour(cache: Path) -> None:
+    apply_limit()
+    half = cache / "exports" / ".half.part"
+    half.mkdir(parents=True, exist_ok=True)
+    os.utime(half, (0, 0))
+    assert apply_limit() == []
+    os.utime(cache / "cleaned", (0, 0))
+    assert [entry.path.name for entry in apply_limit()] == [".half.part"]
