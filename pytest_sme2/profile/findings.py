@@ -136,7 +136,9 @@ def _work(counted: InferenceCost) -> Iterator[Finding]:
     """How the work is spread, which counts of operators do not show."""
     covered = work_coverage(counted)
     if covered is not None and any(entry.sme2 for entry in counted.operators):
-        yield Finding(Topic.NOTE, f"{covered:.0%} of the multiply-accumulates run on SME2")
+        yield Finding(
+            Topic.NOTE, f"{covered:.0%} of the matrix operators' multiply-accumulates run on SME2"
+        )
     packing = packing_share(counted)
     if packing >= LARGE_PACKING:
         text = f"{packing:.0%} of the instructions pack data or change its layout"
