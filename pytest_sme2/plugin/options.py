@@ -212,7 +212,8 @@ OPTIONS: tuple[Option, ...] = (
         "TIME",
         "session.settings:parse_budget",
         "time for measuring one model and variant, as in 60s or 2m; default 30s. Ten pairs are "
-        "measured even where they take longer.",
+        "measured even where they take longer. What would fail without being certain gets up to "
+        "three times as long.",
     ),
     Option(
         "--time-limit",

@@ -59,6 +59,7 @@ from pytest_sme2.results.run import (
     Turn,
 )
 from pytest_sme2.results.timing import (
+    BLIND,
     TIME_LIMIT,
     Decision,
     DroppedPair,
@@ -81,6 +82,7 @@ from pytest_sme2.results.verdict import Bounds, Check, Limits, Verdict
 
 __all__ = [
     "AS_EXPORTED",
+    "BLIND",
     "RUNTIME",
     "TIME_LIMIT",
     "Agreement",

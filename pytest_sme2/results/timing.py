@@ -95,6 +95,9 @@ class DroppedPair:
     reason: str
 
 
+BLIND = 0.03
+"""Pairs that cannot rule out a slowdown of this much beyond the limit have seen nothing, and must
+not let a test pass."""
 TIME_LIMIT = "time limit reached before the first look"
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pytest_sme2.results import (
+    BLIND,
     TIME_LIMIT,
     Decision,
     DroppedPair,
@@ -36,6 +37,7 @@ from pytest_sme2.timing.processes import (
     process_median,
 )
 from pytest_sme2.timing.sampling import (
+    BUDGETS_IN_DOUBT,
     PILOT_RUNS,
     PILOT_WARMUP,
     Sampling,
@@ -166,7 +168,8 @@ def measure_pairs(
     """Measure two arms in interleaved pairs until the answer is clear or the time is used up.
 
     The first look is always completed, however slow the arms are; the budget decides whether there
-    are more. Only the plan's hard limit ends the measurement before the first look.
+    are more. Where a test would fail on what is not certain, there are BUDGETS_IN_DOUBT of it. Only
+    the plan's hard limit ends the measurement before the first look.
 
     With ``in_turns`` the two processes of a pair take turns; else one runs after the other.
     ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
@@ -207,6 +210,7 @@ class _Measuring:
         self.threads = 1
         self.index = 0
         self.longest_pair = 0.0
+        self.budgets = 1.0
 
     def measure(self) -> PairedTiming:
         sampling = self.pilot()
@@ -215,6 +219,10 @@ class _Measuring:
         decision: Decision | None = None
         for due in self.plan.looks:
             in_time = self.collect(due, sampling)
+            if not in_time and self.would_fail(due):
+                # No verdict is given here: a look that was not planned would spend error.
+                self.budgets = BUDGETS_IN_DOUBT
+                in_time = self.collect(due, sampling)
             looks, decision = self.look()
             if self.clear(decision):
                 stopped = "clear"
@@ -222,7 +230,7 @@ class _Measuring:
             if decision is None and self.precise(looks[-1]):
                 stopped = "precise"
                 break
-            if not in_time:
+            if not in_time or (self.budgets > 1 and not self.would_fail(due)):
                 first = due == self.plan.looks[0]
                 stopped = TIME_LIMIT if first else "time budget spent"
                 break
@@ -231,7 +239,8 @@ class _Measuring:
     def seconds_left(self, due: int | None = None) -> float:
         """Until the look after ``due`` pairs must be taken: the first has the hard limit's time."""
         first = due == self.plan.looks[0]
-        until = self.plan.hard_limit if first else self.plan.budget_seconds
+        more = min(self.plan.hard_limit, self.budgets * self.plan.budget_seconds)
+        until = self.plan.hard_limit if first else more
         return until - (self.clock() - self.started)
 
     def pilot(self) -> Sampling:
@@ -354,6 +363,23 @@ class _Measuring:
     def clear(self, decision: Decision | None) -> bool:
         return decision is not None and decision.outcome is not Outcome.INCONCLUSIVE
 
+    def would_fail(self, due: int) -> bool:
+        """Whether a test would fail on the pairs so far although they are not certain."""
+        if self.plan.threshold is None:
+            return False
+        look = self.look_ahead(due, self.ledger.kept)
+        limit = 1 + self.plan.threshold
+        if look.interval is None:
+            return True
+        low, high = look.interval
+        return low <= limit and (look.estimate > limit or high > limit + BLIND)
+
+    def look_ahead(self, due: int, pairs: Sequence[PairSample]) -> Look:
+        """What the look after ``due`` pairs would show now."""
+        part = self.plan.split[self.plan.looks.index(due)]
+        series = [pair.log_ratio for pair in pairs]
+        return stats.take_look(series, self.plan.threshold or 0.0, self.plan.alpha * part)
+
     def precise(self, look: Look) -> bool:
         if look.interval is None:
             return False
@@ -363,9 +389,7 @@ class _Measuring:
         if self.progress is None:
             return
         pairs = self.ledger.kept + self.ledger.waiting
-        series = [pair.log_ratio for pair in pairs]
-        part = self.plan.split[self.plan.looks.index(due)]
-        look = stats.take_look(series, self.plan.threshold or 0.0, self.plan.alpha * part)
+        look = self.look_ahead(due, pairs)
         self.progress(
             PairProgress(
                 pairs=len(pairs),

@@ -26,6 +26,8 @@ LEAST_WARMUP_IN_A_HURRY = 1
 
 LIMIT_OF_BUDGETS = 10
 """The hard limit of a measurement in time budgets, where none is given."""
+BUDGETS_IN_DOUBT = 3
+"""A test that would fail without being certain is worth more time."""
 
 PILOT_WARMUP, PILOT_RUNS = 1, 3
 
@@ -53,7 +55,8 @@ class SamplingPlan:
     looks: tuple[int, ...] = stats.LOOKS
     split: tuple[float, ...] = stats.ERROR_SPLIT
     budget_seconds: float = 60.0
-    """For all looks after the first. The first is completed even where it takes longer."""
+    """For all looks after the first, which is completed even where it takes longer. Where a test
+    would fail on what is not certain, there are BUDGETS_IN_DOUBT of it."""
     limit_seconds: float | None = None
     """After this even the first look is given up; None: LIMIT_OF_BUDGETS budgets."""
     seed: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_sme2.results import (
+    BLIND,
     Arm,
     Baseline,
     BaselineSession,
@@ -33,9 +34,6 @@ SAME_CODE = (
 DECIDE_HINT = (
     "Pairs decide it: keep what the baseline measured (sme2 bundle), or name it with --against."
 )
-BLIND = 0.03
-"""A measurement that cannot rule out a slowdown of this much beyond the limit has seen nothing, and
-must not let a test pass."""
 MORE_TIME = "Give more time (--budget or --time-limit), or measure a smaller input."
 
 

@@ -42,7 +42,7 @@ def test_a_clear_answer_stops_at_the_first_look(slowdown, outcome):
 def test_more_budget_gives_more_pairs():
     """A slowdown of exactly the limit stays open; what ends it is the time, then the last look."""
     pairs = []
-    for budget in (12.0, 30.0, 120.0, 3600.0):
+    for budget in (12.0, 30.0, 60.0, 3600.0):
         result = Machine(slowdown=0.02, cv=0.003).measure(budget_seconds=budget)
         assert result.decision.outcome is Outcome.INCONCLUSIVE
         pairs.append(len(result.pairs))
@@ -174,9 +174,35 @@ def test_chosen_runs_are_kept_whatever_the_budget():
 # --- time budget ----------------------------------------------------------------------------------
 
 
+def test_what_would_fail_without_being_certain_gets_more_time() -> None:
+    """A slow model beside busy neighbours: the pairs within the budget rule nothing out."""
+    machine = Machine(slowdown=0.03, cv=0.03, base_ns=0.3e9)
+    result = machine.measure(budget_seconds=30.0)
+    assert 60.0 < machine.now <= 90.0
+    # Only planned looks, and the one when the time is up, give a verdict.
+    assert [look.pairs for look in result.looks] == [10, 20, 30, 45, len(result.pairs)]
+
+
+def test_more_time_ends_when_the_doubt_does() -> None:
+    machine = Machine(slowdown=0.0, cv=0.05, base_ns=0.3e9, seed=1)
+    result = machine.measure(budget_seconds=30.0)
+    assert result.decision.outcome is Outcome.INCONCLUSIVE
+    assert result.interval[1] < 1.05
+    assert len(result.pairs) == 45
+    assert machine.now > 30.0
+
+
+def test_more_time_ends_at_the_hard_limit() -> None:
+    machine = Machine(slowdown=0.0, cv=0.05, base_ns=0.3e9)
+    machine.measure(budget_seconds=30.0, limit_seconds=40.0)
+    assert 30.0 < machine.now <= 40.0
+
+
 def test_the_budget_ends_the_looks_after_the_first():
-    machine = Machine(slowdown=0.02)
+    machine = Machine(slowdown=0.018)
     result = machine.measure(budget_seconds=12.0)
+    assert result.decision.outcome is Outcome.INCONCLUSIVE
+    assert result.ratio < 1.02
     assert result.stopped_because == "time budget spent"
     assert 10 < len(result.pairs) < 30
     assert machine.now <= 12.0
