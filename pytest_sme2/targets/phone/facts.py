@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
-from pytest_sme2.targets.phone.adb import quote
 from pytest_sme2.targets.phone.cores import kinds
 from pytest_sme2.targets.phone.target import AndroidTarget
 
@@ -16,6 +15,7 @@ _READ = (
     "cat /proc/self/attr/current",
     "id",
 )
+_READ_ALL = "; echo ==; ".join(f"{{ {part}; }} 2>/dev/null" for part in _READ)
 
 
 def phone_facts(target: AndroidTarget) -> dict[str, str]:
@@ -43,9 +43,8 @@ def phone_facts(target: AndroidTarget) -> dict[str, str]:
 
 
 def _read(target: AndroidTarget) -> Sequence[str]:
-    command = "; echo ==; ".join(f"{{ {part}; }} 2>/dev/null" for part in _READ)
     # Android ends the name of a domain with a zero byte.
-    parts = target.device.shell(command).text.replace("\0", "").split("==\n")
+    parts = target.device.shell(_READ_ALL).text.replace("\0", "").split("==\n")
     return [part.strip()[:200] for part in (*parts, *[""] * len(_READ))][: len(_READ)]
 
 
@@ -91,7 +90,7 @@ def _power(target: AndroidTarget) -> dict[str, str]:
         settings, fixed = str(error), False
     # As it was prepared.
     power.apply(target.power_mode, fixed_performance=target.wants_fixed_performance)
-    awake = target.device.shell(quote(["dumpsys", "power"]) + " | grep -m1 mStayOn=").text.strip()
+    awake = target.device.shell("dumpsys power | grep -m1 mStayOn=").text.strip()
     return {
         "power settings": settings,
         "fixed-performance mode": "can be set" if fixed else "not on this phone",
