@@ -108,7 +108,8 @@ def _elsewhere(matrix: KernelMatrix, cell: Cell) -> str:
             unknown.append(data_type)
         elif found.family == "sme2":
             covered.append(data_type)
-    text = f"on SME2 in {' and '.join(covered)}" if covered else "in no other data type on SME2"
+    *others, last = covered or ("no other data type",)
+    text = f"on SME2 in {', '.join(others)} and {last}" if others else f"on SME2 in {last}"
     if unknown:
         text += f" ({', '.join(unknown)}: not known)"
     return text
