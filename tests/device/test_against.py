@@ -72,19 +72,20 @@ def test_two_runtimes_are_measured_in_interleaved_pairs(
     tmp_path: Path, local_runner: Sme2Runner, older: OpenReference, program: Artifact
 ) -> None:
     sides = {older.reference.name: older.side(program, local_runner)[1], "this": local_runner}
-    number = itertools.count()
+    order: list[str] = []
 
     def run_arm(arm: str, *, warmup: int, runs: int) -> Run:
-        folder = tmp_path / str(next(number))
+        order.append(arm)
+        folder = tmp_path / str(len(order))
         return run_off(sides[arm], program, folder, warmup=warmup, runs=runs)
 
     plan = SamplingPlan(runs=3, warmup=1, looks=(10,), split=(1.0,), redo_limit=0)
     found = times.check_against(
         measure_pairs(run_arm, older.reference.name, "this", plan), default_limits()
     )
+    # Which verdict the times of a busy machine give is no matter here: it may be any.
+    pairs = list(zip(order[::2], order[1::2], strict=True))
+    assert len(pairs) == 10
+    assert all(set(pair) == set(sides) for pair in pairs)
     assert found.metric == "latency against executorch 1.5.0"
-    assert found.verdict in {
-        Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.SUSPECTED,
-    }  # fmt: skip
-    assert found.interval is not None
-    assert "over 10 interleaved pairs" in found.message
+    assert found.old and found.new and found.interval
