@@ -85,7 +85,7 @@ def test_two_runtimes_are_measured_in_interleaved_pairs(
     )
     # Which verdict the times of a busy machine give is no matter here: it may be any.
     pairs = list(zip(order[::2], order[1::2], strict=True))
-    assert len(pairs) == 10
+    assert len(pairs) >= 10
     assert all(set(pair) == set(sides) for pair in pairs)
     assert found.metric == "latency against executorch 1.5.0"
     assert found.old and found.new and found.interval
