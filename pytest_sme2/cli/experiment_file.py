@@ -20,6 +20,7 @@ from pytest_sme2.cli.kit_fields import beside, compare_pairs, runner_words
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm
 from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import DEVICES, parse_cpus
 
 TEMPLATES = ("mac", "android", "linux", "emulated")
@@ -251,12 +252,12 @@ def _compare(value: object, experiments: Sequence[Experiment]) -> tuple[tuple[Ke
 
 def _side(name: object, keys: Sequence[Key], names: Sequence[str], where: str) -> list[Key]:
     """The experiments of a name, with one number of threads where that was named as well."""
-    count = None
+    threads = None
     if isinstance(name, tuple):
-        name, count = name
-    found = [key for key in keys if key[0] == name and count in (None, key[1])]
+        name, threads = name
+    found = [key for key in keys if key[0] == name and threads in (None, key[1])]
     if not found:
-        wanted = f"{name!r}" if count is None else f"{name!r} with {count} threads"
+        wanted = f"{name!r}" if threads is None else f"{name!r} with {count(threads, 'thread')}"
         raise UsageError(
             f"{where}: {wanted} is not an experiment. Choose from: {', '.join(names)}."
         )

@@ -14,7 +14,6 @@ from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.shapes import beside, keep_shapes, kept_shapes
 from pytest_sme2.report.experiments import PAIRS, ExperimentAccount, write_experiments
-from pytest_sme2.report.text import count
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, Run, RunRequest
 from pytest_sme2.session.analysis import SUFFIX
@@ -27,6 +26,7 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, write_json
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.trace.etdump import read_etdump
 

@@ -106,7 +106,7 @@ MOST_TAPS = 25
 LARGE_DEPTHWISE = Rewrite(
     "",
     frozenset(),
-    f"depthwise convolutions with more than {MOST_TAPS} weights a channel",
+    f"with more than {MOST_TAPS} weights a channel",
     "XNNPACK has no kernel of that size and multiplies each channel by itself, as a matrix",
     "a smaller kernel, or a sum of narrower ones (7x3, 7x3 and 7x1 in place of 7x7), would have "
     "one",

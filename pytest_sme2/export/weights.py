@@ -22,6 +22,7 @@ from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.files import file_sha256, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_toml
+from pytest_sme2.system.wording import count
 
 FILE_NAME = "weights.toml"
 TIMEOUT_SECONDS = 60.0
@@ -106,7 +107,9 @@ def misfit(wanted: Mapping[str, Any], given: Any) -> str:
     ]
     problems = []
     if missing:
-        problems.append(f"{len(missing)} of {len(wanted)} weights are missing ({_few(missing)})")
+        problems.append(
+            f"{len(missing)} of {count(len(wanted), 'weight')} missing ({_few(missing)})"
+        )
     if foreign:
         problems.append(f"{len(foreign)} do not belong to the model ({_few(foreign)})")
     if other:

@@ -31,6 +31,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.system.wording import count
 from pytest_sme2.targets.census import EmulatedRun
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.remembered import remembered_run
@@ -79,13 +80,13 @@ def make_matrix(
                 found.update(answers)
                 keep(so_far())
             if number % _SAY_EVERY == 0:
-                say(f"made and ran {number} of {len(wanted)} programs")
+                say(f"made and ran {number} of {count(len(wanted), 'program')}")
         return apart
 
     try:
         apart = answer(sorted(sheets(cells), key=_turn))
         if apart:
-            say(f"taking {len(apart)} programs apart: {', '.join(map(str, apart))}")
+            say(f"taking {count(len(apart), 'program')} apart: {', '.join(map(str, apart))}")
             answer(list(itertools.chain.from_iterable(sheet.alone() for sheet in apart)))
     finally:
         programs.close()

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import pytest
 
 from pytest_sme2.errors import plain
+from pytest_sme2.system.wording import count
 
 EVERY_SECONDS = 30.0
 _WAKE_SECONDS = 1.0
@@ -158,7 +159,7 @@ class Hooks:
     def how_far(self) -> str:
         session: Any = self._config.pluginmanager.get_plugin("session")
         total = getattr(session, "testscollected", 0)
-        return f"{self._done} of {total} tests done" if total else "collecting tests"
+        return f"{self._done} of {count(total, 'test')} done" if total else "collecting tests"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self) -> None:

@@ -36,6 +36,7 @@ from pytest_sme2.results import (
     Profile,
     RobustStats,
 )
+from pytest_sme2.system.wording import count
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -139,8 +140,8 @@ def leave_out(chosen: Profile, others: Sequence[Profile]) -> Profile:
     total = chosen.runs + left_out
     counts = ", ".join(str(len(other.operators)) for other in others)
     note = (
-        f"{left_out} of {total} runs executed other operators ({counts} of them instead of "
-        f"{len(chosen.operators)}) and are left out: another method, or control flow that depends "
+        f"left out: {left_out} of {count(total, 'run')} executed other operators ({counts} of them "
+        f"instead of {len(chosen.operators)}): another method, or control flow that depends "
         "on the input"
     )
     return replace(chosen, notes=(*chosen.notes, note))
@@ -187,7 +188,7 @@ def _left_out(groups: Sequence[_Group]) -> tuple[str, ...]:
     runs = sum(group.end_to_end.size for group in groups)
     return (
         f"the runs executed {MOST_METHODS + len(groups)} different sets of operators; the "
-        f"{MOST_METHODS} most frequent are shown, and {runs} runs are left out",
+        f"{MOST_METHODS} most frequent are shown, and {count(runs, 'run')} left out",
     )
 
 
@@ -237,9 +238,9 @@ def _pieces(selection: Selection, shared: Rows) -> Iterable[tuple[bytes, _Group]
     order = np.arange(selection.run.size)
     if (np.diff(selection.run) < 0).any():
         order = np.argsort(selection.run, kind="stable")
-    for count in np.unique(counts).tolist():
-        members = np.flatnonzero(counts == count)
-        places = order[first[members][:, None] + np.arange(count)]
+    for size in np.unique(counts).tolist():
+        members = np.flatnonzero(counts == size)
+        places = order[first[members][:, None] + np.arange(size)]
         rows = selection.rows[places]
         # The instruction may be -1, which must not wipe out the name.
         instruction = columns.instruction[rows].astype(np.int64) & 0xFFFF_FFFF

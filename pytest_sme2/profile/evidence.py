@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_sme2.profile.coverage import could_run_on_sme2
 from pytest_sme2.results import Evidence, Profile
+from pytest_sme2.system.wording import count
 
 
 def check_pair(
@@ -26,8 +27,8 @@ def check_pair(
         valid=valid,
         message=message
         or (
-            f"{sme2_on} of {on.coverage.matrix_operators} matrix operators ran on SME2 kernels "
-            "with SME2 on, none with SME2 off."
+            f"{sme2_on} of {count(on.coverage.matrix_operators, 'matrix operator')} ran on SME2 "
+            "kernels with SME2 on, none with SME2 off."
         ),
         matrix_operators=matrix,
         sme2_on=sme2_on,
@@ -66,13 +67,14 @@ def _objection(on: Profile, off: Profile) -> str | None:
         )
     if sme2_off and not sme2_on:
         return (
-            f"Both sides are wrong: the off run shows {sme2_off} operators on SME2 kernels and "
-            "the on run none. The two were most likely swapped."
+            f"Both sides are wrong: the off run shows {count(sme2_off, 'operator')} on SME2 "
+            "kernels and the on run none. The two were most likely swapped."
         )
     if sme2_off:
         return (
-            f"The off run is wrong: {sme2_off} of {off.coverage.matrix_operators} matrix operators "
-            "ran on SME2 kernels although SME2 was to be off. Check the switch, or the build "
+            f"The off run is wrong: {sme2_off} of "
+            f"{count(off.coverage.matrix_operators, 'matrix operator')} ran on SME2 kernels "
+            "although SME2 was to be off. Check the switch, or the build "
             "(XNNPACK_ENABLE_ARM_SME2 and XNNPACK_ENABLE_ARM_SME both have to be OFF)."
         )
     if not sme2_on:
@@ -84,17 +86,19 @@ def _nothing_on(on: Profile) -> str:
     unproven = len(on.coverage.unproven)
     if unproven:
         return (
-            f"The on run is unproven: {unproven} matrix operators ran on packed kernels (QP8) that "
-            "exist for SME2 and for NEON under one name. A kernel census can settle it."
+            f"The on run is unproven: {count(unproven, 'matrix operator')} ran on packed kernels "
+            "(QP8) that exist for SME2 and for NEON under one name. A kernel census can settle it."
         )
     if not any(could_run_on_sme2(member.operator) for member, _ in on.coverage.missed):
         reasons = "; ".join(dict.fromkeys(reason for _, reason in on.coverage.missed))
         return (
-            f"There is no SME2 kernel for any of the {on.coverage.matrix_operators} matrix "
-            f"operators of this model, so the pair shows nothing: {reasons}."
+            "There is no SME2 kernel for any of the "
+            f"{count(on.coverage.matrix_operators, 'matrix operator')} of this model, so the pair "
+            f"shows nothing: {reasons}."
         )
     return (
-        f"The on run is wrong: none of its {on.coverage.matrix_operators} matrix operators ran on "
-        "an SME2 kernel. The CPU has no SME2, the runner was built or started without it, or none "
-        "of the operators has a shape that XNNPACK uses it for."
+        "The on run is wrong: none of its "
+        f"{count(on.coverage.matrix_operators, 'matrix operator')} ran on an SME2 kernel. The "
+        "CPU has no SME2, the runner was built or started without it, or none of the operators "
+        "has a shape that XNNPACK uses it for."
     )

@@ -28,6 +28,7 @@ from pytest_sme2.results import (
     Profile,
     Topic,
 )
+from pytest_sme2.system.wording import count, several
 
 FEW_RUNS = 5
 LARGE_SPREAD = 0.10
@@ -219,7 +220,7 @@ def _data_types(profile: Profile, precision: str, cost_of: CostOf) -> Iterator[F
         return
     counts = Counter(ran_in(member.operator) for member in others)
     ran = " and ".join(f"{number} in {word}" for word, number in counts.most_common())
-    what = f"of {len(matrix)} matrix operators, {ran}"
+    what = f"of {count(len(matrix), 'matrix operator')}, {ran}"
     detail = f"{share * 100:.0f} % of the multiply-accumulates" if work else ""
     cost = cost_of(others)
     yield Finding(
@@ -249,9 +250,10 @@ def _is_off(profile: Profile) -> bool:
 
 def _unproven(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     if profile.coverage.unproven:
-        yield Finding(
+        yield _counted(
             Topic.UNPROVEN,
-            "matrix operators on packed QP8 kernels",
+            "matrix operator",
+            "on packed QP8 kernels",
             cost_of(profile.coverage.unproven),
             "SME2 and NEON kernels share this name; the kernels that ran can tell: `sme2 kernels`, "
             "or --device emulated",
@@ -266,10 +268,8 @@ def _single_row(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
         if member.operator.sme2 and member.shapes is not None and rows(member.shapes) == 1
     ]
     if members:
-        noun = "matrix operator" + "s" * (len(members) != 1)
-        yield Finding(
-            Topic.SINGLE_ROW, f"{noun} on SME2 with a single row", cost_of(members), _SINGLE_ROW
-        )
+        which = "on SME2 with a single row"
+        yield _counted(Topic.SINGLE_ROW, "matrix operator", which, cost_of(members), _SINGLE_ROW)
 
 
 def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
@@ -278,17 +278,26 @@ def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     for member in profile.operators:
         if member.operator.kind != "depthwise":
             continue
-        key = ("depthwise convolutions", _DEPTHWISE)
+        key = ("", _DEPTHWISE)
         height, width = kernel_size(member.shapes) or (0, 0)
         if height * width > MOST_TAPS:
             key = (LARGE_DEPTHWISE.what, f"{LARGE_DEPTHWISE.why}; {LARGE_DEPTHWISE.remedy}")
         elif height * width == 1:
-            key = ("depthwise convolutions of 1x1", _BATCH_NORM)
+            key = ("of 1x1", _BATCH_NORM)
         groups.setdefault(key, []).append(member)
-    for (what, remedy), members in groups.items():
+    for (which, remedy), members in groups.items():
         shapes = shapes_text((member.shapes, cost_of([member]).share) for member in members)
-        detail = shapes if what == LARGE_DEPTHWISE.what else ""
-        yield Finding(Topic.DEPTHWISE, what, cost_of(members), remedy, detail)
+        detail = shapes if which == LARGE_DEPTHWISE.what else ""
+        cost = cost_of(members)
+        yield _counted(Topic.DEPTHWISE, "depthwise convolution", which, cost, remedy, detail)
+
+
+def _counted(
+    topic: Topic, noun: str, which: str, cost: Cost, remedy: str, detail: str = ""
+) -> Finding:
+    """A finding about a noun that stands behind its number; ``which`` follows the noun."""
+    what, one = (f"{word} {which}".strip() for word in (several(2, noun), noun))
+    return Finding(topic, what, cost, remedy, detail, one=one)
 
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -390,7 +399,7 @@ def _pointwise(profile: Profile, timed: bool) -> Iterator[Finding]:
             possible += linear
     if certain or possible:
         number = f"{certain}" if certain else f"up to {possible}"
-        noun = "pointwise (1x1) convolution" + "s" * (certain + possible != 1)
+        noun = several(certain + possible, "pointwise (1x1) convolution")
         counted = "their time is" if timed else "they are counted"
         yield Finding(
             Topic.NOTE, f"XNNPACK ran {number} {noun} as Fully Connected, so {counted} under GEMM"
@@ -399,14 +408,15 @@ def _pointwise(profile: Profile, timed: bool) -> Iterator[Finding]:
 
 def _weak_data(profile: Profile) -> Iterator[Finding]:
     if profile.runs < FEW_RUNS:
-        only = f"only {profile.runs} run{'s' * (profile.runs != 1)}"
+        only = f"only {count(profile.runs, 'run')}"
         yield Finding(
             Topic.NOTE, only, remedy=f"take at least {FEW_RUNS} for shares that can be trusted"
         )
     left_out = profile.runs - profile.typical_runs
     if left_out:
-        runs = f"{left_out} run{'s' * (left_out != 1)}"
-        yield Finding(Topic.NOTE, f"{runs} with outlying latency left out of the shares")
+        yield Finding(
+            Topic.NOTE, f"{count(left_out, 'run')} with outlying latency left out of the shares"
+        )
     middle = profile.end_to_end
     spread = (middle.p75 - middle.p25) / middle.median if middle.median else 0.0
     if profile.runs >= FEW_RUNS and spread > LARGE_SPREAD:

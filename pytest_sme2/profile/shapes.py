@@ -18,6 +18,7 @@ from pytest_sme2.errors import ProgramError
 from pytest_sme2.results import Executor, MethodShapes, Operator, OperatorShapes, shape_text
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.wording import count
 from pytest_sme2.trace.program import read_program
 
 SUFFIX = ".shapes.json"
@@ -94,7 +95,7 @@ def shapes_text(members: Iterable[tuple[OperatorShapes | None, float]]) -> str:
     ranked = sorted(costs, key=lambda text: -costs[text])
     left = len(ranked) - MOST_NAMED
     named = ", ".join(ranked[:MOST_NAMED])
-    return f"{named} and {left} other shape{'s' if left > 1 else ''}" if left > 0 else named
+    return f"{named} and {count(left, 'other shape')}" if left > 0 else named
 
 
 def is_pointwise(shapes: OperatorShapes) -> bool:

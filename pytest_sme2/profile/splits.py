@@ -22,6 +22,7 @@ from pytest_sme2.results import (
     Topic,
     TransposeChain,
 )
+from pytest_sme2.system.wording import count
 
 CostOf = Callable[[Sequence[OperatorProfile]], Cost]
 
@@ -119,8 +120,7 @@ def _finding(key: str, group: _Group, cost_of: CostOf) -> Finding:
         names = Counter(member.operator.operation for member in group.members)
         detail = ", ".join(f"{number} {name}" for name, number in names.most_common(4))
     if group.beside:
-        several = "s" * (len(group.beside) != 1)
-        with_them = f"with {len(group.beside)} transpose{several} beside"
+        with_them = f"with {count(len(group.beside), 'transpose')} beside"
         detail = f"{detail}, {with_them}" if detail else with_them
     rewrite = group.rewrite
     return Finding(

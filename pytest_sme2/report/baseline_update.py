@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_sme2.report.text import WIDTH, bullet, count
+from pytest_sme2.report.text import WIDTH, bullet
 from pytest_sme2.results import BaselineChange
+from pytest_sme2.system.wording import count
 
 MOST_CASES = 3
 """Of those that changed; the rest is counted."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_sme2.report.markdown_text import code, document, prose, table
-from pytest_sme2.report.text import count
 from pytest_sme2.report.versus_baseline import (
     change_text,
     count_cases,
@@ -22,6 +21,7 @@ from pytest_sme2.report.versus_baseline import (
 )
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import FAILING, WARNING, combine
 
 MARK = "<!-- pytest-sme2 -->"

@@ -10,9 +10,10 @@ import textwrap
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
-from pytest_sme2.report.text import clipped, count, duration, printable
+from pytest_sme2.report.text import clipped, duration, printable
 from pytest_sme2.report.versus_baseline import summary, value_text
 from pytest_sme2.results import Change, Check, Outcome, Verdict
+from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.growth import Growth
 from pytest_sme2.verdict.judging import FAILING
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.profile.findings import case_findings, find
-from pytest_sme2.report.text import count, duration, percent, times
+from pytest_sme2.report.text import duration, percent, times
 from pytest_sme2.results import Arm, Comparison, Cost, Finding, Profile, Topic
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.system.wording import count
 from pytest_sme2.timing.processes import thread_warnings
 
 # How many operators are named for one remedy.
@@ -79,7 +80,8 @@ def _named(finding: Finding) -> str:
     inside = "; ".join(filter(None, (share, finding.detail)))
     counted = finding.cost.operators and finding.topic not in (Topic.COVERAGE, Topic.UNKNOWN)
     number = f"{finding.cost.operators} " if counted else ""
-    return f"{number}{finding.what}{f' ({inside})' if inside else ''}"
+    what = finding.one if finding.one and finding.cost.operators == 1 else finding.what
+    return f"{number}{what}{f' ({inside})' if inside else ''}"
 
 
 def share_text(cost: Cost) -> str:

@@ -19,6 +19,7 @@ from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode, encode, safe_name, write_text
 from pytest_sme2.system.reading import json_value, read_bytes
+from pytest_sme2.system.wording import count
 
 SCHEMA = 1
 SUFFIX = ".jsonl"
@@ -167,7 +168,8 @@ def history_lines(records: Sequence[HistoryRecord]) -> Iterator[str]:
         series.setdefault((record.case, record.device), []).append(record)
     for (case, device), runs in sorted(series.items()):
         first, last = runs[0], runs[-1]
-        yield f"{case} on {device}: {len(runs)} runs, {first.recorded[:10]} to {last.recorded[:10]}"
+        days = f"{first.recorded[:10]} to {last.recorded[:10]}"
+        yield f"{case} on {device}: {count(len(runs), 'run')}, {days}"
         for arm, latency in sorted(last.latency_ms.items()):
             yield f"  latency ({arm}): {latency:.3f} ms in the last run"
         for figure in exact_figures(last):
@@ -183,8 +185,7 @@ def _figure_lines(figure: str, runs: Sequence[HistoryRecord]) -> Iterator[str]:
         yield f"{now}, unchanged"
         return
     whole = Step(runs[0], runs[-1], values[0], values[-1])
-    count = "1 step" if len(found) == 1 else f"{len(found)} steps"
-    yield f"{now}, {_percent(whole)} in {count} from {values[0]:,.0f}"
+    yield f"{now}, {_percent(whole)} in {count(len(found), 'step')} from {values[0]:,.0f}"
     for step in found:
         yield f"    {_percent(step):>8}  {_range(step)}"
 

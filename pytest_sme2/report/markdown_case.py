@@ -12,7 +12,7 @@ from pytest_sme2.report.cost import cost_lines
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
 from pytest_sme2.report.markdown_text import TOP, code, prose, table
 from pytest_sme2.report.noise import noise_of
-from pytest_sme2.report.text import count, duration, percent, printable, times
+from pytest_sme2.report.text import duration, percent, printable, times
 from pytest_sme2.results import (
     Arm,
     CaseResult,
@@ -24,6 +24,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.system.wording import count
 
 
 def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:

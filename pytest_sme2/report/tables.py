@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.report.text import WIDTH, bullet, clipped, count, duration, percent, times
+from pytest_sme2.report.text import WIDTH, bullet, clipped, duration, percent, times
 from pytest_sme2.results import Change, Comparison, OperatorChange, Profile
+from pytest_sme2.system.wording import count
 
 TOP = 10
 _SUMMARY = "{:<34}{:>10}{:>16}{:>12}"

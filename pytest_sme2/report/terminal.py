@@ -31,6 +31,7 @@ from pytest_sme2.report.versus_baseline import (
 )
 from pytest_sme2.results import Arm, CaseResult, Category, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import UNCHECKED, combine
 
 _HEADINGS = (
@@ -263,8 +264,8 @@ def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iter
     remembered = sum(len(record.remembered) for record in records)
     if remembered:
         yield say(
-            f"{remembered} emulated runs were made before, with the same program, runner and "
-            "emulator, and taken from the cache; --sme2-fresh makes them again"
+            f"{count(remembered, 'emulated run')} taken from the cache, made before with the same "
+            "program, runner and emulator; --sme2-fresh makes them again"
         )
     if any(record.measured.weights.startswith("random") for record in records):
         times = any(not record.measured.emulated for record in records)

@@ -42,11 +42,6 @@ def times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}x"
 
 
-def count(number: int, noun: str) -> str:
-    """``1 operator``, ``3 operators``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def bullet(sentence: str, indent: str = "- ", width: int = WIDTH) -> str:
     """A finding as a list item, wrapped to the terminal."""
     return textwrap.fill(

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
+from pytest_sme2.profile.build import build_profile
 from pytest_sme2.report.csv_files import CATEGORY_COLUMNS, OPERATOR_COLUMNS, TIMELINE_COLUMNS
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.run_directory import MANIFEST, METRICS, find_records, read_record
 from pytest_sme2.system.files import file_sha256, inside
 from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
 # By the end of the file's name, the keys it must have.
@@ -75,21 +77,23 @@ def _case(folder: Path) -> Iterator[Finding]:
     if problem:
         yield Finding(path, problem)
         return
+    said = ""
     try:
-        record = read_record(folder)
+        etdumps = list(read_record(folder).etdumps.values())
     except Sme2Error as error:
-        yield Finding(path, str(error))
         etdumps = _named_dumps(path)
-    else:
-        yield Finding(path)
-        etdumps = list(record.etdumps.values())
+        # A damaged dump is named below, once.
+        if not (isinstance(error, EtdumpError) and etdumps):
+            said = str(error).removeprefix(f"{path} ")
+    yield Finding(path, said)
     for ending in _OF_A_CASE:
         yield from _ending(folder, ending)
     for name in etdumps:
         try:
             dump = inside(folder, name)
         except ValueError as error:
-            yield Finding(path, f"is damaged: {error}")
+            if not said:
+                yield Finding(path, f"is damaged: {error}")
             continue
         yield Finding(dump, _dump_problem(dump) or _changed(folder, name))
         for ending in _OF_AN_EXPERIMENT:
@@ -204,7 +208,7 @@ def _csv_problem(path: Path, columns: tuple[str, ...]) -> str:
     missing = [name for name in columns if name not in heading]
     if missing:
         return f"lacks the columns {', '.join(missing)}"
-    return f"has {short} rows of another length" if short else ""
+    return f"has {count(short, 'row')} of another length" if short else ""
 
 
 def _dump_problem(path: Path) -> str:
@@ -212,9 +216,12 @@ def _dump_problem(path: Path) -> str:
         return "is missing"
     try:
         columns = read_etdump(path)
+        if not columns.runs:
+            return "holds no inference"
+        build_profile(columns)
     except (Sme2Error, OSError) as error:
         return str(error).removeprefix(f"{path}: ")
-    return "" if columns.runs else "holds no inference"
+    return ""
 
 
 def _changed(folder: Path, name: str) -> str:

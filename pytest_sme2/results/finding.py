@@ -49,6 +49,7 @@ class Finding:
 
     topic: Topic
     what: str
+    """In the plural, where ``one`` is the singular."""
     cost: Cost = Cost()
     remedy: str = ""
     detail: str = ""
@@ -59,3 +60,5 @@ class Finding:
     """The name of the rewrite that removes it, where one is known."""
     evidence: str = ""
     """What the kernel matrix says of it."""
+    one: str = ""
+    """``what`` in the singular, where it is a noun that is counted."""

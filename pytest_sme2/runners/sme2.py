@@ -29,6 +29,7 @@ from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM6
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_compiler
+from pytest_sme2.system.wording import count
 
 __all__ = [
     "EXIT_MEANINGS",
@@ -177,7 +178,7 @@ class Sme2Runner(Runner):
             if document["sme2"]["requested"] != str(request.arm):
                 raise ValueError("it belongs to the other arm")
             if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
-                raise ValueError(f"it does not have {request.runs} runs")
+                raise ValueError(f"it does not have {count(request.runs, 'run')}")
             if not all(_amount(value) for value in document["wall_ns"]):
                 raise ValueError("a run took no time")
             effective = document["sme2"]["effective"]

@@ -25,6 +25,7 @@ from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
+from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
 _LIBRARY = re.compile(r".+\.so(?:\.\d+)*|.+\.dylib")
@@ -120,7 +121,7 @@ class PairRunner(Runner):
         expected = request.warmup + request.runs
         if len(durations) != expected:
             raise RunError(
-                f"The ETDump {etdump} has {len(durations)} executions, not {expected}. "
+                f"The ETDump {etdump} has {count(len(durations), 'execution')}, not {expected}. "
                 f"Its log is {log}"
             )
         loaded, iterations = _read_log(log)
@@ -182,7 +183,7 @@ def _cross_check(
         0.5 * printed - 5e6 <= traced <= 1.1 * printed + 1e6
     ):
         raise RunError(
-            f"The stock runner contradicts itself: {len(durations)} executions of "
+            f"The stock runner contradicts itself: {count(len(durations), 'execution')} of "
             f"{traced / 1e6:.3f} ms in {etdump}, {len(iterations)} of {printed / 1e6:.3f} ms in "
             f"{log}. Its times cannot be trusted."
         )

@@ -18,6 +18,7 @@ from pytest_sme2.results import (
     Profile,
     RunRequest,
 )
+from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
@@ -104,9 +105,9 @@ class Versus:
         details = tuple(f"{entry.name}: {growth:+d}" for entry, growth in differences)
         verdict = Outcome.REGRESSED if new.sme2 + new.unproven < old.sme2 else Outcome.PASS
         message = (
-            f"The same {new.total} operators as {self.name}."
+            f"The same {count(new.total, 'operator')} as {self.name}."
             if not differences
-            else f"{len(differences)} operators differ from {self.name}."
+            else f"Not the same as in {self.name}: {count(len(differences), 'kind')} of operator."
         )
         return Check(
             f"operators against {self.name}",

@@ -27,6 +27,7 @@ from pytest_sme2.results import (
     Run,
     Turn,
 )
+from pytest_sme2.system.wording import count
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.processes import (
     drifting,
@@ -460,19 +461,19 @@ class _Measuring:
             )
         if len(self.ledger.dropped) >= self.plan.redo_limit > 0:
             notes.append(
-                f"{len(self.ledger.dropped)} pairs were dropped for interference, the most "
+                f"{count(len(self.ledger.dropped), 'pair')} dropped for interference, the most "
                 "allowed; later pairs were all kept."
             )
         slow = sum((pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN for pair in self.ledger.kept)
         if slow:
             notes.append(
-                f"{slow} of {len(self.ledger.kept)} pairs were partly on efficiency cores. "
+                f"{slow} of {count(len(self.ledger.kept), 'pair')} ran partly on efficiency cores. "
                 "Stop what else runs on the machine, plug it in, and switch low power mode off."
             )
         for arm, amount in drift:
             direction = "slower" if amount > 0 else "faster"
             notes.append(
                 f"Runs of {arm} get {abs(amount):.1%} {direction} within a process: the warm-up of "
-                f"{sampling.warmup} runs is too short, or the machine heats up."
+                f"{count(sampling.warmup, 'run')} is too short, or the machine heats up."
             )
         return tuple(notes)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import CountedInference, Counts, Segment, total_of
+from pytest_sme2.system.wording import count
 from pytest_sme2.trace.code_map import CodeMap
 from pytest_sme2.trace.instructions import counts_of
 from pytest_sme2.trace.kernel_log import is_microkernel, kernel_name
@@ -91,7 +92,7 @@ def _read(counts: Path, reader: _Reader, vector_bits: int) -> CountedInference:
 def _problem(segments: list[Segment]) -> str:
     marks = [segment.mark for segment in segments]
     if marks.count(BEGIN) != 1 or marks.count(DONE) != 1:
-        return f"{marks.count(BEGIN)} inferences were counted, not 1"
+        return f"counted {count(marks.count(BEGIN), 'inference')}, not 1"
     return ""
 
 

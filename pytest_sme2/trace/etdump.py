@@ -112,7 +112,7 @@ def _open(source: Path | bytes) -> tuple[Buffer, int]:
     data, label = _load(source)
     if data.size == 0:
         raise EtdumpError(
-            f"{label}: the file is empty. Was the run traced, and did the runner end in peace?"
+            f"{label}: the file is empty. Was the run traced, and did the runner reach its end?"
         )
     head = data[:12].tobytes()
     if head[8:12] == IDENTIFIER:

@@ -12,7 +12,7 @@ from pytest_sme2.results import (
     StoredCost,
     Structure,
 )
-from pytest_sme2.verdict.judging import number
+from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS
 
 
@@ -55,7 +55,7 @@ def _facts(baseline: Baseline) -> dict[str, str]:
 def _structure_facts(structure: Structure, arm: Arm) -> dict[str, str]:
     facts = {}
     if arm is Arm.ON:
-        facts["SME2 coverage"] = f"{structure.sme2} of {structure.matrix} matrix operators"
+        facts["SME2 coverage"] = f"{structure.sme2} of {count(structure.matrix, 'matrix operator')}"
     for entry in structure.operators:
         name = f"operator {entry.name} ({arm}, {entry.executor})"
         facts[name] = str(entry.count)
@@ -71,17 +71,15 @@ def _cost_facts(cost: StoredCost, arm: Arm) -> dict[str, str]:
 
 
 def _figure_facts(figures: BaselineFigures, threads: int) -> dict[str, str]:
-    count = number(threads, "thread")
+    at = count(threads, "thread")
     facts = {}
     if figures.speedup is not None:
         speedup = figures.speedup
-        facts[f"speedup ({count})"] = (
-            f"{speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"
-        )
+        facts[f"speedup ({at})"] = f"{speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"
     for arm, shares in figures.shares.items():
-        facts |= {f"share of {key} ({arm}, {count})": f"{s.value:.1%}" for key, s in shares.items()}
+        facts |= {f"share of {key} ({arm}, {at})": f"{s.value:.1%}" for key, s in shares.items()}
     for arm, peak in figures.peak_bytes.items():
-        facts[f"peak memory ({arm}, {count})"] = f"{peak / 1e6:.1f} MB"
+        facts[f"peak memory ({arm}, {at})"] = f"{peak / 1e6:.1f} MB"
     return facts
 
 
@@ -91,10 +89,10 @@ def _latency_facts(baseline: Baseline, threads: int) -> dict[str, str]:
     for arm in Arm:
         medians = [value for entry in current for value in entry.medians_ns.get(arm, ())]
         if medians:
-            name = f"latency ({arm}, {number(threads, 'thread')})"
+            name = f"latency ({arm}, {count(threads, 'thread')})"
             facts[name] = f"{statistics.median(medians) / 1e6:.3f} ms"
-    count = f"{len(current)}"
+    sessions = f"{len(current)}"
     if len(current) < PROVISIONAL_SESSIONS:
-        count += f" (provisional until {PROVISIONAL_SESSIONS})"
-    facts[f"sessions ({number(threads, 'thread')})"] = count
+        sessions += f" (provisional until {PROVISIONAL_SESSIONS})"
+    facts[f"sessions ({count(threads, 'thread')})"] = sessions
     return facts

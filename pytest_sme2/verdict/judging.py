@@ -62,11 +62,6 @@ def suspect(outcome: Outcome, beyond: bool) -> Outcome:
     return Outcome.SUSPECTED if beyond and outcome is Outcome.INCONCLUSIVE else outcome
 
 
-def number(count: int, noun: str) -> str:
-    """``1 operator``, ``2 operators``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def verdict(measured: CaseResult, checks: Sequence[Check]) -> Verdict:
     """The checks of one model and variant, and what they come to."""
     return Verdict(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_sme2.errors import EvidenceError
 from pytest_sme2.export.random_weights import lifeless
 from pytest_sme2.results import Agreement, Arm, Artifact, Output, Tolerance
+from pytest_sme2.system.wording import count
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,8 +77,8 @@ def agreement(
 
     if actual.size != expected.size:
         raise EvidenceError(
-            f"Output {index} has {actual.size} values on one side and {expected.size} on the "
-            "other: the two are not the same program."
+            f"Output {index} has {count(actual.size, 'value')} on one side and {expected.size} on "
+            "the other: the two are not the same program."
         )
     has_nan = bool(np.isnan(actual).any())
     scale = _scale(expected, dtype)
@@ -205,5 +206,5 @@ def _kept(output: Output, index: int) -> NDArray[np.float64]:
 def _same_count(ours: int, theirs: int, our_name: str, their_name: str) -> None:
     if ours != theirs:
         raise EvidenceError(
-            f"{ours} outputs {our_name} but {theirs} {their_name}: not the same program."
+            f"{count(ours, 'output')} {our_name} but {theirs} {their_name}: not the same program."
         )

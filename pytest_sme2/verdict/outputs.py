@@ -14,7 +14,7 @@ from pytest_sme2.results import (
     Outcome,
     Tolerance,
 )
-from pytest_sme2.verdict.judging import number
+from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.numerics import within
 
 # ExecuTorch 1.5 loads half values as floats from this width on.
@@ -69,15 +69,15 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
         )
     outside = [entry for entry in alive if not within(entry, tolerance)]
     worst = max(alive, key=lambda entry: entry.max_rel)
-    count = f"{len(outside)} of {number(len(alive), 'output')}"
+    judged = count(len(alive), "output")
     message = (
-        f"{count} outside the tolerance for {precision}.{known_cause(measured)}"
+        f"{len(outside)} of {judged} outside the tolerance for {precision}.{known_cause(measured)}"
         if outside
-        else f"All {number(len(alive), 'output')} within the tolerance for {precision}."
+        else f"{len(alive)} of {judged} within the tolerance for {precision}."
     )
     dead = len(found) - len(alive)
     if dead:
-        message += f" {number(dead, 'output')} not judged: what is expected is zero or constant."
+        message += f" {count(dead, 'output')} not judged: what is expected is zero or constant."
     return Check(
         metric,
         Outcome.FAILED if outside else Outcome.PASS,
@@ -115,7 +115,7 @@ def known_cause(measured: CaseResult) -> str:
     if not wide:
         return ""
     return (
-        f" A known cause: {number(len(wide), 'LayerNorm')} of {_WRONG_LAYER_NORM} values or more, "
+        f" A known cause: {count(len(wide), 'LayerNorm')} of {_WRONG_LAYER_NORM} values or more, "
         "which ExecuTorch 1.5 computes wrongly in fp16. `sme2 advise` names them and the way out."
     )
 

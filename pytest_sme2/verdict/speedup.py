@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from pytest_sme2.results import Baseline, CaseResult, Check, Estimate, Limits, Outcome
+from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.baselines import differing_facts
-from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, combine, number, suspect
+from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, combine, suspect
 from pytest_sme2.verdict.times import MORE_TIME, untimed
 
 METRIC = "speedup"
@@ -31,7 +32,7 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
         return Check(METRIC, Outcome.INVALID, "It was not measured.", old=value, limit=least)
     if not math.isfinite(new.high):
         message = (
-            f"SME2 makes it {new.value:.2f}x as fast. {number(new.pairs, 'pair')} before the time "
+            f"SME2 makes it {new.value:.2f}x as fast. {count(new.pairs, 'pair')} before the time "
             f"limit are too few for a verdict. {MORE_TIME}"
         )
         return _check(Outcome.INVALID, message, new, old, least)

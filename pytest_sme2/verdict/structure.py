@@ -18,7 +18,8 @@ from pytest_sme2.results import (
     Outcome,
     Structure,
 )
-from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, number
+from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
 
 def check_evidence(measured: CaseResult) -> Check:
@@ -88,7 +89,7 @@ def check_coverage(measured: CaseResult, baseline: Baseline | None, limits: Limi
     if short is not None:
         fallen = Outcome.FAILED if old is None else Outcome.REGRESSED
         return Check(metric, fallen, short, old, new, "share", None, least, details)
-    text = f"{structure.sme2} of {structure.matrix} matrix operators run on SME2 kernels"
+    text = f"{structure.sme2} of {count(structure.matrix, 'matrix operator')} ran on SME2 kernels"
     if structure.unproven:
         text += f", {structure.unproven} may (their name does not tell)"
     if before is None or old is None:
@@ -111,8 +112,8 @@ def _short_of(structure: Structure, least: float | None) -> str | None:
     if least is None or structure.sme2 >= least * structure.matrix:
         return None
     return (
-        f"{structure.sme2} of {structure.matrix} matrix operators run on SME2 kernels, less than "
-        f"the {least:.0%} asked for."
+        f"{structure.sme2} of {count(structure.matrix, 'matrix operator')} ran on SME2 kernels, "
+        f"less than the {least:.0%} asked for."
     )
 
 
@@ -161,14 +162,14 @@ def check_operators(
         return _no_structure(metric, new.total)
     differences = operator_differences(old, new)
     if not differences:
-        message = f"The same {new.total} operators as in the baseline."
+        message = f"The same {count(new.total, 'operator')} as in the baseline."
         return Check(metric, Outcome.PASS, message, old.total, new.total, "count")
     added = sum(growth for _, growth in differences if growth > 0)
     removed = -sum(growth for _, growth in differences if growth < 0)
     verdict = _structural_verdict(differences)
     hint = UPDATE_HINT if verdict is Outcome.REGRESSED else "Keep it with --update-baselines."
     message = (
-        f"{number(added, 'operator')} more and {number(removed, 'operator')} fewer than in the "
+        f"{count(added, 'operator')} more and {count(removed, 'operator')} fewer than in the "
         f"baseline.{_versions_note(measured, baseline)} {hint}"
     )
     details = tuple(_difference_line(entry, growth) for entry, growth in differences)
@@ -225,7 +226,7 @@ def check_delegation(
         verdict = Outcome.REGRESSED
     else:
         verdict = Outcome.IMPROVED if portable < before else Outcome.PASS
-    message = f"{number(portable, 'operator')} outside the delegate, {before} in the baseline."
+    message = f"{count(portable, 'operator')} outside the delegate, {before} in the baseline."
     if verdict is Outcome.REGRESSED:
         message += f"{_versions_note(measured, baseline)} {UPDATE_HINT}"
     return Check(metric, verdict, message, before, portable, "count", None, before, details)
@@ -258,14 +259,14 @@ def check_kernels(measured: CaseResult, baseline: Baseline | None, arm: Arm | No
         *(f"- {name} ({before[name]})" for name in removed),
     )
     verdict = Outcome.PASS
-    message = f"The same {number(len(names), 'kernel')} as in the baseline."
+    message = f"The same {count(len(names), 'kernel')} as in the baseline."
     if details:
         gained = all(names[name] is KernelFamily.SME2 for name in added)
         lost = any(before[name] is KernelFamily.SME2 for name in removed)
         verdict = Outcome.IMPROVED if added and gained and not lost else Outcome.REGRESSED
         message = (
-            f"{len(added)} kernels ran that did not run in the baseline, {len(removed)} ran there "
-            f"alone.{_versions_note(measured, baseline)} {UPDATE_HINT}"
+            f"{count(len(added), 'kernel')} ran that did not run in the baseline, {len(removed)} "
+            f"ran there alone.{_versions_note(measured, baseline)} {UPDATE_HINT}"
         )
     return Check(
         metric, verdict, message, len(before), len(names), "count", None, len(before), details

@@ -17,8 +17,9 @@ from pytest_sme2.results import (
     Outcome,
     PairedTiming,
 )
+from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.baselines import BUSY, differing_facts
-from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, judge, number, suspect
+from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, judge, suspect
 from pytest_sme2.verdict.stored_latency import (
     FEWEST_PROCESSES,
     PROVISIONAL_SESSIONS,
@@ -314,8 +315,8 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     verdict = suspect(found, measurement.ratio > 1 + limit)
     change = measurement.ratio - 1
     word = "slower" if change > 0 else "faster"
-    count = number(len(measurement.pairs), "interleaved pair")
-    message = f"{abs(change):.1%} {word} than {reference} over {count}."
+    pairs = count(len(measurement.pairs), "interleaved pair")
+    message = f"{abs(change):.1%} {word} than {reference} over {pairs}."
     more = _more_cpu_time(measurement, limit)
     if measurement.cut_short and found is Outcome.INCONCLUSIVE:
         verdict = Outcome.INVALID

@@ -16,6 +16,7 @@ import pytest
 # A run inside a run must not load these a second time.
 import scipy.special  # noqa: F401
 
+from pytest_sme2.cli.commands import init
 from pytest_sme2.results import Arm
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.verdict.baseline_file import parse, render
@@ -205,12 +206,17 @@ def test_a_changed_machine_is_told_everywhere(
     assert "program that never changes took" in summary
 
 
-def test_the_example_of_the_readme_measures_against_a_reference(
-    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What this device cannot measure (kernels) or compare (no baseline) does not skip the test."""
+def readme_example() -> str:
     readme = (DOCS.parents[1] / "README.md").read_text("utf-8")
     (example,) = re.findall(r"```python file=test_my_models.py\n(.*?)```", readme, re.DOTALL)
+    return str(example)
+
+
+@pytest.mark.parametrize("example", [readme_example(), init.TEST], ids=["README", "sme2 init"])
+def test_an_example_to_start_from_measures_against_a_reference(
+    example: str, project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What this device cannot measure (kernels) or compare (no baseline) does not skip the test."""
     project.makepyfile(example)
     path = project.mkdir("old") / "toy_xnnpack_fp32.pte"
     path.write_bytes(b"the old program")

@@ -21,6 +21,7 @@ from pytest_sme2.report.text import bullet, clipped, duration, printable
 from pytest_sme2.results import Arm, Executor, Finding, InferenceCost, Profile, Topic
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import clear_line, terminal_line
+from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 if TYPE_CHECKING:
@@ -330,7 +331,7 @@ def _notes(variants: _Variants) -> Iterator[str]:
 
 
 def _trial(name: str, before: Ran, after: Ran, timed: bool) -> str:
-    parts = [f"{before.portable} to {after.portable} operators outside of the delegate"]
+    parts = [f"{before.portable} to {count(after.portable, 'operator')} outside of the delegate"]
     if timed:
         old, new = (entry.profile.end_to_end.median for entry in (before, after))
         parts.insert(0, f"{duration(old)} to {duration(new)} in traced runs ({_change(old, new)})")

@@ -22,6 +22,7 @@ from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.choices import one_of, split_list
 from pytest_sme2.system.platforms import LINUX_AARCH64, PLATFORMS
+from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 EXAMPLE = "sme2 bundle last-release.tar.gz --models toy_cnn --variants fp32,fp16"
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {size}")
             print(f"Use it with: pytest --device android --device-bundle {path}")
         else:
-            print(f"{path}: {len(artifacts)} programs, {size}")
+            print(f"{path}: {count(len(artifacts), 'program')}, {size}")
             print(f"Measure against it with: pytest --against {path}")
     return 0
 

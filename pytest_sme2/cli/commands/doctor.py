@@ -28,6 +28,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.provision import provision
+from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.mac import this_machine
 from pytest_sme2.targets.settings import DEVICES
@@ -164,7 +165,8 @@ def format_check(check: MachineCheck) -> str:
         time = found.median_us
         parts = [
             "emulated, so its time means nothing" if time is None else f"{time:.1f} us",
-            f"{found.sme2_operators} of {found.matrix_operators} matrix operators on SME2 kernels",
+            f"{found.sme2_operators} of {count(found.matrix_operators, 'matrix operator')} on SME2 "
+            "kernels",
             "performance cores: "
             + ("the system does not tell" if share is None else f"{share:.1%} of CPU time"),
         ]

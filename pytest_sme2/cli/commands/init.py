@@ -19,6 +19,7 @@ def test_model(sme2_gate):
     sme2_gate.check_coverage()  # no matrix operator left SME2, compared with the baseline
     sme2_gate.check_operators()  # the same operators as in the baseline
     sme2_gate.check_latency()  # measured only where times mean something: not on an emulator
+    sme2_gate.check_against()  # what --against names, if it is given
 """
 IGNORED = """\
 __pycache__/

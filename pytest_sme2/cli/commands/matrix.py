@@ -22,6 +22,7 @@ from pytest_sme2.profile.kernel_matrix import (
 )
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
 from pytest_sme2.system.files import encode, write_text
+from pytest_sme2.system.wording import count
 
 EXAMPLE = "sme2 matrix --operator 'convolution 1x1' --data-type fp16"
 
@@ -153,7 +154,7 @@ def changes_text(before: KernelMatrix, after: KernelMatrix, found: Sequence[Cell
     """What changed between two versions, the most important first."""
     lines = [
         f"ExecuTorch {before.executorch} to {after.executorch}: {len(found)} of "
-        f"{len(after.answers)} cells changed"
+        f"{count(len(after.answers), 'cell')} changed"
     ]
     for change in found:
         old, new = change.before, change.after
@@ -198,8 +199,8 @@ def _make(arguments: argparse.Namespace) -> int:
     matrix = read_matrix(arguments.out)
     problems = sum(bool(answer.problem) for answer in matrix.answers)
     _say(
-        f"{arguments.out}: {len(matrix.answers)} cells, {problems} of them without an answer; "
-        f"{len(matrix.missing)} are missing"
+        f"{arguments.out}: {count(len(matrix.answers), 'cell')}, {problems} of them without an "
+        f"answer; missing: {len(matrix.missing)}"
     )
     return 0
 

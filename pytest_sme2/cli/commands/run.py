@@ -24,6 +24,7 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
 from pytest_sme2.system.qemu import checked_cpu
 from pytest_sme2.system.terminal import clear_line, terminal_line
+from pytest_sme2.system.wording import count
 
 if TYPE_CHECKING:
     from pytest_sme2.report.noise import Noise
@@ -216,15 +217,15 @@ def _lines(
     for arm in session.bench.arms:
         structure = measured.structures[arm]
         lines.append(
-            f"SME2 {arm:<4}  {structure.sme2} of {structure.matrix} matrix operators on SME2 "
-            f"kernels, {structure.total} operators in all"
+            f"SME2 {arm:<4}  {structure.sme2} of {count(structure.matrix, 'matrix operator')} on "
+            f"SME2 kernels, {count(structure.total, 'operator')} in all"
         )
         if arm in measured.kernels:
             names = [kernel.name for kernel in measured.kernels[arm].kernels]
             families = [str(kernel.family) for kernel in measured.kernels[arm].kernels]
             counts = {family: families.count(family) for family in dict.fromkeys(families)}
-            shown = ", ".join(f"{count} {family}" for family, count in counts.items())
-            lines.append(f"           {len(names)} kernels ran: {shown}")
+            shown = ", ".join(f"{calls} {family}" for family, calls in counts.items())
+            lines.append(f"           {count(len(names), 'kernel')} ran: {shown}")
         cost = measured.costs.get(arm)
         if cost is not None:
             total = cost.total
@@ -236,7 +237,7 @@ def _lines(
         if medians:
             lines.append(
                 f"           median {statistics.median(medians) / 1e6:.3f} ms "
-                f"over {len(medians)} processes"
+                f"over {count(len(medians), 'process')}"
             )
     if measured.speedup is not None:
         found = measured.speedup

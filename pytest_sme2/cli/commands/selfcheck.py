@@ -18,6 +18,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.mac import this_machine
 from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
@@ -98,7 +99,7 @@ def _say(text: str) -> None:
 def _show_progress(number: int, step: PairProgress) -> None:
     interval = "" if step.interval is None else f" [{step.interval[0]:.4f}, {step.interval[1]:.4f}]"
     text = (
-        f"measurement {number + 1}: {step.pairs} of {step.look} pairs, "
+        f"measurement {number + 1}: {step.pairs} of {count(step.look, 'pair')}, "
         f"ratio {step.ratio:.4f}{interval}, {step.seconds_left:.0f} s left"
     )
     print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
@@ -112,14 +113,15 @@ def _show_measurement(number: int, measurement: PairedTiming) -> None:
     bounds = "no interval" if interval is None else f"[{interval[0]:.4f}, {interval[1]:.4f}]"
     print(
         f"{number + 1:3d}  {outcome!s:12}  ratio {measurement.ratio:.4f} {bounds}, "
-        f"{len(measurement.pairs)} pairs, {measurement.seconds:.1f} s",
+        f"{count(len(measurement.pairs), 'pair')}, {measurement.seconds:.1f} s",
         flush=True,
     )
 
 
 def format_summary(result: SelfCheck) -> str:
     total = len(result.measurements)
-    lines = ["", f"A/A on {result.target}: {total} verdicts, {result.pairs} pairs of processes"]
+    said = f"{count(total, 'verdict')}, {count(result.pairs, 'pair')} of processes"
+    lines = ["", f"A/A on {result.target}: {said}"]
     if result.noise_floor is not None:
         lines.append(f"noise floor           {result.noise_floor:.2%} between processes")
     if result.detectable:
@@ -130,7 +132,7 @@ def format_summary(result: SelfCheck) -> str:
         )
     lines += [
         f"false alarms          {result.false_alarms} of {total} "
-        f"({result.count(Outcome.IMPROVED)} false improvements)",
+        f"({count(result.count(Outcome.IMPROVED), 'false improvement')})",
         f"inconclusive          {result.count(Outcome.INCONCLUSIVE)} of {total}",
         f"dropped pairs         {result.dropped} of {result.pairs}, for interference",
     ]

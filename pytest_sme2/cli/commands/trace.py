@@ -12,6 +12,7 @@ from pytest_sme2.report.writing import record_tracks
 from pytest_sme2.session.analysis import etdumps_in
 from pytest_sme2.session.run_directory import find_records, read_record
 from pytest_sme2.system.files import write_text
+from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
 EXAMPLE = "sme2 trace sme2-out --out trace.json"
@@ -38,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"file": str(arguments.out), "events": number, "tracks": names}, indent=2))
     else:
         print(
-            f"{arguments.out}: {number} events in {len(tracks)} tracks. Open it in Perfetto "
-            "or chrome://tracing."
+            f"{arguments.out}: {count(number, 'event')} in {count(len(tracks), 'track')}. Open it "
+            "in Perfetto or chrome://tracing."
         )
     return 0
 

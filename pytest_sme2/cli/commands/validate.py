@@ -6,8 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from pytest_sme2.report.text import count, printable
+from pytest_sme2.report.text import printable
 from pytest_sme2.report.validation import validate_run
+from pytest_sme2.system.wording import count
 
 EXAMPLE = "sme2 validate sme2-out"
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.system.wording import several
 from pytest_sme2.targets.phone.adb import AdbDevice
 
 _READ = (
@@ -93,4 +94,4 @@ def pick_cores(
 
 
 def _cores(numbers: Sequence[int]) -> str:
-    return f"core{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    return f"{several(len(numbers), 'core')} {', '.join(map(str, numbers))}"

@@ -235,7 +235,7 @@ def test_findings_of_a_portable_and_a_depthwise_program() -> None:
     text = " ".join(profile_findings(profile))
     assert "matrix operators on SME2: 1 of 2 (fp32 1 of 1, portable 0 of 1)" in text
     assert "not on SME2: 1 native_call_mm.out (84.6 % of the time): portable fallback" in text
-    assert "not matrix work: 1 depthwise convolutions (" in text
+    assert "not matrix work: 1 depthwise convolution (" in text
     assert "outside of the delegate: 1 mm.out (" in text
     assert "only 1 run:" in text
 
@@ -249,7 +249,7 @@ def test_findings_of_a_program_without_matrix_work() -> None:
 def test_qp8_is_called_unproven() -> None:
     profile = profile_of([("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)])
     text = " ".join(profile_findings(profile))
-    assert "not known to be on SME2: 1 matrix operators on packed QP8 kernels" in text
+    assert "not known to be on SME2: 1 matrix operator on packed QP8 kernels" in text
     assert "not on SME2: " not in text
 
 

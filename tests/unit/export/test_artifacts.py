@@ -504,7 +504,7 @@ def test_weights_that_do_not_fit_are_named(tiny: Tiny, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.pt"
     script = "import sys, torch; torch.save({'net.linear.weight': torch.ones(3, 4)}, sys.argv[1])"
     subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(foreign)], check=True)
-    words = r"2 of 2 weights are missing .*1 do not belong to the model \(net\.linear\.weight\)"
+    words = r"2 of 2 weights missing .*1 do not belong to the model \(net\.linear\.weight\)"
     with pytest.raises(ExportError, match=words):
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=foreign)
 

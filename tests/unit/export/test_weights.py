@@ -248,7 +248,7 @@ class Tensor(NamedTuple):
     [
         ({"a": Tensor((2, 3)), "b": Tensor(())}, ""),
         ({"net.a": Tensor((2, 3)), "net.b": Tensor(())},
-         "2 of 2 weights are missing (a, b), 2 do not belong to the model (net.a, net.b)"),
+         "2 of 2 weights missing (a, b), 2 do not belong to the model (net.a, net.b)"),
         ({"a": Tensor((3, 2)), "b": Tensor(())},
          "1 have another shape (a is 3x2 instead of 2x3)"),
         ({"a": Tensor((2, 3)), "b": Tensor(()), **{f"x{n}": 0 for n in range(4)}},

@@ -122,7 +122,7 @@ def test_a_file_of_thousands_of_methods_gets_some_profiles_and_a_note(
     profiles = build_profiles(columns_of(*blocks))
     assert len(profiles) == 2
     assert "5 different sets of operators; the 2 most frequent" in profiles[0].notes[0]
-    assert "3 runs are left out" in profiles[0].notes[0]
+    assert "3 runs left out" in profiles[0].notes[0]
 
 
 def test_equally_many_operators_with_other_names_are_other_runs() -> None:

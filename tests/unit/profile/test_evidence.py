@@ -30,11 +30,11 @@ def test_real_pairs_are_valid_one_way_round_only(program: str, precision: str) -
 @pytest.mark.parametrize(
     ("on", "off", "message"),
     [
-        (PACKED, PACKED, "The off run is wrong: 1 of 1 matrix operators ran on SME2"),
-        (PLAIN, PLAIN, "The on run is wrong: none of its 1 matrix operators"),
+        (PACKED, PACKED, "The off run is wrong: 1 of 1 matrix operator ran on SME2"),
+        (PLAIN, PLAIN, "The on run is wrong: none of its 1 matrix operator"),
         (PLAIN, PACKED, "most likely swapped"),
         (SOFTMAX, SOFTMAX, "no matrix operators"),
-        (QP8, QP8, "The on run is unproven: 1 matrix operators.*kernel census"),
+        (QP8, QP8, "The on run is unproven: 1 matrix operator.*kernel census"),
         (("mm.out", 5), ("mm.out", 5), "no SME2 kernel for any.*portable fallback"),
         (PER_TENSOR, PER_TENSOR, "no SME2 kernel for any.*quantize the weights per channel"),
         ([], PLAIN, "The on run hides"),

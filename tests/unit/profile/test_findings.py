@@ -183,6 +183,8 @@ def test_depthwise_convolutions_are_told_apart_by_their_kernels() -> None:
         "depthwise convolutions",
         "depthwise convolutions of 1x1",
     ]
+    assert found[1].one == "depthwise convolution"
+    assert found[2].one == "depthwise convolution of 1x1"
     assert ["batch norm" in finding.remedy for finding in found] == [False, False, True]
 
 

@@ -54,6 +54,16 @@ def test_findings_with_one_remedy_are_one_sentence() -> None:
     assert second == "outside of the delegate: 1 last (1.0 % of the time): do that"
 
 
+@pytest.mark.parametrize(
+    ("number", "said"), [(1, "1 depthwise convolution of 1x1"), (2, "2 depthwise convolutions of")]
+)
+def test_a_counted_noun_agrees_with_its_number(number: int, said: str) -> None:
+    what, one = "depthwise convolutions of 1x1", "depthwise convolution of 1x1"
+    found = Finding(Topic.DEPTHWISE, what, Cost(number, 0.1, "time"), one=one)
+    (sentence,) = sentences([found])
+    assert sentence.startswith(f"not matrix work: {said}")
+
+
 def test_notes_are_not_joined() -> None:
     notes = [Finding(Topic.NOTE, "one"), Finding(Topic.NOTE, "two", remedy="do this")]
     assert sentences(notes) == ["one", "two: do this"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.report.text import bullet, clipped, count, duration, percent, times
+from pytest_sme2.report.text import bullet, clipped, duration, percent, times
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,6 @@ def test_figures() -> None:
     assert percent(0.1234) == "12.3 %"
     assert times(1.856) == "1.86x"
     assert times(None) == "-"
-    assert (count(1, "pair"), count(2, "pair")) == ("1 pair", "2 pairs")
 
 
 def test_a_long_path_is_not_cut() -> None:

@@ -38,3 +38,20 @@ def test_a_bottomless_manifest_is_a_finding(tmp_path: Path) -> None:
     (case / MANIFEST).write_text("[" * 100_000)
     problems = {finding.path.name: finding.problem for finding in validate_run(case)}
     assert "cannot be read" in problems[MANIFEST]
+
+
+def test_a_damaged_dump_is_named_once(tmp_path: Path) -> None:
+    case = toy_run(tmp_path)[0]
+    dump = next(case.rglob("*.etdump"))
+    dump.write_bytes(b"damaged")
+    found = [finding.path for finding in validate_run(case) if "ETDump" in finding.problem]
+    assert found == [dump]
+
+
+def test_a_dump_outside_the_folder_is_named_once(tmp_path: Path) -> None:
+    case = toy_run(tmp_path)[0]
+    record = json.loads((case / METRICS).read_text("utf-8"))
+    outside = {**record["etdumps"], "on": "/elsewhere/run.etdump"}
+    (case / METRICS).write_text(json.dumps({**record, "etdumps": outside}))
+    (finding,) = [finding for finding in validate_run(case) if finding.path == case / METRICS]
+    assert finding.problem.startswith("is damaged: ")

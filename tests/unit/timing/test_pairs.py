@@ -472,7 +472,7 @@ def test_a_machine_that_stays_on_efficiency_cores_is_told_of():
 
     result = Always().measure(redo_limit=3)
     assert len(result.dropped) == 3
-    assert any("10 of 10 pairs were partly on efficiency cores" in note for note in result.notes)
+    assert any("10 of 10 pairs ran partly on efficiency cores" in note for note in result.notes)
 
 
 def test_a_lost_connection_redoes_the_whole_pair():

@@ -153,8 +153,8 @@ def test_a_block_that_was_stopped_before_it_ran_does_not_count(tmp_path: Path) -
         (LOG.replace(ran(C), ran(C, cpu=1)), "more than one thread"),
         (LOG.replace(block(C, LOAD), ""), "instructions are not in the log"),
         (LOG[: LOG.index(mark("done"))], "middle of an inference"),
-        (START + "81 exit_group(0)\n", "0 inferences were counted"),
-        (LOG + LOG, "2 inferences were counted"),
+        (START + "81 exit_group(0)\n", "counted 0 inferences"),
+        (LOG + LOG, "counted 2 inferences"),
     ],
     # The id of a test is in its environment, which has no room for a whole log.
     ids=["two threads", "a block without code", "cut short", "no inference", "two inferences"],

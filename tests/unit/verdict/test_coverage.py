@@ -66,7 +66,7 @@ def test_the_operators_that_missed_sme2_are_named() -> None:
     now = measured(profiles={Arm.ON: profile}, structures={Arm.ON: structure_of(profile)})
     found = structure.check_coverage(now, baseline(), with_limits(min_coverage=0.9))
     assert found.verdict is Outcome.REGRESSED
-    assert found.message.startswith("1 of 2 matrix operators run on SME2 kernels, less than")
+    assert found.message.startswith("1 of 2 matrix operators ran on SME2 kernels, less than")
     (missed, reason), *_ = profile.coverage.missed
     assert found.details == (f"{missed.label}: {reason}",)
 
@@ -99,7 +99,7 @@ def test_the_kernels_that_ran_count_as_much_as_names() -> None:
     phone = measured(structures={Arm.ON: dynamic(None)})
     found = structure.check_coverage(phone, old, LIMITS)
     assert found.verdict is Outcome.NOT_MEASURED
-    assert "0 of 1 matrix operators run on SME2 kernels, 1 may" in found.message
+    assert "0 of 1 matrix operator ran on SME2 kernels, 1 may" in found.message
 
 
 def test_coverage_without_matrix_operators() -> None:
@@ -118,7 +118,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "SME2 coverage",
             Outcome.PASS,
-            "4 of 4 matrix operators run on SME2 kernels; in the baseline 4 of 4.",
+            "4 of 4 matrix operators ran on SME2 kernels; in the baseline 4 of 4.",
             old=1.0,
             new=1.0,
             unit="share",
@@ -137,7 +137,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "SME2 coverage",
             Outcome.REGRESSED,
-            "3 of 4 matrix operators run on SME2 kernels; in the baseline 4 of 4. The"
+            "3 of 4 matrix operators ran on SME2 kernels; in the baseline 4 of 4. The"
             " baseline was made with executorch 1.5.1, this is with 1.6.0. The "
             "baseline was made with executorch runtime 1.5.1, this is with 1.6.0. If "
             "that is intended, accept it with --update-baselines.",
@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "SME2 coverage",
             Outcome.FAILED,
-            "3 of 4 matrix operators run on SME2 kernels, less than the 80% asked for.",
+            "3 of 4 matrix operators ran on SME2 kernels, less than the 80% asked for.",
             new=0.75,
             unit="share",
             limit=0.8,
@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "SME2 coverage",
             Outcome.PASS,
-            "4 of 4 matrix operators run on SME2 kernels.",
+            "4 of 4 matrix operators ran on SME2 kernels.",
             new=1.0,
             unit="share",
             limit=0.8,
@@ -176,7 +176,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "SME2 coverage",
             Outcome.NO_BASELINE,
-            "4 of 4 matrix operators run on SME2 kernels. There is no baseline. Make "
+            "4 of 4 matrix operators ran on SME2 kernels. There is no baseline. Make "
             "one with --update-baselines.",
             new=1.0,
             unit="share",
