@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Arm, Artifact, Outcome, Run, RunRequest
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import write_bundle
@@ -88,4 +87,4 @@ def test_two_runtimes_are_measured_in_interleaved_pairs(
     assert len(pairs) >= 10
     assert all(set(pair) == set(sides) for pair in pairs)
     assert found.metric == "latency against executorch 1.5.0"
-    assert found.old and found.new and found.interval
+    assert None not in (found.old, found.new, found.interval)

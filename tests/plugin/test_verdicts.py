@@ -234,7 +234,8 @@ def test_the_same_program_on_the_same_runtime_is_slower_on_a_changed_machine(
         scale_latency(MUCH_FASTER, program=None)(document)
         for session in document["sessions"]:
             session["loads_ns"] = {
-                arm: [value * MUCH_FASTER for value in values] for arm, values in session["loads_ns"].items()
+                arm: [value * MUCH_FASTER for value in values]
+                for arm, values in session["loads_ns"].items()
             }
 
     edit(baseline, change)
@@ -255,7 +256,8 @@ def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
     source = model.read_text("utf-8")
     slower = source.replace("self.expand(features)", "self.expand(self.again(features))").replace(
         "        self.pool =",
-        "        self.again = nn.Sequential(*(nn.Conv2d(96, 96, 3, padding=1) for _ in range(24)))\n"
+        "        self.again = nn.Sequential("
+        "*(nn.Conv2d(96, 96, 3, padding=1) for _ in range(24)))\n"
         "        self.pool =",
     )
     assert slower.count("self.again") == 2
