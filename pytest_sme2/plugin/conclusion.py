@@ -68,7 +68,7 @@ def conclude_run(
 def _stored(
     record: CaseRecord, settings: Settings, updates: list[Update], problems: list[str]
 ) -> CaseRecord:
-    """Store the case's baseline; its checks then say STORED instead of NO_BASELINE."""
+    """Store the case's baseline; its checks then say what became of that, not NO_BASELINE."""
     if not record.measured.structures:
         return record  # it could not be exported
     try:
@@ -76,11 +76,19 @@ def _stored(
         updates.append(update_baseline(root, record, settings))
     except (BaselineError, OSError) as error:
         problems.append(f"{record.id}: the baseline was not written: {error}")
+        return _without_baseline(record, Outcome.NOT_STORED, str(error))
+    if settings.dry_run:
         return record
-    if settings.dry_run or not updates[-1].stored:
-        return record
+    if not updates[-1].stored:
+        message = "It was not stored: a change matches no pattern of --sme2-accept."
+        return _without_baseline(record, Outcome.NOT_STORED, message)
+    return _without_baseline(record, Outcome.STORED, "It is stored in the baseline.")
+
+
+def _without_baseline(record: CaseRecord, outcome: Outcome, message: str) -> CaseRecord:
+    """The record whose checks without a baseline say ``outcome`` instead."""
     checks = tuple(
-        replace(check, verdict=Outcome.STORED, message="It is stored in the baseline.")
+        replace(check, verdict=outcome, message=message)
         if check.verdict is Outcome.NO_BASELINE
         else check
         for check in record.checks

@@ -47,6 +47,7 @@ MARKUP = {
     "INCONCLUSIVE": {"yellow": True},
     "MACHINE_CHANGED": {"yellow": True},
     "NO_BASELINE": {"yellow": True},
+    "NOT_STORED": {"yellow": True},
     "NOT_MEASURED": {"yellow": True},
     "STORED": {"green": True},
 }

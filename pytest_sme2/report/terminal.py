@@ -133,7 +133,8 @@ def _comparison(records: Sequence[CaseRecord], verbosity: int, width: int) -> It
     judged = [record for record in records if record.checks]
     if verbosity <= 0:
         # Where there was nothing to compare with, the verdict says all there is.
-        judged = [r for r in judged if combine(r.checks) not in (*UNCHECKED, Outcome.STORED)]
+        nothing = (*UNCHECKED, Outcome.STORED, Outcome.NOT_STORED)
+        judged = [record for record in judged if combine(record.checks) not in nothing]
     if not judged:
         return
     if verbosity > 0:

@@ -28,6 +28,8 @@ class Outcome(str, enum.Enum):
     """The device cannot measure it."""
     STORED = "STORED"
     """It is in the baseline now: there was nothing to compare it with."""
+    NOT_STORED = "NOT_STORED"
+    """It was to be stored, and was refused: there is still nothing to compare it with."""
 
     def __str__(self) -> str:
         return self.value

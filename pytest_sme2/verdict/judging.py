@@ -18,6 +18,7 @@ _ORDER = (
     Outcome.SUSPECTED,
     Outcome.INCONCLUSIVE,
     Outcome.MACHINE_CHANGED,
+    Outcome.NOT_STORED,
     Outcome.NO_BASELINE,
     Outcome.STORED,
     Outcome.IMPROVED,
@@ -35,7 +36,7 @@ def combine(checks: Sequence[Check]) -> Outcome:
 
 FAILING = (Outcome.INVALID, Outcome.REGRESSED, Outcome.FAILED, Outcome.SUSPECTED)
 """These fail a test."""
-WARNING = (Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED)
+WARNING = (Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED, Outcome.NOT_STORED)
 """These warn; with --sme2-strict they fail."""
 
 

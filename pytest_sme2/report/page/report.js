@@ -57,7 +57,7 @@
     return String(+value.toPrecision(6));
   }
 
-  const failing = ["INVALID", "REGRESSED", "FAILED", "SUSPECTED"], warning = ["INCONCLUSIVE", "MACHINE_CHANGED"];
+  const failing = ["INVALID", "REGRESSED", "FAILED", "SUSPECTED"], warning = ["INCONCLUSIVE", "MACHINE_CHANGED", "NOT_STORED"];
   const rank = (word) => failing.includes(word) ? 0 : warning.includes(word) ? 1 : 2;
   const tone = (word) => ["bad", "weak", ["PASS", "IMPROVED", "STORED"].includes(word) ? "good" : ""][rank(word)];
 

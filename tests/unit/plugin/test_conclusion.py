@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,29 @@ def test_only_accepted_changes_are_stored(tmp_path: Path) -> None:
     assert stored.read_text() == older
     assert "not stored" not in update("operator *", "program size")
     assert stored.read_text() == current
+
+
+@pytest.mark.parametrize(
+    ("interference", "choices", "said"),
+    [
+        (0.5, {}, "because the machine was busy"),
+        (0.0, {"accept": ("program size",)}, "a change matches no pattern of --sme2-accept"),
+    ],
+)
+def test_a_baseline_that_is_refused_is_not_one_that_is_missing(
+    tmp_path: Path, interference: float, choices: dict[str, Any], said: str
+) -> None:
+    (path, *_) = toy_run(tmp_path)
+    document = json.loads((path / METRICS).read_text())
+    document["measured"]["interference"] = interference
+    (path / METRICS).write_text(json.dumps(document))
+    checks = {"toy-fp16": [encode(Check("latency (on)", Outcome.NO_BASELINE, "No baseline."))]}
+    chosen = settings(tmp_path, update_baselines=True, **choices)
+    lines, _ = conclude_run(folders([path]), checks, chosen)
+    assert any(line.startswith("  fp16") and line.endswith("NOT_STORED") for line in lines)
+    (check,) = read_record(path).checks
+    assert check.verdict is Outcome.NOT_STORED
+    assert said in check.message
 
 
 @pytest.mark.parametrize("verbosity", [0, -2])

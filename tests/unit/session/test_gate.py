@@ -73,6 +73,7 @@ def test_check_that_the_device_cannot_measure_is_reported_and_others_go_on() -> 
         (Outcome.NO_BASELINE, False, True),
         (Outcome.NOT_MEASURED, False, False),
         (Outcome.STORED, False, False),
+        (Outcome.NOT_STORED, False, True),
         (Outcome.SUSPECTED, True, True),
         (Outcome.REGRESSED, True, True),
         (Outcome.INVALID, True, True),
