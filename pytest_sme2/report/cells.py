@@ -11,7 +11,7 @@ from pytest_sme2.results import (
     CaseResult,
 )
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.verdict.judging import combine
+from pytest_sme2.verdict.judging import combine, estimate_text
 
 
 def coverage_cell(measured: CaseResult) -> str:
@@ -28,7 +28,9 @@ def latency_cell(measured: CaseResult, arm: Arm) -> str:
 
 def speedup_cell(measured: CaseResult) -> str:
     found = measured.speedup
-    return "-" if found is None else f"{found.value:.2f}x \\[{found.low:.2f}, {found.high:.2f}\\]"
+    if found is None:
+        return "-"
+    return estimate_text(found).replace("[", "\\[").replace("]", "\\]")
 
 
 def largest_cell(measured: CaseResult) -> str:

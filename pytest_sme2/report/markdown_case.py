@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -99,11 +100,14 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
     if measured.speedup is not None:
         found = measured.speedup
         yield ""
-        yield (
-            f"SME2 makes it **{found.value:.2f}x** as fast, between {found.low:.2f}x and "
-            f"{found.high:.2f}x ({found.confidence:.1%} interval over {found.pairs} pairs of "
-            "processes)."
-        )
+        over = f"{count(found.pairs, 'pair')} of processes"
+        if math.isinf(found.high):
+            yield f"SME2 makes it **{found.value:.2f}x** as fast ({over}: too few for an interval)."
+        else:
+            yield (
+                f"SME2 makes it **{found.value:.2f}x** as fast, between {found.low:.2f}x and "
+                f"{found.high:.2f}x ({found.confidence:.1%} interval over {over})."
+            )
     measured_to = noise_of(record)
     if measured_to is not None:
         yield ""

@@ -32,7 +32,7 @@ from pytest_sme2.report.versus_baseline import (
 from pytest_sme2.results import Arm, CaseResult, Category, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.judging import UNCHECKED, combine
+from pytest_sme2.verdict.judging import UNCHECKED, combine, estimate_text
 
 _HEADINGS = (
     "variant", "SME2", "by work", "off ms", "on ms", "speedup", "most time", "MB", "off Minst",
@@ -204,7 +204,7 @@ def _speedup(measured: CaseResult) -> str:
     found = measured.speedup
     if found is None:
         return _NOTHING
-    return f"{found.value:.2f}x [{found.low:.2f},{found.high:.2f}]"
+    return estimate_text(found).replace(", ", ",")
 
 
 def _largest(measured: CaseResult) -> str:

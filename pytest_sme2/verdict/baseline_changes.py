@@ -13,6 +13,7 @@ from pytest_sme2.results import (
     Structure,
 )
 from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.judging import estimate_text
 from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS
 
 
@@ -74,8 +75,7 @@ def _figure_facts(figures: BaselineFigures, threads: int) -> dict[str, str]:
     at = count(threads, "thread")
     facts = {}
     if figures.speedup is not None:
-        speedup = figures.speedup
-        facts[f"speedup ({at})"] = f"{speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"
+        facts[f"speedup ({at})"] = estimate_text(figures.speedup)
     for arm, shares in figures.shares.items():
         facts |= {f"share of {key} ({arm}, {at})": f"{s.value:.1%}" for key, s in shares.items()}
     for arm, peak in figures.peak_bytes.items():

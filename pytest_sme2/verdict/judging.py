@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from pytest_sme2.results import CaseResult, Check, Outcome, Verdict
+from pytest_sme2.results import CaseResult, Check, Estimate, Outcome, Verdict
+from pytest_sme2.system.wording import count
 
 UPDATE_HINT = "If that is intended, accept it with --update-baselines."
 CREATE_HINT = "Make one with --update-baselines."
@@ -61,6 +63,13 @@ def suspect(outcome: Outcome, beyond: bool) -> Outcome:
     limit. Every other outcome stays as it is.
     """
     return Outcome.SUSPECTED if beyond and outcome is Outcome.INCONCLUSIVE else outcome
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """``1.85x [1.71, 2.02]``; ``1.85x (1 pair)`` where there are too few for an interval."""
+    if math.isinf(estimate.high):
+        return f"{estimate.value:.2f}x ({count(estimate.pairs, 'pair')})"
+    return f"{estimate.value:.2f}x [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
 def verdict(measured: CaseResult, checks: Sequence[Check]) -> Verdict:

@@ -11,7 +11,7 @@ import math
 from pytest_sme2.results import Baseline, CaseResult, Check, Estimate, Limits, Outcome
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.baselines import differing_facts
-from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, combine, suspect
+from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, combine, estimate_text, suspect
 from pytest_sme2.verdict.times import MORE_TIME, untimed
 
 METRIC = "speedup"
@@ -32,8 +32,8 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
         return Check(METRIC, Outcome.INVALID, "It was not measured.", old=value, limit=least)
     if not math.isfinite(new.high):
         message = (
-            f"SME2 makes it {new.value:.2f}x as fast. {count(new.pairs, 'pair')} before the time "
-            f"limit are too few for a verdict. {MORE_TIME}"
+            f"SME2 makes it {estimate_text(new)} as fast. The time limit left too few pairs for a "
+            f"verdict. {MORE_TIME}"
         )
         return _check(Outcome.INVALID, message, new, old, least)
     floor = _against_minimum(new, old, least)
@@ -43,8 +43,8 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
         if floor.verdict is not Outcome.PASS or limits.min_speedup is not None:
             return floor
         message = (
-            f"SME2 makes it {_text(new)} as fast. No speedup is stored for "
-            f"{measured.threads} thread(s) on this target. {CREATE_HINT}"
+            f"SME2 makes it {estimate_text(new)} as fast. No speedup is stored for "
+            f"{count(measured.threads, 'thread')} on this target. {CREATE_HINT}"
         )
         return _check(Outcome.NO_BASELINE, message, new, None, least)
     differing = differing_facts(baseline.fingerprint, measured.fingerprint)
@@ -66,7 +66,7 @@ def _against_minimum(new: Estimate, old: Estimate | None, least: float) -> Check
         tail = f"too close to the {least:.2f}x required; measure longer (--budget)"
         if verdict is Outcome.SUSPECTED:
             tail = f"perhaps less than the {least:.2f}x required: a suspected regression"
-    return _check(verdict, f"SME2 makes it {_text(new)} as fast, {tail}.", new, old, least)
+    return _check(verdict, f"SME2 makes it {estimate_text(new)} as fast, {tail}.", new, old, least)
 
 
 def _against_stored(new: Estimate, old: Estimate, most: float) -> Check:
@@ -77,8 +77,8 @@ def _against_stored(new: Estimate, old: Estimate, most: float) -> Check:
     high = kept * math.exp(math.hypot(_log(new.high, new.value), _log(old.value, old.low)))
     change = f"{1 - kept:.1%} less" if kept < 1 else f"{kept - 1:.1%} more"
     message = (
-        f"SME2 makes it {_text(new)} as fast; {_text(old)} is stored. That is {change}; "
-        f"at most {most:.0%} less is allowed."
+        f"SME2 makes it {estimate_text(new)} as fast; {estimate_text(old)} is stored. That is "
+        f"{change}; at most {most:.0%} less is allowed."
     )
     if high < 1 - most:
         verdict = Outcome.REGRESSED
@@ -100,10 +100,6 @@ def _log(larger: float, smaller: float) -> float:
     return math.inf if smaller <= 0 or math.isinf(larger) else math.log(larger / smaller)
 
 
-def _text(estimate: Estimate) -> str:
-    return f"{estimate.value:.2f}x [{estimate.low:.2f}, {estimate.high:.2f}]"
-
-
 def _check(
     verdict: Outcome, message: str, new: Estimate, old: Estimate | None, limit: float
 ) -> Check:
@@ -114,6 +110,6 @@ def _check(
         old=None if old is None else old.value,
         new=new.value,
         unit="ratio",
-        interval=(new.low, new.high),
+        interval=None if math.isinf(new.high) else (new.low, new.high),
         limit=limit,
     )

@@ -114,7 +114,7 @@ def _against_sessions(
         return Check(
             metric,
             Outcome.NO_BASELINE,
-            f"No baseline for {measured.threads} thread(s) on this target. {CREATE_HINT}",
+            f"No baseline for {count(measured.threads, 'thread')} on this target. {CREATE_HINT}",
             new=centre,
             unit="ns",
             limit=limit,

@@ -25,6 +25,7 @@ from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
 from pytest_sme2.system.qemu import checked_cpu
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.judging import estimate_text
 
 if TYPE_CHECKING:
     from pytest_sme2.report.noise import Noise
@@ -240,8 +241,7 @@ def _lines(
                 f"over {count(len(medians), 'process')}"
             )
     if measured.speedup is not None:
-        found = measured.speedup
-        lines.append(f"speedup    {found.value:.2f}x [{found.low:.2f}, {found.high:.2f}]")
+        lines.append(f"speedup    {estimate_text(measured.speedup)}")
     if precise is not None:
         lines.append(f"measured   {precise}")
     if not able.timing:

@@ -42,7 +42,10 @@
   const counted = (chosen) => chosen.emulated && Object.values(chosen.arms).every((arm) => arm.cost);
   const factor = (value) => known(value) ? value.toFixed(2) + "x" : "-";
   // An interval of too few pairs has no upper end.
-  const interval = ([, low, high]) => `${low.toFixed(2)}, ${known(high) ? high.toFixed(2) : "\u221e"}`;
+  const amount = (number, noun) => `${number} ${noun}${number === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
+  // Too few pairs have no interval: it would reach from nothing to infinity.
+  const interval = ([, low, high, , pairs]) =>
+    known(high) ? `[${low.toFixed(2)}, ${high.toFixed(2)}]` : `(${amount(pairs, "pair")})`;
   const ids = data.cases.map((each) => each.id);
   // The same model on two devices is two rows, so a label names the device where it must.
   const labelOf = (each) => ids.filter((id) => id === each.id).length > 1 ? `${each.id} on ${each.device}` : each.id;
@@ -116,7 +119,7 @@
         more.append(element("button", { type: "button", class: "more", onclick: () => {
           state.most = Infinity;
           fill();
-        } }, `Show ${left} more rows`));
+        } }, `Show ${amount(left, "more row")}`));
       }
     }
     fill();
@@ -223,7 +226,7 @@
     const labels = cases.map((each) => plain(clipped(labelOf(each), 34)));
     const arms = ["off", "on"].filter((arm) => cases.some((each) => each.latency[arm]));
     chart(parent, `Latency, SME2 ${arms.join(" and ")}`, "Median of process medians with its 95 % interval",
-      `${cases.length} models`, () => ({
+      amount(cases.length, "model"), () => ({
         height: 110 + 24 * cases.length,
         traces: arms.map((arm) => {
           const found = cases.map((each) => each.latency[arm]);
@@ -248,7 +251,7 @@
   }
 
   function speedupOverview(parent, cases) {
-    chart(parent, "Speedup by SME2", "Off over on, with its interval; 1 is no gain", `${cases.length} models`, () => ({
+    chart(parent, "Speedup by SME2", "Off over on, with its interval; 1 is no gain", amount(cases.length, "model"), () => ({
       height: 110 + 24 * cases.length,
       traces: [{
         type: "scatter", mode: "markers", y: cases.map((each) => plain(clipped(labelOf(each), 34))),
@@ -256,7 +259,7 @@
         error_x: {
           type: "data", symmetric: false, thickness: 2,
           array: cases.map((each) => known(each.speedup[2]) ? each.speedup[2] - each.speedup[0] : 0),
-          arrayminus: cases.map((each) => each.speedup[0] - each.speedup[1]),
+          arrayminus: cases.map((each) => known(each.speedup[2]) ? each.speedup[0] - each.speedup[1] : 0),
         },
         marker: { size: 10, color: colour("--accent") },
         hovertemplate: "%{y}<br>%{x:.2f}x<extra></extra>",
@@ -380,7 +383,7 @@
     const arms = Object.keys(chosen.latency);
     if (!arms.length) return;
     chart(parent, "Process medians", "One point a fresh process, in the order they ran", arms.map((arm) =>
-      `SME2 ${arm}: median ${milliseconds(chosen.latency[arm].median)} of ${chosen.latency[arm].processes.length} processes`).join("; "), () => ({
+      `SME2 ${arm}: median ${milliseconds(chosen.latency[arm].median)} of ${amount(chosen.latency[arm].processes.length, "process")}`).join("; "), () => ({
       traces: arms.map((arm) => ({
         type: "scatter", mode: "markers", name: `SME2 ${arm}`, y: chosen.latency[arm].processes,
         x: chosen.latency[arm].processes.map((_, index) => index + 1),
@@ -423,7 +426,7 @@
       cost ? "Each operator is as wide as what it executed; drag to zoom, double click to go back"
         : chosen.emulated ? "The order is exact; every operator is drawn equally wide, since emulated times mean nothing"
         : "The run nearest to the median, as traced; drag to zoom, double click to go back",
-      `${arms.length} arms, ${chosen.arms[arms[0]].label.length} operators`, () => ({
+      `${amount(arms.length, "arm")}, ${amount(chosen.arms[arms[0]].label.length, "operator")}`, () => ({
         height: 130 + 60 * arms.length, traces: traces(),
         layout: {
           hovermode: "closest", yaxis: { range: [arms.length - 0.5, -0.5], type: "category", fixedrange: true, categoryarray: arms.map((arm) => `SME2 ${arm}`) },
@@ -437,7 +440,7 @@
     if (!chosen.history.length) return;
     const arms = ["off", "on"].filter((arm) => chosen.history.some((each) => known(each[arm])));
     chart(parent, "History of accepted sessions", "The last point is this run; a change of epoch is a new accepted level",
-      `${chosen.history.length} sessions`, () => ({
+      amount(chosen.history.length, "session"), () => ({
         traces: arms.map((arm) => ({
           type: "scatter", mode: "lines+markers", name: `SME2 ${arm}`,
           x: chosen.history.map((_, index) => index + 1), y: chosen.history.map((each) => each[arm]),
@@ -470,11 +473,12 @@
     for (const arm of ["off", "on"]) {
       const found = chosen.latency[arm];
       if (found) add(`Latency, SME2 ${arm}`, milliseconds(found.median),
-        known(found.low) ? `${milliseconds(found.low)} to ${milliseconds(found.high)}` : `${found.processes.length} processes`);
+        known(found.low) ? `${milliseconds(found.low)} to ${milliseconds(found.high)}` : amount(found.processes.length, "process"));
     }
     if (chosen.speedup) {
-      const [value, , , confidence, pairs] = chosen.speedup;
-      add("Speedup", factor(value), `[${interval(chosen.speedup)}] (${(100 * confidence).toFixed(1)} %, ${pairs} pairs)`);
+      const [value, , high, confidence, pairs] = chosen.speedup;
+      const certainty = known(high) ? ` (${(100 * confidence).toFixed(1)} %, ${amount(pairs, "pair")})` : "";
+      add("Speedup", factor(value), interval(chosen.speedup) + certainty);
     }
     if (chosen.precision) {
       const [floor, detectable] = chosen.precision;
@@ -538,7 +542,7 @@
       view.show(kept);
       const share = timed || cost
         ? `, ${percent(kept.reduce((sum, row) => sum + row.share, 0))} of the ${cost ? "instructions" : "time"}` : "";
-      count.textContent = `${kept.length} of ${rows.length} operators${share}`;
+      count.textContent = `${kept.length} of ${amount(rows.length, "operator")}${share}`;
     };
     controls.append(
       choice("Arm", "operator-arm", arms.map((arm) => [arm, `SME2 ${arm}`]), () => { rows = rowsOf(value("operator-arm")); filter(); }),
@@ -703,7 +707,7 @@
         { title: "SME2 off", number: true, value: (each) => each.latency.off?.median, show: (each) => milliseconds(each.latency.off?.median) },
         { title: "SME2 on", number: true, value: (each) => each.latency.on?.median, show: (each) => milliseconds(each.latency.on?.median) },
         { title: "speedup", number: true, value: (each) => each.speedup?.[0],
-          show: (each) => each.speedup ? `${factor(each.speedup[0])} [${interval(each.speedup)}]` : "-" },
+          show: (each) => each.speedup ? `${factor(each.speedup[0])} ${interval(each.speedup)}` : "-" },
         { title: "most time", value: largest, show: (each) => largest(each) ?? "-" },
         { title: "memory", number: true, value: (each) => each.memory[each.arm], show: (each) => figureFor(each.memory[each.arm], "bytes") },
       ] : []),
@@ -775,7 +779,7 @@
       const button = element("button", { type: "button", class: "more", onclick: () => {
         button.remove();
         left.forEach(add);
-      } }, `Show ${left.length} more findings`);
+      } }, `Show ${amount(left.length, "more finding")}`);
       place.after(button);
     }
     document.getElementById("findings").hidden = !data.insights.length;

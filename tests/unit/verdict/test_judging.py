@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_sme2.results import (
     Check,
+    Estimate,
     Outcome,
 )
 from pytest_sme2.verdict import judging
@@ -79,3 +81,15 @@ def test_larger_limit_never_gives_a_worse_verdict(low: float, width: float, limi
     looser = judging.judge(low, low * width, limit + 0.1)
     if Outcome.IMPROVED not in (verdict, looser):
         assert order.index(looser) >= order.index(verdict)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "text"),
+    [
+        (Estimate(1.854, 1.71, 2.02, 0.99, 12), "1.85x [1.71, 2.02]"),
+        (Estimate(1.854, 0.0, math.inf, 0.99, 1), "1.85x (1 pair)"),
+        (Estimate(1.854, 0.0, math.inf, 0.99, 3), "1.85x (3 pairs)"),
+    ],
+)
+def test_an_interval_that_says_nothing_is_left_out(estimate: Estimate, text: str) -> None:
+    assert judging.estimate_text(estimate) == text

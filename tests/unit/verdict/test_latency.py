@@ -369,7 +369,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         Check(
             "latency (on)",
             Outcome.NO_BASELINE,
-            "No baseline for 1 thread(s) on this target. Make one with --update-baselines.",
+            "No baseline for 1 thread on this target. Make one with --update-baselines.",
             new=10000000.0,
             unit="ns",
             limit=0.02,
