@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,10 @@ class ProcessFiles:
     """A folder; given where the request keeps outputs."""
     turn_descriptor: int | None = None
     """Given where the request takes turns."""
+
+
+TURN_DESCRIPTOR = 3
+"""The turn descriptor of a process that a ``turn_giver`` starts."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,18 @@ class Runner(abc.ABC):
 
     @property
     def takes_turns(self) -> bool:
-        """Whether two of its processes can take turns, run by run."""
+        """Whether two of its processes can take turns, run by run, and one can give them."""
         return False
+
+    def turn_giver(
+        self, turns: int, logs: Sequence[str], commands: Sequence[Sequence[str]]
+    ) -> tuple[str, ...]:
+        """The argument vector of a process that starts these commands and gives them their turns.
+
+        Each finds its turn descriptor under the number ``TURN_DESCRIPTOR``. Only for runners that
+        take turns.
+        """
+        raise NotImplementedError(f"a {self.kind} runner gives no turns")
 
     @property
     def makes_marks(self) -> bool:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ _SYSTEM_LIBRARIES = (
     "libgcc_s.so.1",
 )
 _RECORD = "runner.json"
+_GIVE_TURNS = "--give-turns"
 _BUILD_AGAIN = "Remove its folder; it is built again."
 # Part of a runner's key: raise it when the content of its folder changes.
 _LAYOUT = "2"
@@ -104,9 +105,19 @@ class Sme2Runner(Runner):
         except (Sme2Error, KeyError, TypeError):
             return ""
 
-    @property
+    @functools.cached_property
     def takes_turns(self) -> bool:
-        return True
+        # Runners of older bundles take turns but cannot give them; the program's own help tells.
+        try:
+            return _GIVE_TURNS.encode() in (self.folder / PROGRAM).read_bytes()
+        except OSError:
+            return False
+
+    def turn_giver(
+        self, turns: int, logs: Sequence[str], commands: Sequence[Sequence[str]]
+    ) -> tuple[str, ...]:
+        words = [word for command in commands for word in ("--", *command)]
+        return (*self._program, _GIVE_TURNS, str(turns), *logs, *words)
 
     @property
     def makes_marks(self) -> bool:
@@ -119,13 +130,15 @@ class Sme2Runner(Runner):
             if path.name != _RECORD and path.is_file()
         )
 
-    def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
-        program: tuple[str, ...] = (f"./{PROGRAM}",)
+    @property
+    def _program(self) -> tuple[str, ...]:
         # If its own C library is beside it, only the loader of that library may start it.
-        if (self.folder / LOADER).exists():
-            program = (f"./{LOADER}", "--library-path", ".", *program)
+        loader = (self.folder / LOADER).exists()
+        return (*((f"./{LOADER}", "--library-path", ".") if loader else ()), f"./{PROGRAM}")
+
+    def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
         arguments = [
-            *program,
+            *self._program,
             *("--model", files.model),
             *("--sme2", str(request.arm)),
             *("--threads", str(request.threads)),

@@ -246,13 +246,18 @@ def read_files(target: str, job: Job, place: Place, *, emulated: bool) -> Run:
     )
 
 
+def count_turns(jobs: Sequence[Job]) -> int:
+    """How many turns each process takes; they must take equal ones."""
+    request = jobs[0].request
+    if request.turn is None or any(job.request.turn != request.turn for job in jobs):
+        raise ValueError("processes that take turns must take equal ones")
+    return -(-request.runs // request.turn.runs)
+
+
 def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:
     """Run one process per job on this machine; they take turns as requested."""
+    turns = count_turns(jobs)
     places = [make_place(job) for job in jobs]
-    request = jobs[0].request
-    if any(job.request.turn is None or job.request.turn != request.turn for job in jobs):
-        raise ValueError("processes that take turns must take equal ones")
-    turns = -(-request.runs // (request.turn.runs if request.turn else 1))
     try:
         with contextlib.ExitStack() as stack:
             logs = [stack.enter_context(new_file(place.log)) for place in places]
@@ -261,7 +266,7 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
                 for job, place, log in zip(jobs, places, logs, strict=True)
             ]
             answers = run_in_turns(
-                players, turns, timeout_seconds=request.timeout_seconds, cpus=cpus
+                players, turns, timeout_seconds=jobs[0].request.timeout_seconds, cpus=cpus
             )
             for log, finished in zip(logs, answers, strict=True):
                 if finished is not None:

@@ -51,7 +51,7 @@ def leftovers(phone: FakePhone, *, prepared: bool = False) -> list[str]:
     A phone that is still prepared has a note of the settings to restore. A process that was killed
     needs the CPU once more to be gone: it is given time for that.
     """
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (found := _leftovers(phone, prepared)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found

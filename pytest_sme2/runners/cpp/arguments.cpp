@@ -14,6 +14,7 @@ const char* const kUsage =
     "                   [--threads N] [--warmup N] [--runs N] [--etdump FILE]\n"
     "                   [--input FILE]... [--outputs FOLDER] [--seed N] [--method NAME]\n"
     "                   [--turn N --turn-descriptor FD [--lead N]] [--marks on|off]\n"
+    "       sme2_runner --give-turns N LOG... -- COMMAND... [-- COMMAND...]\n"
     "\n"
     "Runs one ExecuTorch program and writes what it measured as JSON.\n"
     "  --model FILE      the program (.pte)\n"
@@ -33,7 +34,9 @@ const char* const kUsage =
     "  --turn-descriptor FD  an open pipe, of the process that gives the turns\n"
     "  --lead N          untimed inferences at the start of a turn, 0 unless given\n"
     "  --marks on|off    make a system call that does nothing where an inference, or the\n"
-    "                    tracer's own work, begins and ends; off unless given\n";
+    "                    tracer's own work, begins and ends; off unless given\n"
+    "  --give-turns N    start each COMMAND with its output in its LOG, and give each N turns.\n"
+    "                    Their turn descriptor is 3\n";
 
 namespace {
 

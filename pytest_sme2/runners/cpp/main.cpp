@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "cores.h"
 #include "failure.h"
+#include "giver.h"
 #include "json.h"
 #include "machine.h"
 #include "marks.h"
@@ -242,6 +243,9 @@ int main(int count, char** values) {
   sme2::Exit code = Exit::kOk;
   std::string message;
   try {
+    if (count > 1 && std::strcmp(values[1], "--give-turns") == 0) {
+      return sme2::give_turns(count, values);
+    }
     const sme2::Arguments arguments = sme2::parse_arguments(count, values);
     sme2::apply_switch(arguments.sme2_on, values);
     sme2::run(arguments);

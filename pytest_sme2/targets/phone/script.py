@@ -61,6 +61,20 @@ class PhoneRun:
 
     def script(self, *, xnnpack_log: bool = False) -> str:
         """A whole run as one command, because every command costs a round trip."""
+        lines = self.started(xnnpack_log=xnnpack_log)
+        if self.files.etdump is not None:
+            lines.append(f"[ -f {quote([self.files.etdump])} ] && echo {_TRACED_MARK}")
+        lines += [
+            f"echo {_RESULT_MARK}",
+            f"cat {self.files.result} 2>/dev/null",
+            f"{self.tail()} >&2",
+        ]
+        if not self.keeps_files:
+            lines.append(f"rm -rf {self.place}")
+        return "\n".join([*lines, "exit 0"])
+
+    def started(self, *, xnnpack_log: bool = False) -> list[str]:
+        """The lines that run it, and tell how it ended and how hot the phone was."""
         lines = [f"mkdir -p {self.place} && cd {self.home} || exit 1"]
         if xnnpack_log:
             lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
@@ -74,16 +88,7 @@ class PhoneRun:
         ]
         if xnnpack_log:
             lines.append(f'logcat -d -v raw -T "$start" -s XNNPACK >> {self.log} 2>&1')
-        if self.files.etdump is not None:
-            lines.append(f"[ -f {quote([self.files.etdump])} ] && echo {_TRACED_MARK}")
-        lines += [
-            f"echo {_RESULT_MARK}",
-            f"cat {self.files.result} 2>/dev/null",
-            f"{self.tail()} >&2",
-        ]
-        if not self.keeps_files:
-            lines.append(f"rm -rf {self.place}")
-        return "\n".join([*lines, "exit 0"])
+        return lines
 
     def _watch(self) -> list[str]:
         """Read the thermal status now and then while the process runs.
@@ -170,19 +175,19 @@ def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
         )
     if re.search(r"smaller than system page size|alignment not page-aligned", said):
         return (
-            f"it is aligned for smaller pages than this phone has ({_last_line(said)}). Build it "
+            f"it is aligned for smaller pages than this phone has ({last_line(said)}). Build it "
             "with `sme2 build --platform android`, or use the self-contained bundle."
         )
     if code == 126 or re.search(r"not executable|[Ee]xec format|syntax error", said):
-        return f"it is not a program for this phone ({_last_line(said)})."
+        return f"it is not a program for this phone ({last_line(said)})."
     if code == 127:
-        return f"it or its loader was not found on the phone ({_last_line(said)})."
+        return f"it or its loader was not found on the phone ({last_line(said)})."
     # A shell reports a signal by adding 128, Python by a negative number.
     returncode = 128 - code if code > 128 else code
     finished = Finished((), returncode, stdout="", stderr=said, timed_out=False)
     return describe_failure(finished, runner, request) or "it failed."
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1][:300] if lines else "it said nothing"

@@ -9,42 +9,30 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import shlex
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import (
     ConnectionLostError,
-    DeviceTimeoutError,
-    RunError,
     Sme2Warning,
     TargetError,
 )
 from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.runners.abi import AARCH64, machine_name, unmet_needs
-from pytest_sme2.runners.base import ProcessFiles, Runner
-from pytest_sme2.system.elf import is_elf, read_needs
+from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
-from pytest_sme2.targets.base import ETDUMP_NAME, LOG_NAME, OUTPUTS_NAME, RESULT_NAME, check_request
+from pytest_sme2.targets.base import Job, check_request
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.claim import Claim
 from pytest_sme2.targets.phone.cores import Core, check_choice, pick_cores, read_cores
+from pytest_sme2.targets.phone.fit import check_fits
 from pytest_sme2.targets.phone.heat import Thermometer
 from pytest_sme2.targets.phone.leases import Lease
 from pytest_sme2.targets.phone.power import PhonePower
-from pytest_sme2.targets.phone.script import (
-    Answer,
-    PhoneRun,
-    explain,
-    parse_answer,
-    phone_command,
-    phone_limit,
-)
+from pytest_sme2.targets.phone.processes import PhoneProcesses
 from pytest_sme2.targets.phone.silicon import (
     READ_SILICON,
     Silicon,
@@ -53,7 +41,7 @@ from pytest_sme2.targets.phone.silicon import (
     parse_vector_length,
     vector_program,
 )
-from pytest_sme2.targets.phone.storage import ROOT, RUNS, PhoneStorage
+from pytest_sme2.targets.phone.storage import ROOT, PhoneStorage
 
 FAKE_PROPERTY = "ro.pytest_sme2.fake"
 """The property that marks a fake phone, however it is reached."""
@@ -220,9 +208,9 @@ class AndroidTarget:
             reasons.append(self.silicon.missing_sme2(self.soc))
         return Capabilities(timing=not self.emulated, sme2=sme2, reason=" ".join(reasons))
 
-    def _launcher(self) -> list[str]:
+    def _launcher(self) -> tuple[str, ...]:
         """What comes before a program: a fake phone's emulator, else nothing."""
-        return shlex.split(self._known().get(LAUNCHER_PROPERTY, ""))
+        return tuple(shlex.split(self._known().get(LAUNCHER_PROPERTY, "")))
 
     def _read_vector_length(self) -> VectorLength | None:
         if not self.silicon.sme:
@@ -309,121 +297,37 @@ class AndroidTarget:
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         """One process of the runner on the phone; its files end up in ``folder``."""
-        self._check_runner(runner, request)
+        job = Job(runner, request, folder)
+        (run,) = self._watched([job], lambda processes: [processes.run(job)])
+        return run
+
+    def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
+        """One process per job; a program on the phone gives them their turns."""
+        return self._watched(jobs, lambda processes: processes.run_in_turns(jobs))
+
+    def _watched(
+        self, jobs: Sequence[Job], start: Callable[[PhoneProcesses], list[Run]]
+    ) -> list[Run]:
+        """Check, cool down if the last run was hot, run, and remember whether this one was."""
+        for job in jobs:
+            self._check_runner(job.runner, job.request)
         if self.claim is not None:
             self.claim.renew()
         if self._hot:
             self.cool_down()
-        folder.mkdir(parents=True, exist_ok=True)
-        log = folder / LOG_NAME
-        # Files of an earlier run must not be taken for this one's.
-        for stale in (folder / RESULT_NAME, folder / ETDUMP_NAME, log):
-            stale.unlink(missing_ok=True)
-        process = self._plan(runner, request)
-        script = process.script(xnnpack_log=self.xnnpack_log)
-        try:
-            done = self.device.shell(script, timeout=request.timeout_seconds)
-        except DeviceTimeoutError as error:
-            said = self._end(process)
-            log.write_bytes(process.header() + said + b"[time limit]\n")
-            raise RunError(
-                f"{self._failed(request)}: it did not finish within {request.timeout_seconds:g} s "
-                "and was stopped; allow more time if the model is that slow. "
-                f"Its log is {log}"
-            ) from error
-        except ConnectionLostError:
-            raise
-        except BaseException:
-            # For example Ctrl-C: no process of ours may keep heating the phone.
-            self._end(process)
-            raise
-        return self._collect(runner, request, folder, process, parse_answer(self.serial, done))
-
-    def _plan(self, runner: Runner, request: RunRequest) -> PhoneRun:
-        cores = request.cpus or self.pinned(request.threads)
-        name = uuid.uuid4().hex
-        place = f"{RUNS}/{name}"
-        files = self._put(runner, request, place)
-        home = self.storage.put({path.name: path for path in runner.files(request.arm)})
-        command = phone_command(
-            [
-                *self._launcher(),
-                *runner.command(request, files),
-            ],
-            cores=cores,
-            timeout_seconds=request.timeout_seconds,
-        )
-        limit = phone_limit(request.timeout_seconds)
-        return PhoneRun(name, place, home, command, files, longest_seconds=limit)
-
-    def _put(self, runner: Runner, request: RunRequest, place: str) -> ProcessFiles:
-        artifact = request.artifact
-        model = self.storage.put({artifact.pte.name: artifact.pte})
-        inputs = [(self.storage.put({file.name: file}), file) for file in artifact.input_files]
-        return ProcessFiles(
-            model=f"{model}/{artifact.pte.name}",
-            inputs=tuple(f"{there}/{file.name}" for there, file in inputs),
-            result=f"{place}/{RESULT_NAME}",
-            etdump=f"{place}/{ETDUMP_NAME}" if runner.traces(request) else None,
-            outputs=f"{place}/{OUTPUTS_NAME}" if request.keep_outputs else None,
-        )
-
-    def _end(self, process: PhoneRun) -> bytes:
-        """End a run on the phone, and return its output."""
-        # Without a connection, the next connection ends it.
-        said = b""
-        with contextlib.suppress(TargetError):
-            self.storage.kill_run(process.name)
-            said = self.device.shell(process.tail()).stdout
-            self._remove(process)
-        return said
-
-    def _remove(self, process: PhoneRun) -> None:
-        self.device.shell(["rm", "-rf", process.place])
-
-    def _collect(
-        self, runner: Runner, request: RunRequest, folder: Path, process: PhoneRun, answer: Answer
-    ) -> Run:
-        log, result = folder / LOG_NAME, folder / RESULT_NAME
-        log.write_bytes(process.header() + answer.log + f"[exit {answer.code}]\n".encode())
-        throttled = self._hot = answer.throttled
-        if answer.code != 0:
-            self._remove(process)
-            problem = explain(runner, request, answer.code, answer.log.decode(errors="replace"))
-            raise RunError(f"{self._failed(request)}: {problem} Its log is {log}")
-        if answer.document:
-            result.write_bytes(answer.document)
-        etdump = outputs = None
-        if process.files.etdump is not None and answer.has_etdump:
-            etdump = folder / ETDUMP_NAME
-            self.device.pull(process.files.etdump, etdump)
-        if process.files.outputs is not None:
-            outputs = folder / OUTPUTS_NAME
-            self._pull_outputs(process.files.outputs, outputs)
-        if process.keeps_files:
-            self._remove(process)
-        run = runner.read_result(
-            request,
+        processes = PhoneProcesses(
+            self.device,
+            self.storage,
             target=self.name,
             emulated=self.emulated,
-            result=result,
-            etdump=etdump,
-            outputs=outputs,
-            log=log,
+            launcher=self._launcher(),
+            cores=self.pinned,
+            xnnpack_log=self.xnnpack_log,
         )
-        return dataclasses.replace(run, throttled=throttled)
-
-    def _pull_outputs(self, remote: str, local: Path) -> None:
-        local.mkdir(exist_ok=True)
-        # The runner names them itself: output_0.bin and so on.
-        for name in self.device.check(["ls", "-1", remote]).splitlines():
-            self.device.pull(f"{remote}/{name}", local / Path(name).name)
-
-    def _failed(self, request: RunRequest) -> str:
-        artifact = request.artifact
-        return (
-            f"{artifact.model} ({artifact.variant}) failed on {self.serial} with SME2 {request.arm}"
-        )
+        self._hot = True  # unless we learn that it is not
+        runs = start(processes)
+        self._hot = any(run.throttled for run in runs)
+        return runs
 
     def _check_runner(self, runner: Runner, request: RunRequest) -> None:
         """Check here what the phone would report less clearly."""
@@ -433,22 +337,9 @@ class AndroidTarget:
                 f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 bundle --phone OUT"
             )
         check_request(self.name, runner.platform, self.capabilities(), runner, request)
-        if runner.folder in self._checked:
-            return
-        files = {path.name: path for path in runner.files(request.arm)}
-        for path in filter(is_elf, files.values()):
-            machine = read_needs(path).machine
-            if machine != AARCH64:
-                raise TargetError(
-                    f"{path.name} of the runner is for {machine_name(machine)}, "
-                    f"but the phone {self.serial} is arm64-v8a. Build it for arm64."
-                )
-        for name, absent in unmet_needs(files).items():
-            raise TargetError(
-                f"{name} of the runner needs {', '.join(absent)}, which neither phones nor the "
-                "bundle have. Make it again with: sme2 bundle --phone OUT"
-            )
-        self._checked.add(runner.folder)
+        if runner.folder not in self._checked:
+            check_fits(self.serial, runner, request.arm)
+            self._checked.add(runner.folder)
 
     def restore(self) -> None:
         """Restore the phone, and release it."""

@@ -1,0 +1,185 @@
+"""Two processes that take turns on a phone, given by a program there, over a real adbd."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import RunError, TargetError
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.results import Arm, Artifact, RunRequest, Turn
+from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
+from pytest_sme2.targets.base import Job, TakesTurns
+from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.timing.arms import in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
+from tests.support.phones import MakeTarget, leftovers, make_artifact
+
+
+@pytest.fixture
+def phone(sme2_lab: FakeLab) -> FakePhone:
+    return sme2_lab.add()
+
+
+@pytest.fixture
+def target(phone: FakePhone, make_target: MakeTarget) -> AndroidTarget:
+    return make_target(phone)
+
+
+def jobs(runner: Sme2Runner, toy: Artifact, folder: Path, **choices: object) -> list[Job]:
+    facts = {"warmup": 0, "runs": 5, "turn": Turn(2, lead=1), **choices}
+    return [
+        Job(runner, RunRequest(toy, arm, **facts), folder / str(arm))  # type: ignore[arg-type]
+        for arm in Arm
+    ]
+
+
+def test_both_have_all_runs_and_their_own_files(
+    phone: FakePhone, target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    assert isinstance(target, TakesTurns)
+    assert bundle.takes_turns
+    runs = dict(zip(Arm, target.run_in_turns(jobs(bundle, toy, tmp_path)), strict=True))
+    for arm, run in runs.items():
+        assert len(run.wall_ns) == 5
+        assert run.sme2_effective is (arm is Arm.ON)
+        log = (tmp_path / str(arm) / "runner.log").read_text()
+        assert "--turn-descriptor" in log
+        assert log.endswith("[exit 0]\n")
+    target.restore()
+    assert leftovers(phone) == []
+
+
+def test_it_is_one_round_trip(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    pair = jobs(bundle, toy, tmp_path, runs=2)
+    target.run_in_turns(pair)
+    scripts: list[str] = []
+    shell = AdbDevice.shell
+
+    def listen(self: AdbDevice, command: str, **options: float) -> object:
+        scripts.append(command)
+        return shell(self, command, **options)
+
+    monkeypatch.setattr(AdbDevice, "shell", listen)
+    target.run_in_turns(pair)
+    assert len(scripts) == 1
+    # All of the fastest kind are allowed; the two share one of them.
+    (mask,) = re.findall(r"taskset ([0-9a-f]+) ", scripts[0])
+    assert int(mask, 16).bit_count() == 1
+    # Named pipes are denied to Android's shell.
+    assert "mkfifo" not in scripts[0]
+
+
+def test_outputs_are_those_of_a_run_alone(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    together = target.run_in_turns(jobs(bundle, toy, tmp_path, keep_outputs=True, runs=2))
+    alone = target.run(bundle, RunRequest(toy, Arm.ON, warmup=0, runs=1), tmp_path / "alone")
+    files = [output.file for run in together for output in run.outputs]
+    assert files
+    assert all(file is not None and file.stat().st_size > 0 for file in files)
+    on = dict(zip(Arm, together, strict=True))[Arm.ON]
+    assert [output.sha256 for output in on.outputs] == [output.sha256 for output in alone.outputs]
+
+
+def test_the_one_that_fails_is_named_and_the_other_is_ended(
+    phone: FakePhone, target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.pte"
+    broken.write_bytes(b"not a program at all, but long enough to be read as one")
+    good, _ = jobs(bundle, toy, tmp_path)
+    bad = Job(
+        bundle,
+        RunRequest(make_artifact(broken), Arm.OFF, warmup=0, runs=5, turn=Turn(2, lead=1)),
+        tmp_path / "bad",
+    )
+    with pytest.raises(RunError, match=r"with SME2 off: .*not.*Its log is .*bad.runner\.log"):
+        target.run_in_turns([good, bad])
+    assert leftovers(phone, prepared=True) == []
+
+
+def test_a_time_limit_ends_both(
+    phone: FakePhone, target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    target.run_in_turns(jobs(bundle, toy, tmp_path, runs=2))  # so that nothing is pushed below
+    long = jobs(bundle, toy, tmp_path, runs=1_000_000, timeout_seconds=5.0)
+    with pytest.raises(RunError, match="did not finish within 5 s"):
+        target.run_in_turns(long)
+    for job in long:
+        assert (job.folder / "runner.log").read_text().endswith("[time limit]\n")
+    assert leftovers(phone, prepared=True) == []
+
+
+def test_unequal_turns_are_refused(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    one, _ = jobs(bundle, toy, tmp_path)
+    _, other = jobs(bundle, toy, tmp_path, turn=Turn(1))
+    with pytest.raises(ValueError, match="equal"):
+        target.run_in_turns([one, other])
+
+
+def test_a_measurement_in_turns(
+    phone: FakePhone, make_target: MakeTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    # Only a real phone's times are latency, so this one claims to be one.
+    target = make_target(phone, emulated=False)
+    kept: list[str] = []
+
+    def make_job(label: str) -> Job:
+        return Job(bundle, RunRequest(toy, Arm(label)), tmp_path / label)
+
+    together = in_turns(target, make_job, bundle.takes_turns, lambda label, _: kept.append(label))
+    assert together is not None
+    alone = one_at_a_time(target, make_job)
+    plan = SamplingPlan(runs=4, warmup=0, looks=(2,), split=(1.0,), redo_limit=0)
+    result = measure_pairs(alone, "off", "on", plan, in_turns=together)
+    assert len(result.pairs) == 2
+    assert len(kept) >= 4
+    assert {*kept} == {"on", "off"}
+
+
+def test_a_runner_that_gives_no_turns_is_known(tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / PROGRAM).write_bytes(b"\x7fELF --turn N --turn-descriptor FD")
+    assert not Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder).takes_turns
+    assert not Sme2Runner("wheel", "linux-aarch64", "1.5.1", tmp_path / "gone").takes_turns
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--give-turns", "no value follows"),
+        ("--give-turns 0 log -- true", "from 1 to 1000000, not '0'"),
+        ("--give-turns 2 -- true", "a log for each command"),
+        ("--give-turns 2 log --", "a log for each command"),
+        ("--give-turns 2 one two -- true", "a log for each command"),
+    ],
+)
+def test_what_the_giver_refuses(
+    target: AndroidTarget, bundle: Sme2Runner, arguments: str, words: str
+) -> None:
+    home = target.storage.put({path.name: path for path in bundle.files(Arm.ON)})
+    program = bundle.turn_giver(1, [], [])[:-2]
+    command = [*target._launcher(), *program, *shlex.split(arguments)]
+    done = target.device.shell(f"cd {home} && {shlex.join(command)}")
+    assert done.code == 2
+    assert words in done.error_text
+
+
+def test_a_command_that_is_not_there_is_told(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Sme2Runner, "turn_giver", lambda *_: ("./no-such-program",))
+    with pytest.raises(TargetError, match=r"could not run two processes in turns.*exit code 1"):
+        target.run_in_turns(jobs(bundle, toy, tmp_path))
