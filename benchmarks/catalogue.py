@@ -125,6 +125,13 @@ BENCHMARKS = (
         long=True,
     ),
     Benchmark(
+        "phone_turns",
+        "turns on a phone whose clock has two speeds",
+        25,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
         "faults",
         "a phone that breaks while it is measured on",
         25,
