@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_sme2.profile.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
+from pytest_sme2.profile.known_kernels import in_channels_first, known_family
 from pytest_sme2.profile.shapes import is_pointwise
 from pytest_sme2.results import (
     Coverage,
@@ -117,12 +118,31 @@ def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
 def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | None = None) -> str:
     """Why a matrix operator most likely did not run on an SME2 kernel.
 
-    ``any_sme2``: whether another operator of the same program is known to have. What is said here
-    of XNNPACK and ExecuTorch was seen with ExecuTorch 1.5: ``tests/data/coverage`` keeps it.
+    ``any_sme2``: whether another operator of the same program is known to have. The kernel matrix
+    is asked first; what is said here of XNNPACK explains its answer, or stands in for it. It was
+    seen with ExecuTorch 1.5: ``tests/data/coverage`` keeps it.
     """
     if operator.executor is Executor.PORTABLE:
         return "portable fallback: XNNPACK did not take it, and ExecuTorch's kernels have no SME2"
-    return _missing_kernel(operator) or _other_reason(operator, any_sme2, shapes)
+    family = known_family(operator, shapes)
+    if family == "sme2":
+        return _CHOSEN_IN_THE_MATRIX if any_sme2 else _OFF
+    cause = _missing_kernel(operator)
+    if cause is None and not family and not any_sme2:
+        return _OFF
+    unchosen = (
+        f"XNNPACK has an SME2 kernel for {operator.operation} in {precision(operator)} but did "
+        "not choose it: look at shapes and at the data type of the weights"
+    )
+    return cause or _unfit(operator, shapes) or (_NEON_IN_THE_MATRIX if family else unchosen)
+
+
+_OFF = "no operator of this program is known to have run on SME2: off, or not in the CPU"
+_CHOSEN_IN_THE_MATRIX = (
+    "in the kernel matrix the same layer runs on SME2: compare the version of ExecuTorch, the CPU "
+    "and the data type of the weights"
+)
+_NEON_IN_THE_MATRIX = "the kernel matrix has no SME2 kernel for such a layer either"
 
 
 def _missing_kernel(operator: Operator) -> str | None:
@@ -143,32 +163,25 @@ def _missing_kernel(operator: Operator) -> str | None:
                 "quantize the weights per channel"
             )
         return f"XNNPACK has no SME2 kernel for {operator.operation} in {precision(operator)}"
-    if "(NCHW" in operator.name:
+    if in_channels_first(operator):
         return "XNNPACK has no SME2 kernel for the NCHW layout it chose"
     return None
 
 
-def _other_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | None) -> str:
-    if not any_sme2:
-        return "no operator of this program is known to have run on SME2: off, or not in the CPU"
+def _unfit(operator: Operator, shapes: OperatorShapes | None) -> str | None:
+    """There is a kernel for the data type, but not for this layer."""
+    likely = "most likely " if shapes is None else ""
     if operator.operation == "Fully Connected" and "F16" in operator.data_types:
         # XNNPACK turns a 1x1 convolution into Fully Connected; with fp32 weights, which
         # ExecuTorch writes for every fp16 convolution, it has only a NEON kernel for that.
         if shapes is None or is_pointwise(shapes):
             return (
-                f"{'most likely ' if shapes is None else ''}1x1 convolutions: ExecuTorch stores "
-                "the weights of fp16 convolutions as fp32, and XNNPACK has no SME2 kernel for "
-                "Fully Connected in fp16 with fp32 weights"
+                f"{likely}1x1 convolutions: ExecuTorch stores the weights of fp16 convolutions as "
+                "fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with fp32 weights"
             )
     elif operator.operation == "Convolution" and (shapes is None or _input_channels(shapes) == 1):
-        return (
-            f"{'most likely ' if shapes is None else ''}one input channel: XNNPACK uses its SME2 "
-            "kernels from two channels on"
-        )
-    return (
-        f"XNNPACK has an SME2 kernel for {operator.operation} in {precision(operator)} but did "
-        "not choose it: look at shapes and at the data type of the weights"
-    )
+        return f"{likely}one input channel: XNNPACK uses its SME2 kernels from two channels on"
+    return None
 
 
 def _input_channels(shapes: OperatorShapes) -> int:
@@ -176,9 +189,12 @@ def _input_channels(shapes: OperatorShapes) -> int:
     return shapes.inputs[-1][-1]
 
 
-def could_run_on_sme2(operator: Operator) -> bool:
-    """Whether there is any SME2 kernel for this matrix operator in its data type."""
-    return operator.executor is Executor.DELEGATED and _missing_kernel(operator) is None
+def could_run_on_sme2(operator: Operator, shapes: OperatorShapes | None) -> bool:
+    """Whether there is any SME2 kernel for this matrix operator, by the kernel matrix first."""
+    if operator.executor is not Executor.DELEGATED:
+        return False
+    family = known_family(operator, shapes)
+    return family == "sme2" if family else _missing_kernel(operator) is None
 
 
 def settled_operators(profile: Profile) -> dict[tuple[str, int], Operator]:

@@ -89,7 +89,9 @@ def _nothing_on(on: Profile) -> str:
             f"The on run is unproven: {count(unproven, 'matrix operator')} ran on packed kernels "
             "(QP8) that exist for SME2 and for NEON under one name. A kernel census can settle it."
         )
-    if not any(could_run_on_sme2(member.operator) for member, _ in on.coverage.missed):
+    if not any(
+        could_run_on_sme2(member.operator, member.shapes) for member, _ in on.coverage.missed
+    ):
         reasons = "; ".join(dict.fromkeys(reason for _, reason in on.coverage.missed))
         return (
             "There is no SME2 kernel for any of the "

@@ -244,7 +244,7 @@ def _is_off(profile: Profile) -> bool:
     """Whether nothing runs on SME2 though something could: then all have the same reason."""
     found = profile.coverage
     return not (found.sme2_operators or found.unproven) and any(
-        could_run_on_sme2(member.operator) for member, _ in found.missed
+        could_run_on_sme2(member.operator, member.shapes) for member, _ in found.missed
     )
 
 

@@ -6,7 +6,7 @@ unknown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from pytest_sme2.profile.categories import has_per_tensor_weights
 from pytest_sme2.profile.kernel_matrix import find_answer, shipped_matrix, shipped_versions
@@ -25,22 +25,46 @@ _OPERATIONS = {
 }
 
 
-def cell_of(operator: Operator, shapes: OperatorShapes | None, known: Sequence[int]) -> Cell | None:
+def in_channels_first(operator: Operator) -> bool:
+    """Whether XNNPACK chose that layout; no cell of the matrix has it."""
+    return "(NCHW" in operator.name
+
+
+def cell_of(
+    operator: Operator, shapes: OperatorShapes | None, known: Iterable[Cell]
+) -> Cell | None:
     """The cell that an operator belongs to; None where its shapes or types do not tell.
 
-    ``known`` are the numbers of rows that the matrix has: the nearest one that is not larger stands
-    for the operator's.
+    ``known`` are the cells of the matrix. Of those that differ in their rows alone, the nearest one
+    that is not larger stands for the operator.
     """
-    if shapes is None or operator.executor is Executor.PORTABLE:
+    if shapes is None or operator.executor is Executor.PORTABLE or in_channels_first(operator):
         return None
-    data_type = _data_type(operator)
-    number = rows(shapes)
-    smaller = [each for each in known if number is not None and each <= number]
     name = _operator(shapes)
-    if not (data_type and name and smaller):
-        return None
     one_input = name.startswith("convolution") and shapes.inputs[-1][-1] == 1
-    return Cell(name, data_type, max(smaller), _ONE_INPUT if one_input else _REGULAR)
+    layer = (name, _data_type(operator), _ONE_INPUT if one_input else _REGULAR)
+    number = rows(shapes) or 0
+    smaller = [
+        cell
+        for cell in known
+        if (cell.operator, cell.data_type, cell.size) == layer and cell.rows <= number
+    ]
+    return max(smaller, key=lambda cell: cell.rows, default=None)
+
+
+def known_family(operator: Operator, shapes: OperatorShapes | None) -> str:
+    """``sme2``, ``neon`` or ``portable`` as in the newest matrix; empty where it is not known."""
+    versions = shipped_versions()
+    if shapes is None or not versions:
+        return ""
+    matrix = shipped_matrix(versions[-1])
+    cell = cell_of(operator, shapes, cells_of(matrix))
+    answer = None if cell is None else find_answer(matrix, cell)
+    return "" if answer is None else answer.family
+
+
+def cells_of(matrix: KernelMatrix) -> tuple[Cell, ...]:
+    return (*(answer.cell for answer in matrix.answers), *matrix.missing)
 
 
 def _operator(shapes: OperatorShapes) -> str:
@@ -79,7 +103,7 @@ def evidence(operator: Operator, shapes: OperatorShapes | None) -> str:
         return ""
     matrix = shipped_matrix(versions[-1])
     head = f"kernel matrix of ExecuTorch {matrix.executorch}"
-    cell = cell_of(operator, shapes, sorted({answer.cell.rows for answer in matrix.answers}))
+    cell = cell_of(operator, shapes, cells_of(matrix))
     if cell is None:
         return f"{head}: no cell for it, so what would run on SME2 is not known"
     answer = find_answer(matrix, cell)
@@ -98,7 +122,7 @@ def _elsewhere(matrix: KernelMatrix, cell: Cell) -> str:
     """The same layer in other data types."""
     data_types = dict.fromkeys(
         entry.data_type
-        for entry in (*(answer.cell for answer in matrix.answers), *matrix.missing)
+        for entry in cells_of(matrix)
         if entry.operator == cell.operator and entry.data_type != cell.data_type
     )
     covered, unknown = [], []

@@ -140,10 +140,10 @@ def advice_text(entry: Advice) -> str:
     """``outside of the delegate: SiLU: 45.2 % of the instructions in fp16 (98 …). Write …``."""
     costs = ", ".join(f"{_cost_text(cost)} in {variant}" for variant, cost in entry.costs.items())
     detail = f" ({entry.detail})" if entry.detail else ""
-    remedy = f". {_as_sentence(entry.remedy)}" if entry.remedy else "."
+    remedy = f" {_as_sentence(entry.remedy)}" if entry.remedy else ""
     place = f" In the model: {entry.place}." if entry.place else ""
     evidence = f" {_as_sentence(entry.evidence)}" if entry.evidence else ""
-    return f"{entry.what}: {costs}{detail}{remedy}{evidence}{place}"
+    return f"{entry.what}: {costs}{detail}.{evidence}{remedy}{place}"
 
 
 def _cost_text(cost: Cost) -> str:

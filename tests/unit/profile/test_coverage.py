@@ -6,7 +6,12 @@ import pytest
 
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.profile.coverage import missed_reason, precision, sme2_states
+from pytest_sme2.profile.coverage import (
+    could_run_on_sme2,
+    missed_reason,
+    precision,
+    sme2_states,
+)
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.structure import structure_of
 from pytest_sme2.results import (
@@ -201,9 +206,33 @@ def test_a_linear_layer_is_not_taken_for_a_1x1_convolution_where_its_shapes_are_
     pointwise = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
     assert missed_reason(operator, True).startswith("most likely 1x1 convolutions")
     assert missed_reason(operator, True, pointwise).startswith("1x1 convolutions")
-    assert missed_reason(operator, True, linear).startswith(
-        "XNNPACK has an SME2 kernel for Fully Connected in fp16 but did not choose it"
-    )
+    assert missed_reason(operator, True, linear).startswith("in the kernel matrix the same layer")
+
+
+def test_the_kernel_matrix_speaks_before_what_is_known_of_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel that a new version adds, or one that it has only by name."""
+    deconvolution = classify("Deconvolution (NHWC, F32) IGEMM")
+    product = classify("Batch Matrix Multiply (NC, F32) GEMM")
+    shapes = OperatorShapes("matrix product", ((4, 8, 64), (4, 64, 32)), (4, 8, 32))
+
+    def matrix_says(family: str) -> None:
+        monkeypatch.setattr("pytest_sme2.profile.coverage.known_family", lambda *_: family)
+
+    matrix_says("sme2")
+    assert "same layer runs on SME2" in missed_reason(deconvolution, True, shapes)
+    assert "off, or not in the CPU" in missed_reason(deconvolution, False, shapes)
+    assert could_run_on_sme2(deconvolution, shapes)
+    matrix_says("neon")
+    assert "no SME2 kernel for Deconvolution" in missed_reason(deconvolution, True, shapes)
+    assert "has no SME2 kernel for such a layer" in missed_reason(product, True, shapes)
+    assert "has no SME2 kernel for such a layer" in missed_reason(product, False, shapes)
+    assert not could_run_on_sme2(product, shapes)
+    matrix_says("")
+    assert "did not choose it" in missed_reason(product, True, shapes)
+    assert could_run_on_sme2(product, shapes)
+    assert not could_run_on_sme2(deconvolution, shapes)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_sme2.profile import known_kernels
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.profile.known_kernels import cell_of, evidence
+from pytest_sme2.profile.known_kernels import cell_of, evidence, known_family
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix, OperatorShapes
 
 POINTWISE = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
@@ -15,7 +15,19 @@ FULL = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 3, 3, 64)), (1, 8, 8, 
 GROUPED = OperatorShapes("convolution", ((1, 8, 8, 64), (64, 3, 3, 16)), (1, 8, 8, 64))
 ONE = OperatorShapes("convolution", ((1, 8, 8, 1), (64, 3, 3, 1)), (1, 8, 8, 64))
 PRODUCT = OperatorShapes("matrix product", ((4, 1, 64), (4, 64, 32)), (4, 1, 32))
-ROWS = (1, 4, 32, 256)
+CELLS = tuple(
+    Cell(operator, data_type, rows, size)
+    for operator in (
+        "linear", "convolution 1x1", "convolution 3x3", "grouped convolution",
+        "batch matrix product",
+    )
+    for data_type in (
+        "fp32", "fp16", "int8 per channel", "int8 per tensor", "int4 per group",
+        "int4 per channel", "dynamic int8",
+    )
+    for rows, size in ((1, "regular"), (4, "regular"), (32, "regular"), (256, "regular"),
+                       (32, "1 input"))
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -36,17 +48,24 @@ ROWS = (1, 4, 32, 256)
 def test_an_operator_belongs_to_a_cell(
     name: str, shapes: OperatorShapes, operator: str, data_type: str, rows: int
 ) -> None:
-    assert cell_of(classify(name), shapes, ROWS) == Cell(operator, data_type, rows, "regular")
+    assert cell_of(classify(name), shapes, CELLS) == Cell(operator, data_type, rows, "regular")
 
 
 def test_one_input_channel_is_a_size_of_its_own() -> None:
-    cell = cell_of(classify("Convolution (NHWC, F32) IGEMM"), ONE, ROWS)
+    cell = cell_of(classify("Convolution (NHWC, F32) IGEMM"), ONE, CELLS)
+    assert cell == Cell("convolution 3x3", "fp32", 32, "1 input")
+
+
+def test_rows_are_those_that_the_matrix_has_for_that_size() -> None:
+    image = OperatorShapes("convolution", ((1, 32, 32, 1), (64, 3, 3, 1)), (1, 32, 32, 64))
+    cell = cell_of(classify("Convolution (NHWC, F32) IGEMM"), image, CELLS)
     assert cell == Cell("convolution 3x3", "fp32", 32, "1 input")
 
 
 def test_without_shapes_or_outside_of_the_delegate_there_is_no_cell() -> None:
-    assert cell_of(classify("Fully Connected (NC, F16) GEMM"), None, ROWS) is None
-    assert cell_of(classify("native_call_mm.out"), LINEAR, ROWS) is None
+    assert cell_of(classify("Fully Connected (NC, F16) GEMM"), None, CELLS) is None
+    assert cell_of(classify("native_call_mm.out"), LINEAR, CELLS) is None
+    assert cell_of(classify("Convolution (NCHW, F32) SPMM"), FULL, CELLS) is None
 
 
 def matrix(version: str) -> KernelMatrix:
@@ -78,10 +97,29 @@ def test_the_evidence_is_the_cell_and_its_neighbours() -> None:
 
 @pytest.mark.usefixtures("shipped")
 def test_what_the_matrix_does_not_have_is_not_known() -> None:
+    said = evidence(classify("Fully Connected (NC, QS8, QC8W) GEMM"), POINTWISE)
+    assert "convolution 1x1, int8 per channel, 32 rows, regular size is not known" in said
     prompt = OperatorShapes("linear", ((33, 64), (10, 64)), (33, 10))
-    said = evidence(classify("Fully Connected (NC, F16) GEMM"), prompt)
-    assert "linear, fp16, 32 rows, regular size is not known" in said
-    assert "no cell for it" in evidence(classify("native_call_mm.out"), LINEAR)
+    for operator in ("Fully Connected (NC, F16) GEMM", "native_call_mm.out"):
+        assert "no cell for it" in evidence(classify(operator), prompt)
+
+
+@pytest.mark.usefixtures("shipped")
+@pytest.mark.parametrize(
+    ("name", "shapes", "family"),
+    [
+        ("Fully Connected (NC, PF32) GEMM", POINTWISE, "sme2"),
+        ("Fully Connected (NC, F16) GEMM", POINTWISE, "neon"),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", POINTWISE, ""),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", POINTWISE, ""),
+        ("Fully Connected (NC, F16) GEMM", LINEAR, ""),
+        ("Fully Connected (NC, F16) GEMM", None, ""),
+    ],
+)
+def test_where_the_matrix_has_a_layer(
+    name: str, shapes: OperatorShapes | None, family: str
+) -> None:
+    assert known_family(classify(name), shapes) == family
 
 
 def test_a_package_without_a_matrix_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
