@@ -83,6 +83,35 @@ REWRITES: tuple[Rewrite, ...] = (
         "write a slice and drop the dimension: `x[:, 0:1].flatten(0, 1)`",
     ),
     Rewrite(
+        "unsqueeze",
+        frozenset({"aten.unsqueeze"}),
+        "a new dimension such as `x[:, None]`",
+        "XNNPACK takes it as the last dimension alone",
+        "write a reshape: `x.reshape(n, 1, m)`",
+    ),
+    Rewrite(
+        "expand",
+        frozenset({"aten.expand"}),
+        "expand",
+        "XNNPACK repeats values only within arithmetic",
+        "multiply by ones: `x * torch.ones(n, m)`, kept with `register_buffer`",
+    ),
+    Rewrite(
+        "mean",
+        frozenset({"aten.mean"}),
+        "a mean",
+        "XNNPACK takes a mean of images alone",
+        "write one over the last dimension as a linear layer whose weights are all 1/n",
+    ),
+    Rewrite(
+        "conversion",
+        frozenset({"aten.to", "aten._to_copy"}),
+        "a conversion between data types",
+        "XNNPACK takes none",
+        "stay in one data type where its range allows it: in fp16, an RMSNorm without "
+        "`.to(torch.float32)` needs values whose squares stay below 65,504",
+    ),
+    Rewrite(
         "constant",
         frozenset(),
         "work that does not depend on the input",

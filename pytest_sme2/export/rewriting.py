@@ -19,16 +19,16 @@ class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types 
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
-        self.replaced: dict[Any, Callable[..., Any]] = {}
+        self.replaced: dict[Any, list[Callable[..., Any]]] = {}
         for name in names:
-            self.replaced |= _REPLACED.get(name, {})
+            for function, replacement in _REPLACED.get(name, {}).items():
+                self.replaced.setdefault(function, []).append(replacement)
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
     ) -> Any:
         keywords = keywords or {}
-        replacement = self.replaced.get(function)
-        if replacement is not None:
+        for replacement in self.replaced.get(function, ()):
             # A replacement answers None where it does not fit.
             with self:
                 answer = replacement(*arguments, **keywords)
@@ -111,15 +111,28 @@ def _split(value: Any, size: Any, dim: int = 0) -> Any:
     return tuple(value[place] for place in places)
 
 
+def _last_mean(value: Any) -> Any:
+    """XNNPACK takes a mean of images alone. A linear layer with equal weights is a mean as well."""
+    length = value.shape[-1]
+    return functional.linear(value, torch.full((1, length), 1 / length, dtype=value.dtype))
+
+
+def _mean(value: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    dimensions = [dim] if isinstance(dim, int) else list(dim or ())
+    last = [place % value.dim() for place in dimensions] == [value.dim() - 1]
+    if not last or dtype is not None or not value.is_floating_point():
+        return None
+    answer = _last_mean(value)
+    return answer if keepdim else answer.reshape(value.shape[:-1])
+
+
 def _layer_norm(
     value: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     if len(normalized_shape) != 1:
         return None
-    # XNNPACK takes a mean of images alone. A linear layer with equal weights is a mean as well.
-    weights = torch.full((1, *normalized_shape), 1 / normalized_shape[0], dtype=value.dtype)
-    centred = value - functional.linear(value, weights)
-    answer = centred * torch.rsqrt(functional.linear(centred * centred, weights) + eps)
+    centred = value - _last_mean(value)
+    answer = centred * torch.rsqrt(_last_mean(centred * centred) + eps)
     answer = answer if weight is None else answer * weight
     return answer if bias is None else answer + bias
 
@@ -153,7 +166,42 @@ def _index(value: Any, index: Any) -> Any:
     return found.reshape(shape)
 
 
-FOLDED = frozenset({"constant", "layer_norm", "sdpa"})
+def _new_dimension(value: Any, index: Any) -> Any:
+    """A reshape where nothing but new dimensions is asked for."""
+    places = index if isinstance(index, tuple) else (index,)
+    whole = slice(None)
+    if not all(place is None or (type(place) is slice and place == whole) for place in places):
+        return None
+    sizes = iter(value.shape)
+    return value.reshape([1 if place is None else next(sizes) for place in places] + list(sizes))
+
+
+def _unsqueeze(value: Any, dim: int) -> Any:
+    shape = list(value.shape)
+    shape.insert(dim % (value.dim() + 1), 1)
+    return value.reshape(shape)
+
+
+def _expand(value: Any, *sizes: Any) -> Any:
+    wanted = list(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
+    if len(wanted) != value.dim() or not value.is_floating_point():
+        return None
+    shape = [old if new == -1 else new for old, new in zip(value.shape, wanted, strict=True)]
+    # XNNPACK takes no concatenation of a value with itself, but products that repeat values.
+    return value * torch.ones(shape, dtype=value.dtype)
+
+
+def _conversion(value: Any, *arguments: Any, **keywords: Any) -> Any:
+    """The value as it is, where fp32 was asked for in place of fp16."""
+    wide = any(word is torch.float32 for word in (*arguments, keywords.get("dtype")))
+    return value if wide and value.dtype == torch.float16 else None
+
+
+def _float(value: Any, **keywords: Any) -> Any:
+    return _conversion(value, torch.float32)
+
+
+FOLDED = frozenset({"constant", "expand", "layer_norm", "mean", "sdpa"})
 """The rewrites after which constants are to be folded."""
 
 _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
@@ -174,6 +222,14 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
     "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
     "pow": dict.fromkeys((torch.pow, torch.Tensor.pow, torch.Tensor.__pow__), _pow),
     "select": {torch.Tensor.__getitem__: _index},
+    "unsqueeze": {
+        torch.Tensor.__getitem__: _new_dimension,
+        torch.unsqueeze: _unsqueeze,
+        torch.Tensor.unsqueeze: _unsqueeze,
+    },
+    "expand": {torch.Tensor.expand: _expand},
+    "mean": {torch.mean: _mean, torch.Tensor.mean: _mean},
+    "conversion": {torch.Tensor.to: _conversion, torch.Tensor.float: _float},
 }
 
 

@@ -230,6 +230,8 @@ SME2_VARIANTS: Mapping[str, frozenset[str]] = MappingProxyType(
 _XNNPACK_NAME = re.compile(
     r"(?P<operation>[^()]+?) \((?P<types>[^()]*)\)(?: (?P<algorithm>[^()#]+))?"
 )
+# What XNNPACK calls an operator on one or two values that it has no name for.
+_NAMELESS = frozenset({"Invalid Unary Op", "Invalid Binary Op"})
 _NUMBER = re.compile(r" #\d+\Z")
 _NATIVE = re.compile(r"native_call_(?:\w+::)*(?P<operation>\w+)(?:\.\w+)?")
 _LAYOUT = re.compile(r"N[A-Z0-9]*")
@@ -337,7 +339,8 @@ def _classify(name: str) -> Operator:
 def _classify_xnnpack(name: str) -> Operator:
     match = _XNNPACK_NAME.fullmatch(name)
     if match is None or match["operation"] not in XNNPACK_NAMES:
-        return _operator(name, None, Executor.DELEGATED, operation=name)
+        place = (_ELEMENTWISE, "arithmetic") if name in _NAMELESS else None
+        return _operator(name, place, Executor.DELEGATED, operation=name)
     operation = match["operation"]
     algorithm = match["algorithm"] or ""
     category, kind = XNNPACK_NAMES[operation]

@@ -29,11 +29,18 @@ class Splitting(nn.Module):
         steps = functional.gelu(self.layers[0](steps))
         steps = steps + torch.pow(steps, 3.0)
         heads = steps.view(1, STEPS, HEADS, WIDTH // HEADS).transpose(1, 2)
+        # As the heads of keys and values are repeated for several queries.
+        repeated = heads[:, :, None].expand(1, HEADS, 2, STEPS, WIDTH // HEADS)
+        heads = heads + repeated.reshape(1, 2 * HEADS, STEPS, WIDTH // HEADS)[:, HEADS:]
         heads = functional.scaled_dot_product_attention(heads, heads, heads)
         scores = heads @ heads.transpose(2, 3)
         steps = (scores @ heads).transpose(1, 2).reshape(1, STEPS, WIDTH)
         left, right = self.layers[1](steps).chunk(2, dim=2)
         steps = self.norm(self.part(left) + self.part(right))
+        # RMSNorm, as Hugging Face has it.
+        wide = steps.to(torch.float32)
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        steps = wide.to(image.dtype)
         last: torch.Tensor = self.layers[2](steps)[:, -1]
         slope = torch.arange(WIDTH, dtype=image.dtype) * 0.5
         answer: torch.Tensor = self.layers[3](last) * slope

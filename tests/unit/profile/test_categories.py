@@ -84,6 +84,15 @@ def test_every_xnnpack_operator_of_the_installed_package_has_a_place() -> None:
         assert operator.executor is Executor.DELEGATED
 
 
+@pytest.mark.parametrize("name", ["Invalid Unary Op", "Invalid Binary Op"])
+def test_xnnpack_s_operators_without_a_name_are_arithmetic(name: str) -> None:
+    """Hugging Face's decoders have them in int8."""
+    operator = classify(name)
+    assert operator.known
+    assert (operator.category, operator.kind) == (Category.ELEMENTWISE, "arithmetic")
+    assert operator.executor is Executor.DELEGATED
+
+
 def test_every_kernel_of_the_installed_package_has_a_place() -> None:
     names = installed_kernel_names()
     assert len(names) > 230
