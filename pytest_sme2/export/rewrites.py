@@ -97,6 +97,14 @@ REWRITES: tuple[Rewrite, ...] = (
         "multiply by ones: `x * torch.ones(n, m)`, kept with `register_buffer`",
     ),
     Rewrite(
+        "nearest",
+        frozenset({"aten.upsample_nearest2d"}),
+        "nearest upsampling",
+        "XNNPACK resizes images bilinearly alone",
+        "repeat each pixel: `(x.reshape(n * c, h, 1, w, 1) * torch.ones(1, 1, 2, 1, 2))"
+        ".reshape(n, c, 2 * h, 2 * w)`",
+    ),
+    Rewrite(
         "mean",
         frozenset({"aten.mean"}),
         "a mean",

@@ -71,7 +71,7 @@ def measured(name: str) -> CaseResult:
 
 def main(names: list[str]) -> int:
     failed = 0
-    for case, session in _cases(names):
+    for case, session in cases(names):
         try:
             _record(session, case)
         except Sme2Error as error:
@@ -80,7 +80,7 @@ def main(names: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _cases(names: list[str]) -> Iterator[tuple[Case, Session]]:
+def cases(names: list[str]) -> Iterator[tuple[Case, Session]]:
     """The cases of these names; of all shipped models and all architectures without one."""
     for folder in (MODELS, ARCHITECTURES):
         wanted = [name for name in names or ARCHITECTURE_RUNS if "-" in name]
@@ -104,27 +104,32 @@ def _cases(names: list[str]) -> Iterator[tuple[Case, Session]]:
             session.close()
 
 
-def _record(session: Session, case: Case) -> None:
-    run = session.traced(case, Arm.ON)
+def assembled(session: Session, case: Case, *, counted: bool) -> CaseResult:
+    """One run with SME2 on: its profile, its outputs, and its cost where it is asked for."""
     pair = Pair(
         artifact=session.artifact(case),
         target=session.bench.target.name,
         on=(),
         off=(),
-        traced_on=run,
+        traced_on=session.traced(case, Arm.ON),
         traced_off=None,
         evidence=None,
-        census_on=session.census(case, Arm.ON),
+        census_on=session.census(case, Arm.ON) if counted else None,
     )
-    found = assemble(
+    return assemble(
         pair,
         session.bench.target.fingerprint(),
         session="recorded",
         recorded="",
         runtime=session.bench.runner.executorch,
         profiles={Arm.ON: session.profile(case, Arm.ON)},
-        costs={Arm.ON: session.cost(case, Arm.ON)},
+        costs={Arm.ON: session.cost(case, Arm.ON)} if counted else {},
     )
+
+
+def _record(session: Session, case: Case) -> None:
+    found = assembled(session, case, counted=True)
+    run = session.traced(case, Arm.ON)
     assert run.etdump is not None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

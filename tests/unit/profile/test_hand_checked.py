@@ -37,13 +37,90 @@ def outside(what: str) -> str:
     return f"outside of the delegate: {what}"
 
 
+ATTENTION = outside("scaled_dot_product_attention")
+CONSTANT = outside("work that does not depend on the input")
+POINTWISE = "not on SME2: Fully Connected (NC, F16) GEMM"
+
 CHECKED = {
+    "efficientnet-fp16": Checked(
+        wrong=((outside("SiLU"), 74.5), (POINTWISE, 6.7)),
+        outside=32,
+        sme2="2 of 22",
+        silent=("attention", "the model's own permute", "a power"),
+    ),
+    "detector-fp16": Checked(
+        wrong=(
+            (outside("SiLU"), 64.9),
+            (outside("nearest upsampling"), 4.5),
+            (POINTWISE, 4.4),
+            (CONSTANT, 2.5),
+        ),
+        outside=28,
+        sme2="6 of 10",
+        silent=("attention", "the model's own permute", "depthwise"),
+    ),
+    "vit-fp16": Checked(
+        wrong=(
+            (ATTENTION, 48.4),
+            (outside("GELU"), 19.2),
+            (outside("LayerNorm"), 14.0),
+            (CONSTANT, 3.5),
+        ),
+        outside=55,
+        sme2="17 of 17",
+        silent=("channels_last", "not on SME2", "depthwise"),
+    ),
+    "bert-fp16": Checked(
+        wrong=(
+            (ATTENTION, 55.6),
+            (outside("GELU"), 19.3),
+            (outside("LayerNorm"), 14.2),
+            (CONSTANT, 3.1),
+        ),
+        outside=61,
+        sme2="16 of 16",
+        silent=("channels_last", "not on SME2", "unknown operators"),
+    ),
+    "gpt2-fp16": Checked(
+        wrong=(
+            (outside("a power"), 47.8),
+            (ATTENTION, 34.1),
+            (outside("LayerNorm"), 6.7),
+            (CONSTANT, 3.1),
+        ),
+        outside=93,
+        sme2="13 of 13",
+        silent=("channels_last", "not on SME2", "GELU:"),
+    ),
+    "qwen2-fp16": Checked(
+        wrong=(
+            (ATTENTION, 40.0),
+            (outside("SiLU"), 19.4),
+            (outside("a conversion between data types"), 17.8),
+            (CONSTANT, 4.7),
+            (outside("expand"), 2.5),
+            (outside("a mean"), 1.4),
+        ),
+        outside=112,
+        sme2="19 of 19",
+        silent=("channels_last", "not on SME2", "LayerNorm"),
+    ),
+    "gru-fp16": Checked(
+        wrong=(
+            (outside("an LSTM or GRU"), 21.1),
+            (SINGLE_ROW, 18.1),
+            (outside("an index such as `x[:, 0]`"), 0.8),
+        ),
+        outside=28,
+        sme2="10 of 10",
+        silent=("channels_last", "attention", "not on SME2"),
+    ),
     "lstm-fp16": Checked(
         wrong=(
             (SINGLE_ROW, 22.1),
             (outside("an LSTM or GRU"), 15.7),
             (outside("an index such as `x[:, 0]`"), 0.8),
-            (outside("work that does not depend on the input"), 0.7),
+            (CONSTANT, 0.7),
         ),
         outside=23,
         sme2="10 of 10",
@@ -51,7 +128,7 @@ CHECKED = {
     ),
     "whisper_encoder-fp16": Checked(
         wrong=(
-            (outside("scaled_dot_product_attention"), 57.7),
+            (ATTENTION, 57.7),
             (outside("GELU"), 20.7),
             (outside("LayerNorm"), 11.0),
         ),
@@ -85,6 +162,10 @@ def test_advice_names_what_is_really_wrong(name: str) -> None:
         assert "express them with operators" not in entry.remedy, "a way out of its own is known"
     text = "\n".join(map(advice_text, found))
     assert not [word for word in checked.silent if word in text]
+
+
+def test_every_architecture_was_checked() -> None:
+    assert set(CHECKED) == {f"{model}-fp16" for model in recorded_runs.TEN}
 
 
 @pytest.mark.parametrize("name", CHECKED)

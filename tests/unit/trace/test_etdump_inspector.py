@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.trace.etdump import read_etdump
-from tests.support import etdump_programs
+from tests.support import etdump_programs, recorded_runs
 from tests.support.damaged_etdumps import DUMPS
 from tests.support.inspector import assert_equal_to_inspector, by_signature, inspected
 
@@ -21,7 +21,7 @@ if not os.environ.get("CI"):
 # torch and torchao warn at import about matters of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-REAL = sorted(DUMPS.glob("*.etdump"))
+REAL = sorted((*DUMPS.glob("*.etdump"), *DUMPS.parent.glob("edgetam/*.etdump")))
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,14 @@ def methods_program() -> bytes:
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_stored_dumps(path: Path) -> None:
     assert_equal_to_inspector(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", recorded_runs.recorded())
+def test_recorded_runs_of_real_architectures(name: str, tmp_path: Path) -> None:
+    """Many delegate calls, portable kernels between them, quantized operators."""
+    (dump,) = recorded_runs.unpack(name, tmp_path).glob("*.etdump")
+    columns = assert_equal_to_inspector(dump.read_bytes())
+    assert columns.runs
 
 
 @pytest.mark.parametrize("runs", [1, 2, 100])
