@@ -46,6 +46,13 @@ BENCHMARKS = (
         quick_minutes=1,
     ),
     Benchmark(
+        "first_insight",
+        "from an empty folder to the first insight about a model of one's own",
+        5,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
         "orchestration",
         "share of a measuring run that is inference",
         1.5,

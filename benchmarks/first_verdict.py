@@ -40,7 +40,10 @@ class Newcomer:
     """Types one command after another and looks at the clock."""
 
     folder: Path
-    clone: Path
+    place: Path
+    """Where the commands are typed."""
+    pip_cache: bool = False
+    """Whether pip may use what it has downloaded before."""
     stages: dict[str, float] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
@@ -49,15 +52,15 @@ class Newcomer:
             for name, value in os.environ.items()
             if name not in _HIDDEN and not name.startswith(("SME2_", "TOX_", "PYTEST_"))
         }
-        cache = {"SME2_CACHE_DIR": str(self.folder / "cache"), "PIP_NO_CACHE_DIR": "1"}
-        return {**kept, **cache}
+        cache = {"SME2_CACHE_DIR": str(self.folder / "cache")}
+        return {**kept, **cache, **({} if self.pip_cache else {"PIP_NO_CACHE_DIR": "1"})}
 
     def types(self, stage: str, *command: str | Path, cwd: Path | None = None) -> str:
         """What the command printed; its time is added to the stage's."""
         started = time.perf_counter()
         done = subprocess.run(
             [str(word) for word in command],
-            cwd=cwd or self.clone,
+            cwd=cwd or self.place,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -171,7 +171,7 @@ def run(scenario: Scenario) -> list[Trial]:
     trials = []
     plan = [*([1.0] * scenario.equal), *scenario.slowdowns * scenario.slower]
     for seed, factor in enumerate(plan):
-        # The cache is empty: to look through that of this machine is no part of a verdict.
+        # The cache is empty: to look through that of this machine is not part of a verdict.
         with (
             tempfile.TemporaryDirectory() as folder,
             mock.patch.dict(os.environ, {"SME2_CACHE_DIR": f"{folder}/cache"}),

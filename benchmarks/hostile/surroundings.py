@@ -202,7 +202,7 @@ _ODD_NAMES = (b"caf\xe9", b"\xff\xfe", b"two\nlines", b"a b", b"100%d", b"it's;"
 
 
 def odd_names(chance: Random, folder: Path) -> None:
-    """Folders whose names are no UTF-8, or that a shell, HTML or QEMU might misread."""
+    """Folders whose names are not UTF-8, or that a shell, HTML or QEMU might misread."""
     names = [os.fsdecode(chance.choice(_ODD_NAMES) + b"%d" % index) for index in range(4)]
     stage = make_stage(folder, home=names[0], checkout=names[1])
     stage.out = folder / names[2]
@@ -298,7 +298,7 @@ SUBJECTS = (
     Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
     Subject("clock", "the wall clock jumps by years", 3, 1, clock),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
-    Subject("names", "folders with names that are no UTF-8, or odd", 8, 1, odd_names),
+    Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
     Subject("home-spaces", "a home folder with spaces", 2, 1, home_with_spaces),
     Subject("no-home", "no home folder, or one that cannot be used", 5, 1, no_home),
 )

@@ -30,7 +30,7 @@ class Subject:
     quick: int
     """0 where one takes so long that a quick run goes without."""
     attempt: Callable[[Random, Path], None]
-    """Raises NotCleanError; anything else that it raises is no clean ending either."""
+    """Raises NotCleanError; anything else that it raises is not a clean ending either."""
 
 
 @dataclass

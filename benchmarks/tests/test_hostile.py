@@ -78,7 +78,7 @@ def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:
     assert rolls[0] == before[3]
 
 
-def test_what_cannot_be_staged_is_no_trial() -> None:
+def test_what_cannot_be_staged_is_not_a_trial() -> None:
     def attempt(chance: fuzz.Random, folder: Path) -> None:
         raise NotPossibleError("no root here")
 

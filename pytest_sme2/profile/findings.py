@@ -261,7 +261,7 @@ def _unproven(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
 
 
 def _single_row(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
-    """Coverage is no gain in itself where a kernel for tiles gets one row."""
+    """Coverage is not a gain in itself where a kernel for tiles gets one row."""
     members = [
         member
         for member in profile.operators

@@ -16,7 +16,7 @@ SME2, NEON, PORTABLE = range(3)
 
 
 def engine_names(results: Sequence[CaseResult]) -> tuple[str, ...]:
-    """ENGINES; where a CPU is not an Arm, what is not SME2 is no NEON either."""
+    """ENGINES; where a CPU is not an Arm, what is not SME2 is not NEON either."""
     foreign = any(
         "x86" in value
         for measured in results

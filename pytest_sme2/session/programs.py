@@ -144,7 +144,7 @@ def _method(pte: Path) -> MethodOutline:
 
 
 def _tensors(specs: Iterable[TensorSpec | None]) -> tuple[TensorSpec, ...]:
-    """All of them, or none where one is no tensor: then no file can stand for it."""
+    """All of them, or none where one is not a tensor: then no file can stand for it."""
     known = tuple(specs)
     return tuple(spec for spec in known if spec is not None) if None not in known else ()
 

@@ -163,7 +163,7 @@ class _Waiting:
 
 
 def _write_holder(descriptor: int) -> None:
-    """Only for those who wait: a full disk is no reason not to hold the lock."""
+    """Only for those who wait: a full disk does not keep anybody from holding the lock."""
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(_myself()).encode(), 0)

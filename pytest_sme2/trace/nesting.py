@@ -202,7 +202,7 @@ _NEIGHBOURS = 8
 
 
 def _next_not_greater(start: NDArray[np.uint64], strictly: NDArray[np.bool_]) -> Rows:
-    """For each position the next one whose start is no greater (less where ``strictly``).
+    """For each position the next one whose start is not greater (less where ``strictly``).
 
     The number of positions where there is none. Climbs and descends a tree of minima for all
     positions at once, so that no arrangement of events costs more than n log n.
@@ -246,7 +246,7 @@ def _next_not_greater(start: NDArray[np.uint64], strictly: NDArray[np.bool_]) ->
 def _descend(
     levels: list[NDArray[np.uint64]], height: int, node: Rows, limit: NDArray[np.uint64]
 ) -> Rows:
-    """The first leaf under each node that is no greater than its limit."""
+    """The first leaf under each node that is not greater than its limit."""
     for level in reversed(levels[:height]):
         node = node * 2
         node += level[node] > limit

@@ -59,7 +59,7 @@ def judge(low: float, high: float, limit: float) -> Outcome:
 
 
 def suspect(outcome: Outcome, beyond: bool) -> Outcome:
-    """Not to know is no reason to pass: INCONCLUSIVE is SUSPECTED if the estimate is ``beyond`` the
+    """To know nothing is not to pass: INCONCLUSIVE is SUSPECTED if the estimate is ``beyond`` the
     limit. Every other outcome stays as it is.
     """
     return Outcome.SUSPECTED if beyond and outcome is Outcome.INCONCLUSIVE else outcome

@@ -354,7 +354,7 @@ def _more_cpu_time(measurement: PairedTiming, limit: float) -> float | None:
     """By how much CPU time grew, where it is sure of a regression that wall time cannot tell.
 
     A core that is shared with others makes wall times too noisy; a slowdown must not get lost in
-    that. CPU time never acquits: waiting is no CPU time, but it is latency.
+    that. CPU time never acquits: waiting is not CPU time, but it is latency.
     """
     found = measurement.cpu_decision
     if found is None or found.threshold != limit or found.outcome is not Outcome.REGRESSED:

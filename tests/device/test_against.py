@@ -82,7 +82,7 @@ def test_two_runtimes_are_measured_in_interleaved_pairs(
     found = times.check_against(
         measure_pairs(run_arm, older.reference.name, "this", plan), default_limits()
     )
-    # Which verdict the times of a busy machine give is no matter here: it may be any.
+    # Which verdict the times of a busy machine give does not matter here.
     pairs = list(zip(order[::2], order[1::2], strict=True))
     assert len(pairs) >= 10
     assert all(set(pair) == set(sides) for pair in pairs)

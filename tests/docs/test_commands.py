@@ -206,7 +206,7 @@ def test_every_command_is_run_or_says_why_not() -> None:
         if block.language in SHELLS:
             run = "run" in block.flags
             assert run != (block.not_run is not None), f"{block}: add run, or not-run=REASON"
-            assert run or block.not_run in NOT_RUN, f"{block}: {block.not_run} is no reason"
+            assert run or block.not_run in NOT_RUN, f"{block}: {block.not_run} is not a reason"
 
 
 def test_the_ci_script_runs_the_readme_s_commands() -> None:

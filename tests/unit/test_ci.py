@@ -224,7 +224,7 @@ def test_what_an_audit_comes_to(
         ([{"dependencies": [FINE]}, {"dependencies": [FINE]}], 0),
     ],
 )
-def test_an_audit_that_could_not_ask_is_no_pass(
+def test_an_audit_that_could_not_ask_is_not_a_pass(
     audit: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -237,7 +237,7 @@ def test_an_audit_that_could_not_ask_is_no_pass(
     assert ("NOT AUDITED" in capsys.readouterr().out) == ("answer" in str(answers[-1]) or code == 3)
 
 
-def test_a_tool_that_says_nothing_is_no_pass(
+def test_a_tool_that_says_nothing_is_not_a_pass(
     audit: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "python"

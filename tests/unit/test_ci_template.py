@@ -41,6 +41,6 @@ def test_nobody_elses_code_runs_on_a_mac_of_ones_own() -> None:
     assert not re.search(r"^\s*(pull_request|concurrency)", text, re.M)
 
 
-def test_a_runner_on_a_mac_is_no_background_job() -> None:
+def test_a_runner_on_a_mac_is_not_a_background_job() -> None:
     agent = plistlib.loads((FOLDER / "actions.runner.plist").read_bytes())
     assert agent["ProcessType"] == "Interactive"

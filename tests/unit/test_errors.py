@@ -15,7 +15,7 @@ def test_a_message_of_usual_length_stays_as_it_is() -> None:
     assert str(Sme2Error("y" * LONGEST_MESSAGE)) == "y" * LONGEST_MESSAGE
 
 
-def test_a_message_with_a_name_that_is_no_text_can_be_passed_on() -> None:
+def test_a_message_with_a_name_that_is_not_text_can_be_passed_on() -> None:
     message = str(ModelError(f"{os.fsdecode(b'caf' + bytes([0xE9]))} is missing"))
     assert message == "caf\\udce9 is missing"
     assert message.encode()

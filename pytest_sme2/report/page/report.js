@@ -251,7 +251,7 @@
   }
 
   function speedupOverview(parent, cases) {
-    chart(parent, "Speedup by SME2", "Off over on, with its interval; 1 is no gain", amount(cases.length, "model"), () => ({
+    chart(parent, "Speedup by SME2", "Off over on, with its interval; 1 means no gain", amount(cases.length, "model"), () => ({
       height: 110 + 24 * cases.length,
       traces: [{
         type: "scatter", mode: "markers", y: cases.map((each) => plain(clipped(labelOf(each), 34))),

@@ -114,7 +114,7 @@ def test_a_system_error_is_one_line_with_its_place_and_a_remedy(
     ]
 
 
-def test_a_folder_whose_name_is_no_text_can_be_printed(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_text_can_be_printed(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     (folder / "models" / "broken").mkdir(parents=True)
     (folder / "models" / "broken" / "model.py").write_text("not python(")

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks are used on Linux"),
 ]
 
-# How it ends is read from a file beside it, which is no part of the model.
+# How it ends is read from a file beside it, which is not part of the model.
 MODEL = """
 import os, time
 from pathlib import Path

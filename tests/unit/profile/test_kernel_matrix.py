@@ -96,7 +96,7 @@ def test_a_change_is_named_by_what_matters_most(
         (FAILED, {"problem": "RuntimeError: said otherwise"}),
     ],
 )
-def test_what_stays_the_same_is_no_change(cell: Cell, fields: dict[str, object]) -> None:
+def test_what_stays_the_same_is_not_a_change(cell: Cell, fields: dict[str, object]) -> None:
     assert changes(MATRIX, changed(cell, **fields)) == ()
 
 

@@ -130,7 +130,7 @@ def test_a_hostile_stem_stays_in_its_folder(tmp_path: Path) -> None:
     assert safe_stem("") == "_"
 
 
-def test_what_is_no_text_is_escaped(tmp_path: Path) -> None:
+def test_what_is_not_text_is_escaped(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     write_text(path, "a\udcffb")
     assert path.read_text(encoding="utf-8") == "a\\udcffb"

@@ -290,7 +290,7 @@ def test_damage_anywhere_is_noticed_and_named(bundle: Path, cache: Path) -> None
             continue
         whole += 1
         assert len(opened.artifacts) == 3
-    # A flipped bit in the gzip header's time or the tar's padding is no damage to the content.
+    # A flipped bit in the gzip header's time or the tar's padding does not damage the content.
     assert whole < 30
 
 

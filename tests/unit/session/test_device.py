@@ -158,7 +158,7 @@ def test_a_chip_that_nobody_has_skips(make_lab: Any) -> None:
         _ = held.prepared
 
 
-def test_a_device_that_is_no_choice_is_asked_for_its_chip_too(make_lab: Any) -> None:
+def test_a_device_that_is_not_a_choice_is_asked_for_its_chip_too(make_lab: Any) -> None:
     make_lab()
     held = hold()
     held.ask_for("OWN")

@@ -74,7 +74,7 @@ def test_what_is_neither_lists_the_choices(text: str, problem: str) -> None:
     assert ".pte" in str(caught.value)
 
 
-def test_a_file_that_is_no_bundle(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_bundle(tmp_path: Path) -> None:
     file = tmp_path / "model.pte"
     file.write_bytes(b"")
     with pytest.raises(UsageError, match="is neither of these"):

@@ -26,7 +26,7 @@ def test_a_record_whose_dump_is_gone_names_both(tmp_path: Path) -> None:
         read_record(case)
 
 
-def test_dumps_that_are_no_table_are_a_finding(tmp_path: Path) -> None:
+def test_dumps_that_are_not_a_table_are_a_finding(tmp_path: Path) -> None:
     case = toy_run(tmp_path)[0]
     record = json.loads((case / METRICS).read_text("utf-8"))
     (case / METRICS).write_text(json.dumps({**record, "etdumps": ["a"]}))

@@ -79,7 +79,7 @@ def test_a_system_without_these_programs_is_unknown(
 def test_a_translated_python_is_told_so(
     monkeypatch: pytest.MonkeyPatch, translated: str, words: str
 ) -> None:
-    """It runs on Apple silicon already, so that is no advice."""
+    """It runs on Apple silicon already, so that is not advice."""
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(macos, "sysctl", lambda _: translated)

@@ -48,7 +48,7 @@ def test_odd_records_of_a_run_are_findings(odd: Path) -> None:
     assert validate_run(odd.parent)
 
 
-def test_a_missing_file_may_be_no_error(tmp_path: Path) -> None:
+def test_a_missing_file_need_not_be_an_error(tmp_path: Path) -> None:
     assert read_text_if_there(tmp_path / "none", remedy="") is None
     with pytest.raises(Sme2Error, match="No such file"):
         read_bytes(tmp_path / "none", remedy="")

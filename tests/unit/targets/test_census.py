@@ -76,7 +76,7 @@ def test_a_log_that_was_cut_short_says_nothing_about_kernels(
     with pytest.raises(StorageError, match=r"qemu\.log.*cut short.*Free space in .*out"):
         observed_run(target(tmp_path, CUT), runner, request_on, tmp_path / "out")
     assert not (tmp_path / "out" / "qemu.log").exists()
-    # More runs behind the call than usual are no reason to refuse it.
+    # More runs behind the call than usual do not make it refuse.
     longer = dataclasses.replace(request_on, seed=1)
     late = WHOLE + "82 futex(0x1) = 0\n" * 100
     observed_run(target(tmp_path, late), runner, longer, tmp_path / "out")

@@ -287,7 +287,7 @@ def test_the_filter_is_blind_to_the_arms():
 
 
 def test_an_arm_that_always_waits_more_is_not_punished():
-    """The limit is relative to the block: what is usual for these pairs is no interference."""
+    """The limit is relative to the block: what is usual for these pairs is not interference."""
 
     class Waiting(Machine):
         def __call__(self, arm, *, warmup, runs):
@@ -457,7 +457,7 @@ def test_a_pair_on_efficiency_cores_is_dropped_whichever_arm_it_was():
     assert {pair.efficiency_share for pair in result.pairs} == {0.0}
 
 
-def test_a_moment_on_an_efficiency_core_is_no_reason():
+def test_a_moment_on_an_efficiency_core_drops_nothing():
     class Briefly(Mixed):
         share = 0.005
 

@@ -230,7 +230,7 @@ def test_ten_pairs_that_all_lie_beyond_the_limit_are_an_alarm_in_a_family_of_any
     slower = math.log1p(0.05) + noise(10)
     for family in (1, 27, 1000):
         assert stats.decide_ratio(slower, family=family).outcome is Outcome.REGRESSED
-    # Fewer pairs than a single case needs are no alarm in a family, either.
+    # Fewer pairs than a single case needs are not an alarm in a family either.
     assert stats.decide_ratio(slower[:7], family=27).outcome is Outcome.INCONCLUSIVE
 
 

@@ -51,7 +51,7 @@ def test_decision_for_another_limit_is_ignored(low: float, high: float, outcome:
     [
         (Outcome.REGRESSED, 0.02, Outcome.REGRESSED),
         (Outcome.REGRESSED, 0.5, Outcome.INCONCLUSIVE),
-        # Waiting is no CPU time, but it is latency.
+        # Waiting is not CPU time, but it is latency.
         (Outcome.PASS, 0.02, Outcome.INCONCLUSIVE),
     ],
 )

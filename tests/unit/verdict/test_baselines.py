@@ -929,7 +929,7 @@ def test_concurrent_updates_lose_nothing(tmp_path: Path) -> None:
     assert sorted(entry.session for entry in found.sessions) == names_of_sessions
 
 
-def test_what_is_no_number_is_not_stored(tmp_path: Path) -> None:
+def test_what_is_not_a_number_is_not_stored(tmp_path: Path) -> None:
     path, _ = baselines.store(tmp_path, measured())
     before = path.read_bytes()
     broken = measured(session="second", medians_ns={Arm.ON: (math.nan,), Arm.OFF: (1.0,)})

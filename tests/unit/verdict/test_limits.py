@@ -35,7 +35,7 @@ def test_fractions(value: object, fraction: float) -> None:
 @pytest.mark.parametrize(
     "value", [3, "3", -0.1, "-3%", "three", "", None, True, [], "3%%", "3x", float("nan"), "inf"]
 )
-def test_what_is_no_fraction(value: object) -> None:
+def test_what_is_not_a_fraction(value: object) -> None:
     with pytest.raises(ValueError, match=r'write "3%" or 0\.03'):
         limits.parse_fraction(value)
 
@@ -46,7 +46,7 @@ def test_speedups(value: object, speedup: float) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, "50%", "fast", True, float("inf")])
-def test_what_is_no_speedup(value: object) -> None:
+def test_what_is_not_a_speedup(value: object) -> None:
     with pytest.raises(ValueError, match="speedup"):
         limits.parse_speedup(value)
 
@@ -60,7 +60,7 @@ def test_sizes(value: object, size: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, "300 MBit", "-1", "", False])
-def test_what_is_no_size(value: object) -> None:
+def test_what_is_not_a_size(value: object) -> None:
     with pytest.raises(ValueError, match="size"):
         limits.parse_bytes(value)
 

@@ -108,7 +108,7 @@ def test_anything_may_be_in_the_file(file: Path, machines: list[Path], content: 
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_something_that_is_no_file_is_left_alone(file: Path, machines: list[Path]) -> None:
+def test_something_that_is_not_a_file_is_left_alone(file: Path, machines: list[Path]) -> None:
     file.mkdir()
     age(file, IDLE_SECONDS + 60)
     with pytest.raises(TargetError, match="cannot keep the file"):

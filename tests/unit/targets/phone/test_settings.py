@@ -115,6 +115,6 @@ def test_temperatures(text: str, degrees: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "9", "121", "-40", "40F", "4e1", "nan", "\u0664\u0660"])
-def test_what_is_no_temperature(text: str) -> None:
+def test_what_is_not_a_temperature(text: str) -> None:
     with pytest.raises(UsageError, match=r"not a temperature. Give degrees from 10 to 120"):
         parse_celsius(text)

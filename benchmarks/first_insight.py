@@ -1,0 +1,117 @@
+"""How long a newcomer with a model of their own waits for the first insight, step by step.
+
+    python -m benchmarks.first_insight [--json FILE]
+
+An empty folder, a new virtual environment, no cache of ours. The package is installed from a wheel
+of this checkout, the way a release would be. pip may use the packages that it has at hand, in its
+cache or in a folder of wheels: how fast a network is says nothing about this project. The model is
+torchvision's EfficientNet-B0; the test and the commands are those of README.md. The first insight
+is what the first run of pytest prints: how much of the model runs on SME2, and what keeps the rest
+from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.claims import Claim, finish
+from benchmarks.first_verdict import Newcomer
+from benchmarks.running import ROOT
+
+MOST_SECONDS = 300.0
+
+MODEL = """\
+import torch
+from pytest_sme2 import register_model
+from torchvision.models import efficientnet_b0
+
+
+@register_model("efficientnet_b0", variants=("fp32", "fp16", "int8"))
+class EfficientNet:
+    def get_eager_model(self):
+        return efficientnet_b0(weights=None)
+
+    def get_example_inputs(self):
+        return (torch.randn(1, 3, 224, 224),)
+"""
+INSIGHT = re.compile(r"^- efficientnet_b0: (matrix operators on SME2: .+)$", re.MULTILINE)
+
+
+def readme_block(pattern: str) -> str:
+    """The text of the README's block whose fence begins so."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    (found,) = re.findall(rf"^```{pattern}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def stages(root: Path) -> tuple[dict[str, float], dict[str, str]]:
+    """Seconds by stage, and what was found out."""
+    project = root / "project"
+    project.mkdir()
+    newcomer = Newcomer(root, project, pip_cache=True)
+    wheels = root / "wheels"
+    # Making the wheel is the publisher's work, not the newcomer's: its time is not kept.
+    made = Newcomer(root, ROOT, pip_cache=True)
+    made.types(
+        "wheel",
+        *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, "."),
+    )
+    (wheel,) = wheels.glob("*.whl")
+    newcomer.types("install", sys.executable, "-m", "venv", root / "venv")
+    programs = root / "venv" / "bin"
+    newcomer.types(
+        "install",
+        *(programs / "python", "-m", "pip", "install", "--quiet"),
+        *(f"pytest-sme2[export] @ {wheel.as_uri()}", "torchvision"),
+    )
+    model = project / "models" / "efficientnet_b0" / "model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text(MODEL, encoding="utf-8")
+    (project / "test_my_models.py").write_text(
+        readme_block("python file=test_my_models.py"), encoding="utf-8"
+    )
+    printed = ""
+    told = [line for line in readme_block("bash run").splitlines() if line]
+    for stage, line in zip(("provision", "insight", "compare"), told, strict=True):
+        program, *words = shlex.split(line)
+        output = newcomer.types(stage, programs / program, *words)
+        printed = output if stage == "insight" else printed
+    said = INSIGHT.search(printed)
+    if said is None:
+        raise SystemExit(f"{printed}\nthe first run said nothing about SME2")
+    return newcomer.stages, {"insight": said[1]}
+
+
+NAMES = {
+    "install": "virtual environment, and installing with packages that pip has at hand",
+    "provision": "`sme2 provision`: the emulator",
+    "insight": "the first `pytest`: export, runner, both runs, counted instructions, the baseline",
+    "compare": "afterwards: the second `pytest`, which compares with the baseline",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as name:
+        taken, found = stages(Path(name))
+    waited = sum(seconds for stage, seconds in taken.items() if stage != "compare")
+    what = "from an empty folder to the first insight about an EfficientNet-B0 in fp32"
+    claims = [
+        Claim("total", what, waited, "s", limit=MOST_SECONDS),
+        *(Claim(stage, f"… {NAMES[stage]}", seconds, "s") for stage, seconds in taken.items()),
+    ]
+    found["wheels at hand"] = str(bool(os.environ.get("PIP_FIND_LINKS")))
+    return finish(claims, arguments.json, found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
