@@ -51,6 +51,11 @@ HEADLINES: tuple[tuple[str, str], ...] = (
         "emulator.",
     ),
     (
+        "first_insight",
+        "From an empty folder to the first insight about an EfficientNet takes **{total}**, if pip "
+        "has the packages at hand.",
+    ),
+    (
         "detection",
         "False alarms: **{alarms}** of {verdicts} verdicts on equal programs. It caught {caught 5} "
         "of 5 % slowdowns and {caught 3} of 3 % slowdowns. On the same samples pytest-benchmark's "
@@ -58,19 +63,20 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     ),
     (
         "detection_gate",
-        "The whole gate on real programs, on a loaded machine: **{green} of {slower}** verdicts on "
-        "programs at least 5 % slower pass. {alarms} of {equal} on equal programs are REGRESSED.",
+        "The whole gate on real programs, on a loaded machine: of {slower} verdicts on programs "
+        "at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, {alarms} are "
+        "REGRESSED.",
     ),
     (
         "culprits",
-        "A failure names the culprit in **{named} of {regressions}** real regressions, and "
+        "A failure names the culprit in **{named} of {regressions}** real regressions. It names "
         "{innocent} innocent operators.",
     ),
     (
         "simulated_gate",
-        "In a simulation of slow models, noisy machines and stored sessions, **{green} of "
-        "{slower}** verdicts on programs at least 5 % slower pass. {alarms} of {equal} on equal "
-        "programs are REGRESSED.",
+        "In a simulation of slow models, noisy machines and stored sessions: of {slower} verdicts "
+        "on programs at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, "
+        "{alarms} are REGRESSED.",
     ),
     (
         "etdump",
@@ -80,12 +86,12 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     (
         "faults",
         "Faults of a phone during a measurement (a fake phone behind a real adbd): **{clean} of "
-        "{trials}** trials end clean.",
+        "{trials}** trials ended cleanly.",
     ),
     (
         "hostile",
-        "Kills, full disks, damaged files and hostile names: **{clean} of {trials}** trials end "
-        "clean.",
+        "Kills, full disks, damaged files and hostile names: **{clean} of {trials}** trials ended "
+        "cleanly.",
     ),
 )
 

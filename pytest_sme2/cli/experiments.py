@@ -227,7 +227,7 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
     place = folder if experiment.threads == 1 else folder / f"t{experiment.threads}"
     stem = f"{artifact.pte.stem}_{experiment.name}_t{experiment.threads}"
     threads = count(experiment.threads, "thread")
-    session.say(f"{experiment.name}: SME2 {experiment.arm} on {bench.target.name}, {threads}")
+    session.say(f"{experiment.name}: on {bench.target.name}, SME2 {experiment.arm}, {threads}")
     if experiment.mode == "xnntrace":
         census = bench.kernels(request, place, runner)
         write_json(folder / f"{stem}_kernels.json", encode(census))

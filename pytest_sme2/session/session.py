@@ -264,7 +264,7 @@ class Session:
             request = self.request(
                 case, arm, traced=True, keep_outputs=True, counted=counted, **amount
             )
-            self.say(f"{case.id}: traced run with SME2 {arm} on {self.bench.target.name}")
+            self.say(f"{case.id}: traced run on {self.bench.target.name}, SME2 {arm}")
             folder = experiment_folder(self.folder(case), self.bench.target.name, arm)
             return trace_case(self.bench, request, folder)
 
