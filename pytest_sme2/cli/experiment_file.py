@@ -19,6 +19,7 @@ from typing import Any
 from pytest_sme2.cli.kit_fields import beside, compare_pairs, runner_words
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm
+from pytest_sme2.system.files import is_program
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import DEVICES, parse_cpus
@@ -111,7 +112,7 @@ def parse_plan(document: object) -> ExperimentPlan:
     top = _object(document, "the file")
     _only(top, _TOP_FIELDS, "")
     model = _path(top, "model", "", required=True)
-    if model.suffix != ".pte":
+    if not is_program(model.name):
         raise UsageError(f"model: {str(model)!r} is not a program. Give the path of a .pte file.")
     entries = top.get("experiments")
     if not isinstance(entries, list) or not entries:

@@ -181,7 +181,7 @@ class Export:
         circumstances: Circumstances,
         clock: _Clock,
         held: contextlib.ExitStack,
-    ) -> ForkedProcess | FreshProcess | None:
+    ) -> ForkedProcess | None:
         """A fork of the server, which then is ours until ``held`` is left; None if none serves."""
         server = SERVERS.get(circumstances)
         # Another thread may be at an export.

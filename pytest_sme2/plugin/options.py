@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_sme2.errors import UsageError
+from pytest_sme2.system.files import is_program
 from pytest_sme2.targets.settings import DEVICES, POWER_MODES
 
 if TYPE_CHECKING:
@@ -383,7 +384,6 @@ LIMITS = {
 RULES_INI = "sme2_categories"
 
 MODEL_FOLDERS_INI = "sme2_models"
-PROGRAM_SUFFIX = ".pte"
 
 LONG_NAMES_INI = "sme2_long_options"
 
@@ -410,7 +410,7 @@ def model_folders(config: pytest.Config) -> tuple[Path, ...]:
     named = config.getini(MODEL_FOLDERS_INI)
     base = _base(config)
     if named:
-        return tuple(base / folder for folder in named if not folder.endswith(PROGRAM_SUFFIX))
+        return tuple(base / folder for folder in named if not is_program(folder))
     default = base / "models"
     return (default,) if default.is_dir() else ()
 
@@ -418,7 +418,7 @@ def model_folders(config: pytest.Config) -> tuple[Path, ...]:
 def program_patterns(config: pytest.Config) -> tuple[str, ...]:
     """The programs that the ini file names beside the folders of models."""
     named = config.getini(MODEL_FOLDERS_INI) or ()
-    return tuple(str(_base(config) / name) for name in named if name.endswith(PROGRAM_SUFFIX))
+    return tuple(str(_base(config) / name) for name in named if is_program(name))
 
 
 def _base(config: pytest.Config) -> Path:

@@ -10,11 +10,7 @@ from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.session.settings import Settings
-
-
-def is_program(name: str) -> bool:
-    """Whether a model's name is the path of a program."""
-    return name.endswith(".pte")
+from pytest_sme2.system.files import is_program
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ import numpy as np
 from pytest_sme2.errors import ExportError, ProgramError, UsageError
 from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.results import AS_EXPORTED, Artifact, MethodOutline, TensorSpec
-from pytest_sme2.session.cases import Case, is_program
+from pytest_sme2.session.cases import Case
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.files import PROGRAM_SUFFIX, file_sha256, is_program
 from pytest_sme2.trace.program import read_outline
 
-SUFFIX = ".pte"
 METHOD = "forward"
 XNNPACK = "XnnpackBackend"
 
@@ -55,7 +54,9 @@ def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]
     for pattern in patterns:
         found = _matching(pattern)
         if not found:
-            raise UsageError(f"There is no program {pattern!r}. Give a {SUFFIX} file or a pattern.")
+            raise UsageError(
+                f"There is no program {pattern!r}. Give a {PROGRAM_SUFFIX} file or a pattern."
+            )
         files.update(dict.fromkeys(found))
     cases: list[Case] = []
     taken: set[str] = set()
@@ -154,7 +155,7 @@ def _beside(pte: Path, what: str, specs: Sequence[TensorSpec]) -> tuple[Path, ..
     ``input_0.bin`` where the folder has no other program.
     """
     names = [f"{pte.stem}.{what}"]
-    if sum(1 for _ in pte.parent.glob(f"*{SUFFIX}")) == 1:
+    if sum(1 for _ in pte.parent.glob(f"*{PROGRAM_SUFFIX}")) == 1:
         names.append(what)
     for name in names:
         files = [pte.with_name(f"{name}_{index}.bin") for index in range(len(specs))]

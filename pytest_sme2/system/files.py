@@ -17,6 +17,12 @@ from typing import IO, Any
 from pytest_sme2.errors import Sme2Error, StorageError
 
 _PIECE = 1 << 20
+PROGRAM_SUFFIX = ".pte"
+
+
+def is_program(name: str) -> bool:
+    """Whether a name is that of an exported program."""
+    return name.endswith(PROGRAM_SUFFIX)
 
 
 def file_sha256(path: Path) -> str:

@@ -250,11 +250,9 @@ def _by_arm(
 
 
 def _steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | None:
-    if (
-        new is None
-        or math.isinf(new.high)
-        or (old is not None and new.low <= old.high and old.low <= new.high)
-    ):
+    if new is None or math.isinf(new.high):
+        return old
+    if old is not None and new.low <= old.high and old.low <= new.high:
         return old
     value, low, high = (float(f"{number:.4g}") for number in (new.value, new.low, new.high))
     return Estimate(value, low, high, round(new.confidence, 6), new.pairs)

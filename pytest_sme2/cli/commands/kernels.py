@@ -14,10 +14,11 @@ from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.cli.device_options import add_device_options, device_settings
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
-from pytest_sme2.session.cases import Case, is_program
+from pytest_sme2.session.cases import Case
 from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import is_program
 
 EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
 

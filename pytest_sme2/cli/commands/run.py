@@ -18,10 +18,11 @@ from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.results import CaseResult, Check, Limits, Outcome
-from pytest_sme2.session.cases import Case, is_program
+from pytest_sme2.session.cases import Case
 from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
+from pytest_sme2.system.files import encode, is_program
 from pytest_sme2.system.qemu import checked_cpu
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.system.wording import count
@@ -104,7 +105,6 @@ def run_config(arguments: argparse.Namespace) -> int:
     """All experiments of a file; exit code 1 where a pair does not show what it claims to."""
     from pytest_sme2.cli.experiments import run_plan
     from pytest_sme2.report.terminal import run_lines
-    from pytest_sme2.system.files import encode
 
     plan = read_plan(arguments.config)
     for note in plan.notes:
