@@ -64,8 +64,8 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     (
         "detection_gate",
         "The whole gate on real programs, on a loaded machine: of {slower} verdicts on programs "
-        "at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, {alarms} are "
-        "REGRESSED.",
+        "at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, {alarms} "
+        "are REGRESSED.",
     ),
     (
         "culprits",

@@ -74,13 +74,20 @@ def _every(updates: Sequence[Update]) -> Iterator[str]:
 
 
 def _summary(updates: Sequence[Update], root: str, width: int) -> Iterator[str]:
-    new = [update for update in updates if update.new]
+    new = [update for update in updates if update.new and update.stored]
+    # What would have changed is told of those, too, that were not stored.
     changed = [update for update in updates if update.changes and not update.new]
-    same = len(updates) - len(new) - len(changed)
-    parts = ((len(new), "new"), (len(changed), "changed"), (same, "unchanged"))
+    refused = [update.case for update in updates if not update.stored]
+    stored = sum(update.stored for update in changed)
+    same = len(updates) - len(new) - stored - len(refused)
+    parts = (
+        (len(new), "new"),
+        (stored, "changed"),
+        (len(refused), "not stored"),
+        (same, "unchanged"),
+    )
     counted = ", ".join(f"{number} {word}" for number, word in parts if number)
     yield bullet(f"baselines: {counted}, in {root}", "", width)
-    refused = [update.case for update in updates if not update.stored]
     if refused:
         yield bullet(f"not stored: {_named(refused)}", "  ", width)
     if new:
@@ -96,8 +103,8 @@ def _summary(updates: Sequence[Update], root: str, width: int) -> Iterator[str]:
     if doubts:
         more = f" ({count(len(doubts) - 1, 'more warning')} with -v)" if len(doubts) > 1 else ""
         yield bullet(f"warning: {doubts[0]}{more}", "  ", width)
-    if new or changed:
-        commit = "" if len(refused) == len(new) + len(changed) else " Commit the files."
+    if new or changed or refused:
+        commit = " Commit the files." if new or stored else ""
         yield f"  Every value, old and new, is shown with -v.{commit}"
 
 

@@ -168,7 +168,7 @@ def history_lines(records: Sequence[HistoryRecord]) -> Iterator[str]:
         series.setdefault((record.case, record.device), []).append(record)
     for (case, device), runs in sorted(series.items()):
         first, last = runs[0], runs[-1]
-        days = f"{first.recorded[:10]} to {last.recorded[:10]}"
+        days = " to ".join(dict.fromkeys(run.recorded[:10] for run in (first, last)))
         yield f"{case} on {device}: {count(len(runs), 'run')}, {days}"
         for arm, latency in sorted(last.latency_ms.items()):
             yield f"  latency ({arm}): {latency:.3f} ms in the last run"

@@ -82,6 +82,7 @@ def test_changes_are_accepted_by_pattern() -> None:
 def test_what_was_not_stored_is_named() -> None:
     updates = [update("toy", CHANGED, stored=False), update("net", CHANGED[:1])]
     lines = update_lines(updates, "/b")
+    assert lines[0] == "baselines: 1 changed, 1 not stored, in /b"
     assert "  not stored: toy" in lines
     assert lines[-1].endswith("Commit the files.")
     (nothing,) = [line for line in update_lines(updates[:1], "/b") if "with -v" in line]
@@ -89,6 +90,15 @@ def test_what_was_not_stored_is_named() -> None:
     detailed = update_lines(updates, "/b", verbosity=1)
     assert "toy: changes that were not stored in /b/toy.json" in detailed
     assert "net: baseline written to /b/net.json" in detailed
+
+
+def test_a_first_baseline_that_was_not_stored_is_not_new() -> None:
+    lines = update_lines([update("toy", NEW, new=True, stored=False), update("old", ())], "/b")
+    assert lines == [
+        "baselines: 1 not stored, 1 unchanged, in /b",
+        "  not stored: toy",
+        "  Every value, old and new, is shown with -v.",
+    ]
 
 
 def test_verbose_shows_every_value() -> None:
