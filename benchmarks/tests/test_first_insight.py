@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from benchmarks.first_insight import INSIGHT, MODEL, readme_block
+from pytest_sme2.report.terminal import run_lines
+from pytest_sme2.session.run_directory import read_record
+from tests.support.records import toy_run
 
 
 def test_the_commands_and_the_test_are_the_readme_s() -> None:
@@ -13,10 +18,11 @@ def test_the_commands_and_the_test_are_the_readme_s() -> None:
     assert "sme2_gate.check_evidence()" in readme_block("python file=test_my_models.py")
 
 
-def test_the_insight_is_the_sentence_about_coverage() -> None:
+def test_the_insight_is_the_coverage_in_the_terminal_s_table(tmp_path: Path) -> None:
     compile(MODEL, "model.py", "exec")
-    printed = "  fp32 82/82\n- efficientnet_b0: matrix operators on SME2: all 82 (fp32)\n- more"
-    found = INSIGHT.search(printed)
+    found = INSIGHT.search(
+        "\n".join(run_lines([read_record(folder) for folder in toy_run(tmp_path)]))
+    )
     assert found is not None
-    assert found[1] == "matrix operators on SME2: all 82 (fp32)"
-    assert INSIGHT.search("- other: matrix operators on SME2: 1 of 2") is None
+    assert found[1] == "3/3"
+    assert INSIGHT.search("  fp32 -  NO_BASELINE\n") is None
