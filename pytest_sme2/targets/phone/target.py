@@ -311,6 +311,7 @@ class AndroidTarget:
         """Check, cool down if the last run was hot, run, and remember whether this one was."""
         for job in jobs:
             self._check_runner(job.runner, job.request)
+            self.pinned(job.request.threads)  # refuses more threads than cores before any push
         if self.claim is not None:
             self.claim.renew()
         if self._hot:
