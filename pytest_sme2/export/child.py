@@ -162,9 +162,8 @@ class Export:
         log = folder / LOG_FILE
         clock = _Clock(timeout_seconds)
         with log.open("wb") as log_stream, contextlib.ExitStack() as held:
-            process = self._forked(request_file, log_stream, circumstances, clock, held)
-            if process is None:
-                process = FreshProcess(request_file, log_stream, folder, circumstances)
+            forked = self._forked(request_file, log_stream, circumstances, clock, held)
+            process = forked or FreshProcess(request_file, log_stream, folder, circumstances)
             tie(process.pid)
             try:
                 answer = self._listen(process, log, clock)
