@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
 README = ROOT / "README.md"
 STORED = ROOT / "baselines" / "emulated"
-BEGIN, END = "<!-- begin {}: python -m benchmarks.findings --write -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- begin {}: python -m {} --write -->\n", "<!-- end -->\n"
 # The order of the rows.
 MODELS = (
     "toy_cnn", "mobilenet_v3_small", "edgetam_image_encoder", "squeeze_sam", "efficient_sam",
@@ -130,15 +130,19 @@ class Table:
     path: Path
     name: str
     make: Callable[[], str]
+    module: str = "benchmarks.findings"
+
+    def write(self) -> None:
+        self.path.write_text(self.put(self.path.read_text("utf-8")), "utf-8")
 
     def put(self, text: str) -> str:
         """The page's text with the table in its place."""
-        before, begin, rest = text.partition(BEGIN.format(self.name))
+        mark = BEGIN.format(self.name, self.module)
+        before, begin, rest = text.partition(mark)
         _, end, after = rest.partition(END)
         if not begin or not end:
             raise SystemExit(
-                f"{self.path.name} has lost the lines around its table {self.name}: "
-                f"{BEGIN.format(self.name)}… {END}"
+                f"{self.path.name} has lost the lines around its table {self.name}: {mark}… {END}"
             )
         return f"{before}{begin}\n{self.make()}\n{end}{after}"
 
@@ -156,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write = parser.parse_args(arguments).write
     for one in TABLES:
         if write:
-            one.path.write_text(one.put(one.path.read_text("utf-8")), "utf-8")
+            one.write()
         else:
             print(one.make())
     return 0

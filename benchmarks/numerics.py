@@ -1,8 +1,8 @@
 """The table of docs/findings.md about outputs: every shipped model and ten architectures.
 
-``python -m benchmarks.numerics MODEL-VARIANT …`` runs these on the emulator with SME2 on, and all
-without a name. What was found is kept in ``benchmarks/results/numerics.json``. ``--write`` runs
-nothing and puts the table into the page.
+``python -m benchmarks.numerics RUN_DIRECTORY …`` keeps what runs of the suite on the emulator found
+(``pytest tests/performance --device emulated``) in ``benchmarks/results/numerics.json``. The
+architectures are those of ``tests/data/runs``. ``--write`` puts the table into the page.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.findings import MODELS, ROOT
-from pytest_sme2.errors import Sme2Error
+from benchmarks.findings import MODELS, ROOT, Table
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.session.cases import Case
-from pytest_sme2.session.session import Session
+from pytest_sme2.results import CaseResult
+from pytest_sme2.session.run_directory import find_records, read_record
+from pytest_sme2.verdict.limits import resolve
 from pytest_sme2.verdict.outputs import check_outputs
 from tests.support import recorded_runs
 
-PAGE = ROOT / "docs" / "findings.md"
 KEPT = ROOT / "benchmarks" / "results" / "numerics.json"
-BEGIN, END = "<!-- begin: python -m benchmarks.numerics --write -->\n", "<!-- end -->\n"
 HEADING = (
     "| model | variant | outputs | signal over noise | reference | verdict |\n"
     "| --- | --- | ---: | ---: | --- | --- |\n"
@@ -32,30 +30,35 @@ HEADING = (
 Row = Mapping[str, Any]
 
 
-def judged(session: Session, case: Case) -> dict[str, Any]:
+def judged(found: CaseResult) -> Row:
     """How close each output came, whether its reference says anything, and the gate's verdict."""
-    found = recorded_runs.assembled(session, case, counted=False)
-    check = check_outputs(found, session.limits(case), "reference")
+    file = recorded_runs.MODELS / found.model / "limits.toml"
+    limits = resolve(found.variant, files=[file] if file.is_file() else ())
+    agreements = [
+        entry
+        for entry in found.agreements
+        if entry.against == "reference" and entry.arm is found.arm
+    ]
     return {
         "model": found.model,
         "variant": found.variant,
-        "verdict": str(check.verdict),
-        "message": check.message,
+        "verdict": str(check_outputs(found, limits, "reference").verdict),
         "outputs": [
             {
-                "identical": entry.identical,
                 "sqnr_db": None if entry.sqnr_db is None else round(entry.sqnr_db, 1),
                 "dead": entry.dead,
             }
-            for entry in found.agreements
+            for entry in agreements
         ],
     }
 
 
 def kept() -> dict[str, Row]:
-    """By case; empty before the first run."""
-    found: dict[str, Row] = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
-    return found
+    """By case: what is kept of run directories, and the recorded runs."""
+    stored: dict[str, Row] = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
+    return stored | {
+        name: judged(recorded_runs.measured(name)) for name in recorded_runs.recorded()
+    }
 
 
 def table(rows: Mapping[str, Row]) -> str:
@@ -79,37 +82,28 @@ def _line(row: Row) -> str:
     return f"| {' | '.join(map(str, cells))} | {row['verdict']} |\n"
 
 
-def page(text: str, made: str) -> str:
-    """The page with this table in its place."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE} has lost the lines around its table: {BEGIN}… {END}")
-    return f"{before}{BEGIN}\n{made}\n{END}{after}"
+TABLE = Table(
+    ROOT / "docs" / "findings.md", "numerics", lambda: table(kept()), "benchmarks.numerics"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("cases", nargs="*", metavar="MODEL-VARIANT")
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN_DIRECTORY")
     parser.add_argument("--write", action="store_true", help="write the table into its page")
     options = parser.parse_args(arguments)
+    stored = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
+    for folder in options.runs:
+        for found in find_records(folder):
+            record = read_record(found)
+            stored[record.id] = judged(record.measured)
+    if options.runs:
+        KEPT.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n", "utf-8")
     if options.write:
-        _write(PAGE, page(PAGE.read_text("utf-8"), table(kept())))
-        return 0
-    failed = 0
-    for case, session in recorded_runs.cases(options.cases):
-        try:
-            rows = {**kept(), case.id: judged(session, case)}
-        except Sme2Error as error:
-            failed += 1
-            sys.stderr.write(f"{case.id}: {error}\n")
-            continue
-        _write(KEPT, json.dumps(dict(sorted(rows.items())), indent=1) + "\n")
-    return 1 if failed else 0
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, "utf-8")
+        TABLE.write()
+    else:
+        print(TABLE.make())
+    return 0
 
 
 if __name__ == "__main__":

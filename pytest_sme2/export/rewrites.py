@@ -97,14 +97,6 @@ REWRITES: tuple[Rewrite, ...] = (
         "multiply by ones: `x * torch.ones(n, m)`, kept with `register_buffer`",
     ),
     Rewrite(
-        "nearest",
-        frozenset({"aten.upsample_nearest2d"}),
-        "nearest upsampling",
-        "XNNPACK resizes images bilinearly alone",
-        "repeat each pixel: `(x.reshape(n * c, h, 1, w, 1) * torch.ones(1, 1, 2, 1, 2))"
-        ".reshape(n, c, 2 * h, 2 * w)`",
-    ),
-    Rewrite(
         "mean",
         frozenset({"aten.mean"}),
         "a mean",
@@ -138,6 +130,14 @@ RECURRENT = Rewrite(
     "each of its steps splits the gates, and XNNPACK does not take that",
     "write the steps out, with a slice for each gate: `gates[:, :n]`, `gates[:, n : 2 * n]` …",
 )
+NEAREST = Rewrite(
+    "",
+    frozenset({"aten.upsample_nearest2d"}),
+    "nearest upsampling",
+    "XNNPACK resizes images bilinearly alone",
+    "leave it where a bilinear resize will not do: repeating each pixel by a product with ones "
+    "took more instructions",
+)
 MOST_TAPS = 25
 """XNNPACK's largest kernel for depthwise convolutions takes as many weights a channel."""
 LARGE_DEPTHWISE = Rewrite(
@@ -155,5 +155,5 @@ def rewrite_for(written: str, *, constant: bool) -> Rewrite | None:
     by_name = {rewrite.name: rewrite for rewrite in REWRITES}
     if constant:
         return by_name["constant"]
-    known = (*REWRITES, RECURRENT)
+    known = (*REWRITES, RECURRENT, NEAREST)
     return next((rewrite for rewrite in known if written in rewrite.written), None)

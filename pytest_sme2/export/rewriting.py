@@ -191,19 +191,6 @@ def _expand(value: Any, *sizes: Any) -> Any:
     return value * torch.ones(shape, dtype=value.dtype)
 
 
-def _nearest(
-    value: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **others: Any
-) -> Any:
-    whole = isinstance(scale_factor, int | float) and scale_factor == int(scale_factor)
-    if mode != "nearest" or value.dim() != 4 or size is not None or not whole:
-        return None
-    number, channels, height, width = value.shape
-    times = int(scale_factor)
-    pixels = value.reshape(number * channels, height, 1, width, 1)
-    repeated = pixels * torch.ones((1, 1, times, 1, times), dtype=value.dtype)
-    return repeated.reshape(number, channels, height * times, width * times)
-
-
 def _conversion(value: Any, *arguments: Any, **keywords: Any) -> Any:
     """The value as it is, where fp32 was asked for in place of fp16."""
     wide = any(word is torch.float32 for word in (*arguments, keywords.get("dtype")))
@@ -214,7 +201,7 @@ def _float(value: Any, **keywords: Any) -> Any:
     return _conversion(value, torch.float32)
 
 
-FOLDED = frozenset({"constant", "expand", "layer_norm", "mean", "nearest", "sdpa"})
+FOLDED = frozenset({"constant", "expand", "layer_norm", "mean", "sdpa"})
 """The rewrites after which constants are to be folded."""
 
 _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
@@ -241,7 +228,6 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
         torch.Tensor.unsqueeze: _unsqueeze,
     },
     "expand": {torch.Tensor.expand: _expand},
-    "nearest": {functional.interpolate: _nearest},
     "mean": {torch.mean: _mean, torch.Tensor.mean: _mean},
     "conversion": {torch.Tensor.to: _conversion, torch.Tensor.float: _float},
 }

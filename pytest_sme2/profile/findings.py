@@ -49,8 +49,9 @@ _CATEGORY_REMEDY = {
     Category.OTHER: "look at the operators of this category one by one",
 }
 _NOT_QUANTIZED = {
-    "int8": "the quantizer takes convolutions, linear layers and additions that it recognizes; it "
-    "does not look into recurrent layers, and leaves products of two activations alone",
+    "int8": "the quantizer takes convolutions, nn.Linear and additions that it recognizes; it does "
+    "not look into recurrent layers, and leaves Hugging Face's Conv1D and products of two "
+    "activations alone",
     "int8_dynamic": "only nn.Linear is quantized; Hugging Face's Conv1D and products of two "
     "activations are not",
     "int4": "only nn.Linear with a multiple of 32 inputs is quantized; Hugging Face's Conv1D and "

@@ -22,7 +22,6 @@ class Splitting(nn.Module):
 
     def forward(self, image: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         image = functional.silu(self.convolution(image))
-        image = image + functional.interpolate(image[:, :, :1, :1], scale_factor=2.0)
         steps = image.flatten(2).transpose(1, 2)
         # As Hugging Face's decoders do it: with indices that the quantizer has to leave alone.
         positions = torch.arange(STEPS) + 0

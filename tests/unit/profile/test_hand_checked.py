@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_sme2.profile.findings import case_findings
+from pytest_sme2.profile.findings import by_data_type, case_findings
 from pytest_sme2.report.findings import Advice, advice, advice_text
-from pytest_sme2.results import Executor
+from pytest_sme2.results import Executor, Topic
 from tests.support import recorded_runs
 
 PAGE = (recorded_runs.ROOT / "docs" / "advice.md").read_text("utf-8")
@@ -180,3 +180,52 @@ def test_the_page_shows_the_same(name: str) -> None:
     assert f"| {checked.sme2} | {checked.outside} |" in row
     for _, share in checked.wrong:
         assert f"{share:.1f} %" in row
+
+
+@pytest.mark.parametrize(
+    ("name", "ran", "what", "detail", "reason"),
+    [
+        (
+            "lstm-int8",
+            "fp32 9 of 9, int8 1 of 1",
+            "of 10 matrix operators, 9 in fp32",
+            "100 % of the multiply-accumulates",
+            "does not look into recurrent layers",
+        ),
+        (
+            "gpt2-int8",
+            "fp32 12 of 12, int8 1 of 1",
+            "of 13 matrix operators, 12 in fp32",
+            "76 % of the multiply-accumulates",
+            "Hugging Face's Conv1D",
+        ),
+        (
+            "gpt2-int8_dynamic",
+            "fp32 12 of 12, int8_dynamic 1 of 1",
+            "of 13 matrix operators, 12 in fp32",
+            "76 % of the multiply-accumulates",
+            "Hugging Face's Conv1D",
+        ),
+        (
+            "gpt2-int4",
+            "fp32 12 of 12, int4 0 of 1",
+            "of 13 matrix operators, 12 in fp32",
+            "76 % of the multiply-accumulates",
+            "Hugging Face's Conv1D",
+        ),
+    ],
+)
+def test_a_quantized_variant_that_mostly_is_not_says_so(
+    name: str, ran: str, what: str, detail: str, reason: str
+) -> None:
+    measured = recorded_runs.measured(name)
+    assert by_data_type(measured.profiles[measured.arm]).startswith(f"{ran};")
+    (found,) = (finding for finding in case_findings(measured) if finding.topic is Topic.DATA_TYPE)
+    assert (found.what, found.detail) == (what, detail)
+    assert reason in found.remedy
+
+
+@pytest.mark.parametrize("name", ["qwen2-int8", "qwen2-int8_dynamic"])
+def test_a_variant_that_is_what_its_name_says_is_not_warned_of(name: str) -> None:
+    measured = recorded_runs.measured(name)
+    assert not [finding for finding in case_findings(measured) if finding.topic is Topic.DATA_TYPE]

@@ -1,0 +1,165 @@
+"""The table of docs/advice.md about rewrites: what each brings in instructions and in time.
+
+``python -m benchmarks.rewrites MODEL …`` exports an architecture before and after, counts both on
+the emulator, and times both on this machine in interleaved pairs of processes; all without a name.
+What was found is kept in ``benchmarks/results/rewrites.json``. ``--write`` runs nothing and puts
+the table into the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.findings import ROOT, Table
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import Arm, Artifact, Executor, Run, RunRequest
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.verdict.numerics import compare_reference
+from tests.support.recorded_runs import ARCHITECTURES
+
+KEPT = ROOT / "benchmarks" / "results" / "rewrites.json"
+# What the advice on each of them names.
+REWRITES = {
+    "efficientnet": ("silu",),
+    "detector": ("silu", "chunk", "constant"),
+    "vit": ("gelu", "sdpa", "layer_norm", "constant"),
+    "bert": ("gelu", "sdpa", "layer_norm", "constant"),
+    "qwen2": ("silu", "sdpa", "unsqueeze", "expand", "mean", "conversion", "constant"),
+}
+HEADING = (
+    "| model | rewrites | instructions before | after | change | outside of the delegate "
+    "| signal over noise | time before | after | faster (interval) |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+)
+
+
+def counted(session: Session, case: Case) -> dict[str, Any]:
+    """Instructions, operators outside of the delegate, and the outputs' signal over noise."""
+    cost = session.cost(case, Arm.ON)
+    if isinstance(cost, str):
+        raise SystemExit(f"{case.id} could not be counted: {cost}")
+    outputs = session.traced(case, Arm.ON).outputs
+    found = compare_reference(session.artifact(case), outputs, Arm.ON)
+    noise = [entry.sqnr_db for entry in found if entry.sqnr_db is not None]
+    return {
+        "instructions": cost.total.instructions,
+        "outside": session.profile(case, Arm.ON).executor_counts.get(Executor.PORTABLE, 0),
+        "sqnr_db": round(min(noise), 1) if noise else None,
+    }
+
+
+def timed(before: Artifact, after: Artifact) -> dict[str, Any]:
+    """Both programs in interleaved pairs of processes, without SME2."""
+    target, runner = LocalTarget(), wheel_runner(host_platform())
+    programs = {"before": before, "after": after}
+
+    def run_arm(arm: str, *, warmup: int, runs: int) -> Run:
+        request = RunRequest(programs[arm], Arm.OFF, warmup=warmup, runs=runs)
+        return target.run(runner, request, Path(folder) / arm)
+
+    with tempfile.TemporaryDirectory() as folder:
+        plan = SamplingPlan(threshold=None, budget_seconds=20)
+        found = measure_pairs(run_arm, "before", "after", plan)
+    low, high = found.interval or (None, None)
+    medians = (
+        sorted(getattr(pair, f"{side}_ns") for pair in found.pairs)[len(found.pairs) // 2]
+        for side in ("reference", "candidate")
+    )
+    return {
+        "machine": platform.machine(),
+        "pairs": len(found.pairs),
+        "median_ms": [round(median / 1e6, 3) for median in medians],
+        "faster": round(1 / found.ratio, 2),
+        "interval": None
+        if low is None or high is None
+        else [round(1 / high, 2), round(1 / low, 2)],
+    }
+
+
+def measured(model: str) -> dict[str, Any]:
+    """The model as it is written, and with what the advice on it names."""
+    rewritten = "+".join(("fp16", *REWRITES[model]))
+    with tempfile.TemporaryDirectory() as out:
+        session = Session(
+            Settings(
+                device="emulated",
+                models=(model,),
+                model_folders=(ARCHITECTURES,),
+                variants=(parse_variant("fp16"), parse_variant(rewritten)),
+                out=Path(out),
+            ),
+            print,
+        )
+        before, after = session.cases()
+        row = {"before": counted(session, before), "after": counted(session, after)}
+        row["time"] = timed(session.artifact(before), session.artifact(after))
+        session.close()
+    return row
+
+
+def kept() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
+    return found
+
+
+def table(rows: dict[str, Any]) -> str:
+    return HEADING + "".join(_line(model, rows[model]) for model in REWRITES if model in rows)
+
+
+def _line(model: str, row: dict[str, Any]) -> str:
+    before, after, time = row["before"], row["after"], row["time"]
+    change = after["instructions"] / before["instructions"] - 1
+    old, new = time["median_ms"]
+    interval = time["interval"]
+    certain = "" if interval is None else f" ({interval[0]} to {interval[1]})"
+    cells = (
+        f"`{model}`",
+        ", ".join(REWRITES[model]),
+        f"{before['instructions']:,}",
+        f"{after['instructions']:,}",
+        f"{change * 100:+.1f} %",
+        f"{before['outside']} to {after['outside']}",
+        f"{after['sqnr_db']} dB",
+        f"{old:.2f} ms",
+        f"{new:.2f} ms",
+        f"{time['faster']}x{certain}",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+TABLE = Table(ROOT / "docs" / "advice.md", "rewrites", lambda: table(kept()), "benchmarks.rewrites")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(REWRITES))
+    parser.add_argument("--write", action="store_true", help="write the table into its page")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.models if name not in REWRITES]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is not one of: {', '.join(REWRITES)}.")
+    if options.write:
+        TABLE.write()
+        return 0
+    for model in options.models or REWRITES:
+        rows = {**kept(), model: measured(model)}
+        KEPT.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
