@@ -75,8 +75,11 @@ def counting(program: Path, counts: Path, rest: Path) -> Iterator[Path]:
             )
         finally:
             os.close(reading)
+        failure: RunError | None = None
         try:
             yield pipe
+        except RunError as error:
+            failure = error
         except BaseException:
             counter.kill()
             raise
@@ -86,8 +89,11 @@ def counting(program: Path, counts: Path, rest: Path) -> Iterator[Path]:
                 said = counter.communicate(timeout=_END_SECONDS)[1].decode(errors="replace")
             finally:
                 counter.kill()
+        # An emulator whose log nobody reads ends with SIGPIPE: then the counter is the reason.
         if counter.returncode != 0:
             problem = said.strip().removeprefix("block_counter: ") or f"exit {counter.returncode}"
             if counter.returncode == 1:
-                raise unwritable(counts, OSError(0, problem))
-            raise RunError(f"The program that counts instructions failed: {problem}.")
+                raise unwritable(counts, OSError(0, problem)) from failure
+            raise RunError(f"The program that counts instructions failed: {problem}.") from failure
+        if failure is not None:
+            raise failure
