@@ -14,7 +14,11 @@ def test_tables_agree_with_the_baselines(one: Table) -> None:
 
 
 def test_every_model_is_counted() -> None:
-    assert len(costs().splitlines()) == len(table().splitlines())
+    def ours(text: str) -> list[str]:
+        # ExecuTorch's own examples run only when they are named.
+        return [line for line in text.splitlines() if "executorch:" not in line]
+
+    assert len(ours(costs())) == len(ours(table()))
 
 
 def test_summary_has_one_row_per_real_model() -> None:
