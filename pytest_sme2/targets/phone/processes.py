@@ -57,7 +57,7 @@ class PhoneProcesses:
         name = uuid.uuid4().hex
         process = self._plan(job, name, f"{RUNS}/{name}")
         process = replace(process, command=self._limited(job, process.command))
-        done = self._shell(process.script(xnnpack_log=self.xnnpack_log), {process: job})
+        done = self._shell(process, {process: job})
         with self._removed(process.place if process.keeps_files else None):
             return self._collect(job, process, parse_answer(self.device.serial, done))
 
@@ -79,7 +79,7 @@ class PhoneProcesses:
         )
         command = self._limited(jobs[0], [*self.launcher, *giver], one_core=True)
         group = PhoneTurns(replace(processes[0], place=place, command=command), tuple(processes))
-        done = self._shell(group.script(), dict(zip(processes, jobs, strict=True)))
+        done = self._shell(group, dict(zip(processes, jobs, strict=True)))
         with self._removed(place if any(one.keeps_files for one in processes) else None):
             answers = group.parse(self.device.serial, done)
             # Where some have no answer, reading the one that has raises why.
@@ -122,15 +122,18 @@ class PhoneProcesses:
             cores = (secrets.choice(cores),)
         return phone_command(command, cores=cores, timeout_seconds=request.timeout_seconds)
 
-    def _shell(self, script: str, processes: Mapping[PhoneRun, Job]) -> ShellResult:
+    def _shell(
+        self, process: PhoneRun | PhoneTurns, processes: Mapping[PhoneRun, Job]
+    ) -> ShellResult:
         """The answer of a script that runs processes; none of them stays when it fails."""
         seconds = max(job.request.timeout_seconds for job in processes.values())
+        script = process.script(xnnpack_log=self.xnnpack_log)
         try:
             return self.device.shell(script, timeout=seconds)
         except DeviceTimeoutError as error:
             logs = self._end(processes)
-            for process, job in processes.items():
-                told = process.header() + logs.get(process, b"") + b"[time limit]\n"
+            for one, job in processes.items():
+                told = one.header() + logs.get(one, b"") + b"[time limit]\n"
                 (job.folder / LOG_NAME).write_bytes(told)
             first = next(iter(processes.values()))
             raise RunError(

@@ -14,6 +14,8 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.targets.phone.adb import ShellResult
 from pytest_sme2.targets.phone.script import Answer, PhoneRun, last_line, parse_answer
 
+_END = re.compile(rb"^(\d+) (exit|signal) (\d+)\n", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class PhoneTurns:
@@ -27,7 +29,7 @@ class PhoneTurns:
         """Between the parts of an answer. Nobody else knows it, so no output can contain it."""
         return f"=={self.giver.name}=="
 
-    def script(self) -> str:
+    def script(self, *, xnnpack_log: bool = False) -> str:
         """A whole run as one command."""
         places = " ".join(process.place for process in self.processes)
         after = [f"{self.giver.tail()} >&2"]
@@ -36,7 +38,14 @@ class PhoneTurns:
             after += [f"echo {self._mark} >&2", f"{process.tail()} >&2"]
         if not any(process.keeps_files for process in self.processes):
             after.append(f"rm -rf {self.giver.place}")
-        return "\n".join([f"mkdir -p {places} || exit 1", *self.giver.started(), *after, "exit 0"])
+        return "\n".join(
+            [
+                f"mkdir -p {places} || exit 1",
+                *self.giver.started(xnnpack_log=xnnpack_log),
+                *after,
+                "exit 0",
+            ]
+        )
 
     def parse(self, serial: str, done: ShellResult) -> list[Answer | None]:
         """What each process left; None for those that were stopped because another one failed.
@@ -54,8 +63,12 @@ class PhoneTurns:
                 f"{serial} could not run two processes in turns: the program that gives the turns "
                 f"ended with exit code {given.code} ({problem})."
             )
+        # XNNPACK's own lines are of the whole phone, and so of both.
+        shared = _END.sub(b"", given.log)
         return [
-            Answer(ends[index], given.throttled, False, document, log) if index in ends else None
+            Answer(ends[index], given.throttled, False, document, log + shared)
+            if index in ends
+            else None
             for index, (document, log) in enumerate(zip(documents, logs, strict=True))
         ]
 
@@ -67,7 +80,7 @@ def in_folder(folder: str, command: Sequence[str]) -> tuple[str, ...]:
 
 def _parse_ends(lines: bytes) -> dict[int, int]:
     """The exit codes as a shell has them, by number of process."""
-    found = re.findall(rb"^(\d+) (exit|signal) (\d+)$", lines, re.MULTILINE)
     return {
-        int(index): int(code) + (128 if kind == b"signal" else 0) for index, kind, code in found
+        int(index): int(code) + (128 if kind == b"signal" else 0)
+        for index, kind, code in _END.findall(lines)
     }
