@@ -173,6 +173,8 @@ class PhoneProcesses:
         log, result = job.folder / LOG_NAME, job.folder / RESULT_NAME
         log.write_bytes(process.header() + answer.log + f"[exit {answer.code}]\n".encode())
         if answer.code != 0:
+            # A process that was killed cannot end what it had started.
+            self.storage.kill_run(process.name)
             said = answer.log.decode(errors="replace")
             problem = explain(job.runner, job.request, answer.code, said)
             raise RunError(f"{self._failed(job.request)}: {problem} Its log is {log}")
