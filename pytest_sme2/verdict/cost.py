@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_sme2.profile.cost import stored
-from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome, StoredCost
+from pytest_sme2.results import (
+    Arm,
+    Baseline,
+    CaseResult,
+    Category,
+    Check,
+    Limits,
+    Outcome,
+    StoredCost,
+)
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
 # A growth of less than this part of the total is not worth a verdict of its own.
@@ -103,15 +112,18 @@ def _without_system(cost: StoredCost) -> StoredCost:
 
 
 def _categories(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
-    old, new = _by_category(before), _by_category(now)
+    # The category that an operator has today: another rule, or a newer version of this package,
+    # may have moved it, which makes nothing slower.
+    today = {entry.name: entry.category for entry in now.operators}
+    old, new = _by_category(before, today), _by_category(now, today)
     for name in sorted({*old, *new}):
         yield _Growth(f"category {name}", old[name], new[name])
 
 
-def _by_category(cost: StoredCost) -> Counter[str]:
+def _by_category(cost: StoredCost, today: Mapping[str, Category]) -> Counter[str]:
     found: Counter[str] = Counter()
     for entry in cost.operators:
-        found[str(entry.category)] += entry.instructions
+        found[str(today.get(entry.name, entry.category))] += entry.instructions
     return found
 
 

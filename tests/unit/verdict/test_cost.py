@@ -102,6 +102,12 @@ def test_a_growth_is_not_hidden_by_a_saving_elsewhere() -> None:
     assert "operator 0" in check.message
 
 
+def test_an_operator_that_is_counted_under_another_category_did_not_grow() -> None:
+    old = counted(layer(10_000, name="Odd"), layer(20_000))
+    new = counted(replace(layer(10_000, name="Odd"), category=Category.ELEMENTWISE), layer(20_000))
+    assert judged(old, new).verdict is Outcome.PASS
+
+
 def test_less_is_better() -> None:
     check = judged(counted(layer(20_000)), counted(layer(10_000)))
     assert check.verdict is Outcome.IMPROVED
