@@ -150,4 +150,6 @@ def _unusable(server: AdbServer, serial: str, state: str | None, said: str) -> T
         )
     key = "no permissions" if state.startswith("no permissions") else state
     advice = _ADVICE.get(key, "Restart the phone and plug it in again.")
-    return TargetError(f"The device {serial} is {state}. {advice}")
+    # One that was there and is not reached any more is lost: another may take over.
+    kind = ConnectionLostError if state in ("offline", "connecting") else TargetError
+    return kind(f"The device {serial} is {state}. {advice}")
