@@ -1,6 +1,6 @@
 """The table of docs/advice.md about rewrites: what each brings in instructions and in time.
 
-``python -m benchmarks.rewrites MODEL …`` exports an architecture before and after, counts both on
+``python -m benchmarks.rewrites MODEL+REWRITE …`` exports a model before and after, counts both on
 the emulator, and times both on this machine in interleaved pairs of processes; all without a name.
 What was found is kept in ``benchmarks/results/rewrites.json``. ``--write`` runs nothing and puts
 the table into the page.
@@ -14,6 +14,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,38 @@ from pytest_sme2.verdict.numerics import compare_reference
 from tests.support.recorded_runs import ARCHITECTURES
 
 KEPT = ROOT / "benchmarks" / "results" / "rewrites.json"
-# What the advice on each of them names.
-REWRITES = {
-    "efficientnet": ("silu",),
-    "detector": ("silu", "chunk", "constant"),
-    "vit": ("gelu", "sdpa", "layer_norm", "constant"),
-    "bert": ("gelu", "sdpa", "layer_norm", "constant"),
-    "qwen2": ("silu", "sdpa", "unsqueeze", "expand", "mean", "conversion", "constant"),
-}
+# A small model that has everything that a rewrite is known for.
+SPLITTING = ROOT / "tests" / "support" / "splitting"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model, and what is rewritten in it."""
+
+    model: str
+    rewrites: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "+".join((self.model, *self.rewrites))
+
+
+ROWS = (
+    # All that the advice on a model names.
+    Row("efficientnet", ("silu",)),
+    Row("detector", ("silu", "chunk", "constant")),
+    Row("vit", ("gelu", "sdpa", "layer_norm", "constant")),
+    Row("bert", ("gelu", "sdpa", "layer_norm", "constant")),
+    Row("qwen2", ("silu", "sdpa", "unsqueeze", "expand", "mean", "conversion", "constant")),
+    # One at a time; those that are missing were not measured alone.
+    Row("vit", ("gelu",)),
+    Row("vit", ("sdpa",)),
+    Row("vit", ("layer_norm",)),
+    Row("vit", ("constant",)),
+    Row("detector", ("chunk",)),
+    Row("gpt2", ("pow",)),
+    Row("splitting", ("matmul",)),
+    Row("splitting", ("select",)),
+)
 HEADING = (
     "| model | rewrites | instructions before | after | change | outside of the delegate "
     "| signal over noise | time before | after | faster (interval) |\n"
@@ -90,25 +115,25 @@ def timed(before: Artifact, after: Artifact) -> dict[str, Any]:
     }
 
 
-def measured(model: str) -> dict[str, Any]:
-    """The model as it is written, and with what the advice on it names."""
-    rewritten = "+".join(("fp16", *REWRITES[model]))
+def measured(row: Row) -> dict[str, Any]:
+    """The model as it is written, and rewritten."""
+    rewritten = "+".join(("fp16", *row.rewrites))
     with tempfile.TemporaryDirectory() as out:
         session = Session(
             Settings(
                 device="emulated",
-                models=(model,),
-                model_folders=(ARCHITECTURES,),
+                models=(row.model,),
+                model_folders=(ARCHITECTURES, SPLITTING),
                 variants=(parse_variant("fp16"), parse_variant(rewritten)),
                 out=Path(out),
             ),
             print,
         )
         before, after = session.cases()
-        row = {"before": counted(session, before), "after": counted(session, after)}
-        row["time"] = timed(session.artifact(before), session.artifact(after))
+        found = {"before": counted(session, before), "after": counted(session, after)}
+        found["time"] = timed(session.artifact(before), session.artifact(after))
         session.close()
-    return row
+    return found
 
 
 def kept() -> dict[str, Any]:
@@ -116,24 +141,24 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def table(rows: dict[str, Any]) -> str:
-    return HEADING + "".join(_line(model, rows[model]) for model in REWRITES if model in rows)
+def table(found: dict[str, Any]) -> str:
+    return HEADING + "".join(_line(row, found[str(row)]) for row in ROWS if str(row) in found)
 
 
-def _line(model: str, row: dict[str, Any]) -> str:
-    before, after, time = row["before"], row["after"], row["time"]
+def _line(row: Row, found: dict[str, Any]) -> str:
+    before, after, time = found["before"], found["after"], found["time"]
     change = after["instructions"] / before["instructions"] - 1
     old, new = time["median_ms"]
     interval = time["interval"]
     certain = "" if interval is None else f" ({interval[0]} to {interval[1]})"
     cells = (
-        f"`{model}`",
-        ", ".join(REWRITES[model]),
+        f"`{row.model}`",
+        ", ".join(row.rewrites),
         f"{before['instructions']:,}",
         f"{after['instructions']:,}",
         f"{change * 100:+.1f} %",
         f"{before['outside']} to {after['outside']}",
-        f"{after['sqnr_db']} dB",
+        "" if after["sqnr_db"] is None else f"{after['sqnr_db']} dB",
         f"{old:.2f} ms",
         f"{new:.2f} ms",
         f"{time['faster']}x{certain}",
@@ -146,18 +171,19 @@ TABLE = Table(ROOT / "docs" / "advice.md", "rewrites", lambda: table(kept()), "b
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(REWRITES))
+    parser.add_argument("rows", nargs="*", metavar="MODEL+REWRITE…", help=", ".join(map(str, ROWS)))
     parser.add_argument("--write", action="store_true", help="write the table into its page")
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.models if name not in REWRITES]
+    known = {str(row): row for row in ROWS}
+    unknown = [name for name in options.rows if name not in known]
     if unknown:
-        parser.error(f"{unknown[0]!r} is not one of: {', '.join(REWRITES)}.")
+        parser.error(f"{unknown[0]!r} is not one of: {', '.join(known)}.")
     if options.write:
         TABLE.write()
         return 0
-    for model in options.models or REWRITES:
-        rows = {**kept(), model: measured(model)}
-        KEPT.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
+    for name in options.rows or known:
+        found = {**kept(), name: measured(known[name])}
+        KEPT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", "utf-8")
     return 0
 
 
