@@ -3,7 +3,6 @@
 // The "model" is a file with a number: the nanoseconds of one inference at full speed. The clock
 // keeps its speed for a quarter of a second, for all processes alike. An inference sleeps as long as
 // it says that it took, so that a busy machine changes when it runs and not what it reports.
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

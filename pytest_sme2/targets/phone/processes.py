@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -148,16 +148,16 @@ class PhoneProcesses:
             self._end(processes)
             raise
 
-    def _end(self, processes: Iterable[PhoneRun]) -> dict[PhoneRun, bytes]:
+    def _end(self, processes: Collection[PhoneRun]) -> dict[PhoneRun, bytes]:
         """End the processes of one run on the phone, and return what each had printed."""
         logs: dict[PhoneRun, bytes] = {}
+        name = next(iter(processes)).name  # which they share
         # Without a connection, the next connection ends them.
         with contextlib.suppress(TargetError):
-            for name in {process.name for process in processes}:
-                self.storage.kill_run(name)
-                for process in processes:
-                    logs[process] = self.device.shell(process.tail()).stdout
-                self.device.shell(["rm", "-rf", f"{RUNS}/{name}"])
+            self.storage.kill_run(name)
+            for process in processes:
+                logs[process] = self.device.shell(process.tail()).stdout
+            self.device.shell(["rm", "-rf", f"{RUNS}/{name}"])
         return logs
 
     @contextlib.contextmanager
