@@ -20,6 +20,7 @@ _SHIPPED = Path(__file__).parent / "matrices"
 _REMEDY = "Make it again with: sme2 matrix --make"
 
 
+@functools.cache
 def shipped_versions() -> tuple[str, ...]:
     """The versions of ExecuTorch that the package has a matrix of, oldest first."""
     names = (path.stem.removeprefix("executorch-") for path in _SHIPPED.glob("executorch-*.json"))
@@ -68,7 +69,7 @@ def merged(old: KernelMatrix, new: KernelMatrix, cells: Sequence[Cell]) -> Kerne
     Nothing is taken from another version or another CPU.
     """
     same = replace(old, answers=(), missing=()) == replace(new, answers=(), missing=())
-    found = {**(_by_cell(old) if same else {}), **_by_cell(new)}
+    found = {**(old.by_cell if same else {}), **new.by_cell}
     return replace(
         new,
         answers=tuple(found[cell] for cell in cells if cell in found),
@@ -78,12 +79,7 @@ def merged(old: KernelMatrix, new: KernelMatrix, cells: Sequence[Cell]) -> Kerne
 
 def find_answer(matrix: KernelMatrix, cell: Cell) -> CellAnswer | None:
     """The answer to one cell; None where the matrix does not have it."""
-    return _by_cell(matrix).get(cell)
-
-
-@functools.lru_cache(maxsize=4)
-def _by_cell(matrix: KernelMatrix) -> Mapping[Cell, CellAnswer]:
-    return {answer.cell: answer for answer in matrix.answers}
+    return matrix.by_cell.get(cell)
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ def changes(
     old: KernelMatrix, new: KernelMatrix, *, growth: float = 0.01
 ) -> tuple[CellChange, ...]:
     """The cells that both have, and that do not behave alike; ``growth`` is of instructions."""
-    pairs = ((_by_cell(old).get(answer.cell), answer) for answer in new.answers)
+    pairs = ((old.by_cell.get(answer.cell), answer) for answer in new.answers)
     found = []
     for before, after in pairs:
         what = "" if before is None else _difference(before, after, growth)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -63,3 +65,8 @@ class KernelMatrix:
     answers: tuple[CellAnswer, ...]
     missing: tuple[Cell, ...] = ()
     """The cells that were asked for and are not made yet."""
+
+    @functools.cached_property
+    def by_cell(self) -> Mapping[Cell, CellAnswer]:
+        # Asked for once per operator; the hash of a whole matrix would cost more than the answer.
+        return {answer.cell: answer for answer in self.answers}
