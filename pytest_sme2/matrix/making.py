@@ -8,11 +8,18 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.matrix.cells import Sheet, multiply_accumulates, sheets
+from pytest_sme2.matrix.cells import (
+    HEADS,
+    KEYS,
+    Sheet,
+    multiply_accumulates,
+    sheets,
+    sizes,
+)
 from pytest_sme2.matrix.programs import Programs, SheetProgram
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
@@ -48,6 +55,17 @@ _ORDER = ("fp32", "fp16", "int8 per channel", "dynamic int8", "int4 per channel"
 _Answers = dict[Cell, CellAnswer]
 
 
+def empty_matrix(programs: Programs, target: EmulatedTarget, runner: Runner) -> KernelMatrix:
+    """The matrix that these will make, before its first answer."""
+    return KernelMatrix(
+        executorch=runner.executorch,
+        torch=programs.versions.get("torch", ""),
+        torchao=programs.versions.get("torchao", ""),
+        cpu=target.cpu.model(Arm.ON),
+        answers=(),
+    )
+
+
 def make_matrix(
     programs: Programs,
     target: EmulatedTarget,
@@ -60,11 +78,8 @@ def make_matrix(
     found: _Answers = {}
 
     def so_far() -> KernelMatrix:
-        return KernelMatrix(
-            executorch=runner.executorch,
-            torch=programs.versions.get("torch", ""),
-            torchao=programs.versions.get("torchao", ""),
-            cpu=target.cpu.model(Arm.ON),
+        return replace(
+            empty_matrix(programs, target, runner),
             answers=tuple(found[cell] for cell in cells if cell in found),
             missing=tuple(cell for cell in cells if cell not in found),
         )
@@ -200,8 +215,8 @@ def share_out(
     """Which operators, by place, belong to which cell; None where that cannot be told.
 
     ``macs`` are the multiply-accumulates of each operator. All cells of a sheet have the same
-    operators, and those of one follow each other. Where all products are known they tell a cell
-    from the others; where none is, the order of the layers does.
+    number of operators. Where all products are known they tell a cell from the others; where none
+    is, the order of the layers does.
     """
     each, rest = divmod(len(macs), len(cells))
     if rest or not each:
@@ -209,13 +224,50 @@ def share_out(
     places = [tuple(range(start, start + each)) for start in range(0, len(macs), each)]
     if len(cells) == 1 or all(known is None for known in macs):
         return dict(zip(cells, places, strict=True))
-    if None in macs:
+    known = [number for number in macs if number is not None]
+    if len(known) != len(macs):
         return None
-    by_macs = {sum(macs[index] or 0 for index in place): place for place in places}
+    return _layer_by_layer(known, cells, places) or _step_by_step(known, cells)
+
+
+def _layer_by_layer(
+    macs: Sequence[int], cells: Sequence[Cell], places: Sequence[tuple[int, ...]]
+) -> Mapping[Cell, tuple[int, ...]] | None:
+    """The operators of a layer follow each other."""
+    by_macs = {sum(macs[index] for index in place): place for place in places}
     wanted = {cell: multiply_accumulates(cell) for cell in cells}
     if len(by_macs) != len(cells) or set(wanted.values()) != set(by_macs):
         return None
-    return {cell: by_macs[known] for cell, known in wanted.items()}
+    return {cell: by_macs[number] for cell, number in wanted.items()}
+
+
+def _step_by_step(
+    macs: Sequence[int], cells: Sequence[Cell]
+) -> Mapping[Cell, tuple[int, ...]] | None:
+    """The first operators of all layers come first, as where each is a delegate call of its own.
+
+    Layers of the same number of products have the same shapes in this step, and keep their order.
+    """
+    found: dict[Cell, list[int]] = {cell: [] for cell in cells}
+    for step in range(len(macs) // len(cells)):
+        left = list(range(step * len(cells), (step + 1) * len(cells)))
+        for cell in cells:
+            wanted = steps(cell)
+            fits = (at for at in left if step < len(wanted) and macs[at] == wanted[step])
+            place = next(fits, None)
+            if place is None:
+                return None
+            left.remove(place)
+            found[cell].append(place)
+    return {cell: tuple(places) for cell, places in found.items()}
+
+
+def steps(cell: Cell) -> tuple[int, ...]:
+    """The multiply-accumulates of each operator of a layer, in the order in which they run."""
+    if cell.operator != "attention":
+        return (multiply_accumulates(cell),)
+    size = sizes(cell)
+    return HEADS * cell.rows * KEYS * size.inputs, HEADS * cell.rows * KEYS * size.outputs
 
 
 def _answer(cell: Cell, products: Sequence[_Product], *, sqnr_db: float | None) -> CellAnswer:

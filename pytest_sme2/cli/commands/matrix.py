@@ -173,7 +173,7 @@ def _short(answer: CellAnswer) -> str:
 
 def _make(arguments: argparse.Namespace) -> int:
     from pytest_sme2.matrix.cells import all_cells
-    from pytest_sme2.matrix.making import make_matrix
+    from pytest_sme2.matrix.making import empty_matrix, make_matrix
     from pytest_sme2.matrix.programs import Programs, versions_of
     from pytest_sme2.runners.sdk import executorch_python, sdk_version
     from pytest_sme2.runners.sme2 import wheel_runner
@@ -189,13 +189,15 @@ def _make(arguments: argparse.Namespace) -> int:
     target = EmulatedTarget(find_qemu(arguments.qemu))
     runner = wheel_runner(target.platform, executorch=version, progress=_say)
     programs = Programs(versions_of(version), executorch_python(version, progress=_say), _say)
-    before = read_matrix(arguments.out) if arguments.out.is_file() else None
+    before = empty_matrix(programs, target, runner)
+    if arguments.out.is_file():
+        before = merged(read_matrix(arguments.out), before, all_cells())
+    missing = [cell for cell in cells if cell not in before.by_cell]
 
     def keep(part: KernelMatrix) -> None:
-        whole = merged(part if before is None else before, part, all_cells())
-        write_matrix(whole, arguments.out)
+        write_matrix(merged(before, part, all_cells()), arguments.out)
 
-    make_matrix(programs, target, runner, cells, _say, keep)
+    make_matrix(programs, target, runner, missing, _say, keep)
     matrix = read_matrix(arguments.out)
     problems = sum(bool(answer.problem) for answer in matrix.answers)
     _say(

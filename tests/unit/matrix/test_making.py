@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_sme2.matrix.cells import multiply_accumulates
-from pytest_sme2.matrix.making import share_out
+from pytest_sme2.matrix.cells import all_cells, multiply_accumulates
+from pytest_sme2.matrix.making import share_out, steps
 from pytest_sme2.results import Cell
 
 SMALL = Cell("linear", "fp32", 4, "regular")
@@ -20,6 +20,25 @@ def test_two_operators_of_one_cell_follow_each_other() -> None:
     halves = [multiply_accumulates(cell) // 2 for cell in cells]
     found = share_out([halves[1], halves[1], halves[0], halves[0]], cells)
     assert found == {cells[0]: (2, 3), cells[1]: (0, 1)}
+
+
+def test_the_first_operators_of_all_layers_may_come_first() -> None:
+    """As attention runs: each product is a delegate call of its own, and some are of one size."""
+    cells = [
+        Cell("attention", "fp32", 4, "regular"),
+        Cell("attention", "fp32", 32, "regular"),
+        Cell("attention", "fp32", 32, "odd outputs"),
+    ]
+    first, second = zip(*map(steps, cells), strict=True)
+    assert first[1] == first[2] == second[1]
+    found = share_out([*first, *second], cells)
+    assert found == {cells[0]: (0, 3), cells[1]: (1, 4), cells[2]: (2, 5)}
+    assert share_out([*first, *first], cells) is None
+
+
+def test_the_steps_of_a_cell_are_all_of_its_products() -> None:
+    for cell in all_cells():
+        assert sum(steps(cell)) == multiply_accumulates(cell)
 
 
 def test_what_cannot_be_told_apart_is_not_guessed() -> None:
