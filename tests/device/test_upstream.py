@@ -38,6 +38,7 @@ def observed() -> dict[str, Any]:
         "executorch-fp16-layer-norm",
         "executorch-group-norm-precision",
         "executorch-fp16-pointwise-convolution",
+        "executorch-int4-per-channel",
     ]
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(UPSTREAM), json.dumps(asked)],
@@ -71,3 +72,13 @@ def test_fp16_convolutions_have_fp32_weights(observed: dict[str, Any]) -> None:
     sizes = observed["executorch-fp16-pointwise-convolution"]
     assert sizes["linear"] < 160 * 1024
     assert sizes["convolution"] > 256 * 1024
+
+
+def test_four_bits_per_channel_are_lowered_as_groups_when_torchao_makes_them(
+    observed: dict[str, Any],
+) -> None:
+    assert observed["executorch-int4-per-channel"] == {
+        "torchao PerGroup(32)": "xnn_datatype_qbint4",
+        "torchao PerAxis(0)": "xnn_datatype_qbint4",
+        "XNNPACKQuantizer, per channel": "xnn_datatype_qcint4",
+    }
