@@ -55,13 +55,18 @@ ROWS = (
     Row("vit", ("gelu", "sdpa", "layer_norm", "constant")),
     Row("bert", ("gelu", "sdpa", "layer_norm", "constant")),
     Row("qwen2", ("silu", "sdpa", "unsqueeze", "expand", "mean", "conversion", "constant")),
-    # One at a time; those that are missing were not measured alone.
+    Row("gpt2", ("pow", "sdpa", "layer_norm", "constant")),
+    # One at a time.
     Row("vit", ("gelu",)),
     Row("vit", ("sdpa",)),
     Row("vit", ("layer_norm",)),
     Row("vit", ("constant",)),
     Row("detector", ("chunk",)),
     Row("gpt2", ("pow",)),
+    Row("qwen2", ("unsqueeze",)),
+    Row("qwen2", ("expand",)),
+    Row("qwen2", ("mean",)),
+    Row("qwen2", ("conversion",)),
     Row("splitting", ("matmul",)),
     Row("splitting", ("select",)),
 )
