@@ -3,8 +3,9 @@
     python -m benchmarks.first_insight [--json FILE]
 
 An empty folder, a new virtual environment, no cache of ours. The package is installed from a wheel
-of this checkout, the way a release would be. pip may use the packages that it has at hand, in its
-cache or in a folder of wheels: how fast a network is says nothing about this project. The model is
+of this checkout, the way a release would be, with uv as README.md says. What it downloads is in its
+cache: how fast a network is says nothing about this project. So it installs twice, and only the
+second time counts. The model is
 torchvision's EfficientNet-B0; the test and the commands are those of README.md. The first insight
 is what the first run of pytest prints: how much of the model runs on SME2, and what keeps the rest
 from it.
@@ -52,6 +53,12 @@ def readme_block(pattern: str) -> str:
     return str(found)
 
 
+def _found_links() -> tuple[str, ...]:
+    """A folder of wheels for machines that cannot reach the CPU build of torch."""
+    folder = os.environ.get("PIP_FIND_LINKS")
+    return ("--find-links", folder) if folder else ("--torch-backend=cpu",)
+
+
 def stages(root: Path) -> tuple[dict[str, float], dict[str, str]]:
     """Seconds by stage, and what was found out."""
     project = root / "project"
@@ -65,13 +72,17 @@ def stages(root: Path) -> tuple[dict[str, float], dict[str, str]]:
         *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, "."),
     )
     (wheel,) = wheels.glob("*.whl")
-    newcomer.types("install", sys.executable, "-m", "venv", root / "venv")
-    programs = root / "venv" / "bin"
-    newcomer.types(
-        "install",
-        *(programs / "python", "-m", "pip", "install", "--quiet"),
-        *(f"pytest-sme2[export] @ {wheel.as_uri()}", "torchvision"),
-    )
+    for typist in (made, newcomer):
+        venv = root / ("venv" if typist is newcomer else "filled")
+        programs = venv / "bin"
+        typist.types("install", sys.executable, "-m", "venv", venv)
+        typist.types("install", programs / "pip", "install", "--quiet", "uv")
+        typist.types(
+            "install",
+            *(programs / "uv", "pip", "install", "--quiet", "--python", programs / "python"),
+            *_found_links(),
+            *(f"pytest-sme2[export] @ {wheel.as_uri()}", "torchvision"),
+        )
     model = project / "models" / "efficientnet_b0" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(MODEL, encoding="utf-8")
@@ -91,7 +102,7 @@ def stages(root: Path) -> tuple[dict[str, float], dict[str, str]]:
 
 
 NAMES = {
-    "install": "virtual environment, and installing with packages that pip has at hand",
+    "install": "virtual environment, and installing with packages that uv has at hand",
     "provision": "`sme2 provision`: the emulator",
     "insight": "the first `pytest`: export, runner, both runs, counted instructions, the baseline",
     "compare": "afterwards: the second `pytest`, which compares with the baseline",

@@ -22,7 +22,12 @@ from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.export.explain import Reporter, explain, own_line, shorten, target_name
-from pytest_sme2.export.imports import dependencies, import_or_name_extra, import_tools
+from pytest_sme2.export.imports import (
+    dependencies,
+    import_or_name_extra,
+    import_tools,
+    share_node_sources,
+)
 from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
@@ -107,6 +112,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     """Write the program and its files; the answer describes them."""
     progress.enter("importing torch")
     tools = import_tools()
+    share_node_sources()
     torch = sys.modules["torch"]
     before = set(sys.modules) - tools
 
