@@ -23,6 +23,8 @@ _COUNTED = {
     "share": ("share of time", "shares of time"),
     "version": ("version", "versions"),
 }
+# A kernel whose name the library does not keep: its place there says nothing to a reader.
+_UNNAMED = re.compile(r"kernel \S+\+0x[0-9a-f]+ ")
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,10 @@ def _every(updates: Sequence[Update]) -> Iterator[str]:
             yield f"{update.case}: baseline written to {update.path}"
         else:
             yield f"{update.case}: changes that were not stored in {update.path}"
-        yield from (f"  {entry.what}: {entry.old} → {entry.new}" for entry in update.changes)
+        named = [entry for entry in update.changes if not _UNNAMED.match(entry.what)]
+        yield from (f"  {entry.what}: {entry.old} → {entry.new}" for entry in named)
+        if unnamed := len(update.changes) - len(named):
+            yield f"  {count(unnamed, 'kernel')} without a name: each is in the file"
         yield from (f"  warning: {doubt}" for doubt in update.doubts)
 
 

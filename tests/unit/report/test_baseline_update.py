@@ -115,3 +115,11 @@ def test_doubts_are_said_once_and_counted() -> None:
     lines = update_lines([update("toy", CHANGED, doubts=("Noisy.", "Busy."))], "/b")
     assert "  warning: toy: Noisy. (1 more warning with -v)" in lines
     assert update_lines([], "/b") == []
+
+
+def test_kernels_without_a_name_are_only_counted() -> None:
+    kernels = ("kernel libxnnpack.so+0x106ee0 (on)", "kernel libxnnpack.so+0xe03d0 (off)")
+    changes = (*CHANGED, *(BaselineChange(kernel, "none", "runs") for kernel in kernels))
+    lines = update_lines([update("toy", changes)], "/b", verbosity=1)
+    assert "  2 kernels without a name: each is in the file" in lines
+    assert not [line for line in lines if "+0x" in line]
