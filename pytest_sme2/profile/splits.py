@@ -131,6 +131,7 @@ def _finding(key: str, group: _Group, cost_of: CostOf) -> Finding:
         detail,
         place_text(group.members),
         "" if rewrite is None else rewrite.name,
+        is_cause=rewrite is not None,
     )
 
 

@@ -78,8 +78,8 @@ def _named(finding: Finding) -> str:
     """``3 Transpose (ND, X16) (12.0 % of the time)``."""
     share = "" if finding.topic is Topic.COVERAGE else share_text(finding.cost)
     inside = "; ".join(filter(None, (share, finding.detail)))
-    counted = finding.cost.operators and finding.topic not in (Topic.COVERAGE, Topic.UNKNOWN)
-    number = f"{finding.cost.operators} " if counted else ""
+    uncounted = finding.is_cause or finding.topic in (Topic.COVERAGE, Topic.UNKNOWN)
+    number = "" if uncounted or not finding.cost.operators else f"{finding.cost.operators} "
     what = finding.one if finding.one and finding.cost.operators == 1 else finding.what
     return f"{number}{what}{f' ({inside})' if inside else ''}"
 

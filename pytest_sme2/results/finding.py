@@ -62,3 +62,5 @@ class Finding:
     """What the kernel matrix says of it."""
     one: str = ""
     """``what`` in the singular, where it is a noun that is counted."""
+    is_cause: bool = False
+    """Whether ``what`` names the cause of operators, and ``detail`` counts them."""
