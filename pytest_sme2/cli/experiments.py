@@ -69,8 +69,14 @@ def run_plan(
     _ = session.run_lock
     try:
         done = {}
+        if not session.bench.timed:
+            say(
+                f"each experiment runs 1 inference: on {session.bench.target.name} no time is taken"
+            )
         for experiment in plan.experiments:
             chosen = replace(experiment, runner_path=None) if wheel_runner else experiment
+            if not session.bench.timed:
+                chosen = replace(chosen, runs=1, warmup=0)
             done[experiment.key] = _run(session, case, chosen)
         fingerprint = session.bench.target.fingerprint()
         cases = [

@@ -70,13 +70,18 @@ def test_each_experiment_runs_as_it_is_written(target: PretendedTarget, tmp_path
     assert (traced.traced, untraced.traced) == (True, False)
 
 
-def test_where_times_mean_nothing_no_untraced_process_runs(
+def test_where_times_mean_nothing_one_inference_runs_traced(
     target: PretendedTarget, tmp_path: Path
 ) -> None:
     target.timing = False
-    ((_, record),) = run(tmp_path, *PAIR)
+    ((_, record),) = run(tmp_path, *({**entry, "runs": 10, "warmup": 1} for entry in PAIR))
     assert record.measured.medians_ns is None
     assert [request.traced for request, _ in target.requests] == [True, True]
+    assert {(request.runs, request.warmup) for request, _ in target.requests} == {(1, 0)}
+    results = json.loads((tmp_path / "metrics.json").read_text())["results"]
+    assert {entry["metrics"]["etdump"] for entry in results} == {
+        f"x_sme2_{arm}/toy_fp16_x_sme2_{arm}_t1.etdump" for arm in ("on", "off")
+    }
 
 
 def test_what_belongs_to_no_pair_is_a_case_of_its_own(

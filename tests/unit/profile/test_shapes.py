@@ -175,9 +175,7 @@ def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:
 
     found = profile_findings(analyze_file(EDGETAM / "fp16_on.etdump").profile, timed=False)
     assert found[0] == "matrix operators on SME2: 2 of 81 (fp16)"
-    assert found[1].startswith(
-        "outside of the delegate: GELU (27 gelu, with 80 transposes beside)"
-    )
+    assert found[1].startswith("outside of the delegate: GELU (27 gelu, with 80 transposes beside)")
     assert found[2].startswith("not on SME2: 79 Fully Connected (NC, F16) GEMM (1x")
     assert found[2].endswith(
         "other shapes): 1x1 convolutions: ExecuTorch stores the weights of fp16 "
