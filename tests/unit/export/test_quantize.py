@@ -1,0 +1,30 @@
+"""Hugging Face's decoders in int8. Their positions are ``arange + 0``: whole numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_sme2 import import_torchvision
+from pytest_sme2.export.quantize import quantize
+from pytest_sme2.export.registry import Model
+from tests.support.architectures.model import Gpt2, Qwen2
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8_dynamic"])
+@pytest.mark.parametrize("model", [Gpt2(), Qwen2()], ids=["gpt2", "qwen2"])
+# torch and transformers use what they have deprecated themselves.
+@pytest.mark.filterwarnings("ignore")
+def test_a_decoder_keeps_its_positions_whole_numbers(model: Model, precision: str) -> None:
+    # transformers imports it, and its compiled operators may not fit the installed torch.
+    import_torchvision()
+    torch.manual_seed(0)
+    network, words = model.get_eager_model().eval(), model.get_example_inputs()
+    program = quantize(torch.export.export(network, words), precision, words, {}, torch)
+    targets = [str(node.target) for node in program.graph.nodes]
+    assert any(target.startswith("quantized_decomposed") for target in targets)
+    with torch.no_grad():
+        wanted, found = network(*words), program.module()(*words)
+    noise = (wanted - found).norm() / wanted.norm()
+    # Positions that became floats fail before; wrong ones would change every word.
+    assert noise < 0.2
