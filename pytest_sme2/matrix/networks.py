@@ -1,20 +1,14 @@
-"""The programs of the sheets. Needs torch; runs in the child process that ``programs.py`` starts.
-
-All sheets of one wheel are exported by one process, since importing torch takes longer than most
-of them. The parent writes a line for each sheet that it wants, and gets one when it is done.
-"""
+"""The programs of the sheets. Needs torch; runs in the child process of ``export/many.py``."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_sme2.export.lowering import raw_values, tensor_spec
+from pytest_sme2.export.many import problem, serve
 from pytest_sme2.export.quantize import INT4_GROUP, quantize_with
 from pytest_sme2.matrix.cells import HEADS, KEYS, Sheet, Sizes, sizes
 from pytest_sme2.results import Cell
@@ -24,23 +18,12 @@ SEED = 0
 
 def main() -> None:
     """Export every sheet that is asked for into a folder of its own."""
-    # Libraries print as they like; the parent reads nothing but our lines.
-    parent = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-    os.dup2(2, 1)
     import torch
 
-    for line in sys.stdin:
-        request = json.loads(line)
-        sheet = Sheet(tuple(Cell(**fields) for fields in request["cells"]))
-        folder = Path(request["folder"])
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            answer = export(sheet, folder, torch)
-        except Exception as error:
-            traceback.print_exc()
-            answer = {"problem": _problem(error)}
-        (folder / "export.json").write_text(json.dumps(answer), "utf-8")
-        print("done", file=parent)
+    def answer(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        return export(Sheet(tuple(Cell(**fields) for fields in request["cells"])), folder, torch)
+
+    serve(answer)
 
 
 def export(sheet: Sheet, folder: Path, torch: Any) -> dict[str, Any]:
@@ -48,12 +31,7 @@ def export(sheet: Sheet, folder: Path, torch: Any) -> dict[str, Any]:
 
     A cell that cannot be made in its data type is left out, with the reason.
     """
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-
-    layers: list[tuple[Any, int]] = []
-    inputs: list[Any] = []
-    references: list[Any] = []
+    layers: list[Layer] = []
     cells: list[str] = []
     problems: dict[str, str] = {}
     for cell in sheet.cells:
@@ -62,20 +40,38 @@ def export(sheet: Sheet, folder: Path, torch: Any) -> dict[str, Any]:
         with torch.no_grad():
             reference = network(*values).float()
         try:
-            network, values = _converted(cell.data_type, network, values, torch)
+            network, values = converted(cell.data_type, network, values, torch)
         except Exception as error:
             traceback.print_exc()
-            problems[cell.id] = _problem(error)
+            problems[cell.id] = problem(error)
             continue
         cells.append(cell.id)
-        layers.append((network, len(values)))
-        inputs.extend(values)
-        references.append(reference)
+        layers.append(Layer(network, values, reference))
     if not layers:
         return {"problems": problems}
-    arguments = tuple(inputs)
+    described = write_program(layers, sheet.cells[0].data_type, folder, torch)
+    return {**described, "cells": cells, "problems": problems}
+
+
+class Layer(NamedTuple):
+    """A network in its data type, its inputs, and what eager fp32 answers."""
+
+    network: Any
+    inputs: tuple[Any, ...]
+    reference: Any
+
+
+def write_program(
+    layers: Sequence[Layer], data_type: str, folder: Path, torch: Any
+) -> dict[str, Any]:
+    """One program of all these layers, with its inputs and references; describe them."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    arguments = tuple(value for layer in layers for value in layer.inputs)
+    references = [layer.reference for layer in layers]
     program = torch.export.export(_side_by_side(layers, torch), arguments)
-    quantizer = _quantizer(sheet.cells[0].data_type)
+    quantizer = _quantizer(data_type)
     if quantizer is not None:
         program = quantize_with(quantizer, program, arguments, {}, torch)
     executable = to_edge_transform_and_lower(
@@ -83,30 +79,29 @@ def export(sheet: Sheet, folder: Path, torch: Any) -> dict[str, Any]:
     ).to_executorch()
     with (folder / "program.pte").open("wb") as file:
         executable.write_to_file(file)
-    for index, tensor in enumerate(inputs):
+    for index, tensor in enumerate(arguments):
         (folder / f"input_{index}.bin").write_bytes(raw_values(tensor, torch))
     for index, tensor in enumerate(references):
         (folder / f"reference_{index}.bin").write_bytes(raw_values(tensor, torch))
     return {
-        "cells": cells,
-        "inputs": [tensor_spec(tensor) for tensor in inputs],
+        "inputs": [tensor_spec(tensor) for tensor in arguments],
         "outputs": [tensor_spec(tensor) for tensor in references],
-        "problems": problems,
     }
 
 
-def _side_by_side(layers: Sequence[tuple[Any, int]], torch: Any) -> Any:
+def _side_by_side(layers: Sequence[Layer], torch: Any) -> Any:
     """All layers in one network: each takes its own inputs and gives one output."""
 
     class SideBySide(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.layers = torch.nn.ModuleList([layer for layer, _ in layers])
+            self.layers = torch.nn.ModuleList([layer.network for layer in layers])
 
         def forward(self, *values: Any) -> Any:
             outputs, place = [], 0
-            for layer, (_, count) in zip(self.layers, layers, strict=True):
-                outputs.append(layer(*values[place : place + count]))
+            for network, layer in zip(self.layers, layers, strict=True):
+                count = len(layer.inputs)
+                outputs.append(network(*values[place : place + count]))
                 place += count
             return tuple(outputs)
 
@@ -158,7 +153,7 @@ def _attention(torch: Any) -> Any:
 # --- one data type --------------------------------------------------------------------------------
 
 
-def _converted(
+def converted(
     data_type: str, network: Any, inputs: tuple[Any, ...], torch: Any
 ) -> tuple[Any, tuple[Any, ...]]:
     if data_type == "fp16 with fp32 weights":
@@ -216,8 +211,3 @@ def _quantizer(data_type: str) -> Any:
     )
 
     return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**options[data_type]))
-
-
-def _problem(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200] if lines else 'no message'}"

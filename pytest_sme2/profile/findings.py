@@ -270,7 +270,8 @@ def _single_row(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     ]
     if members:
         which = "on SME2 with a single row"
-        yield _counted(Topic.SINGLE_ROW, "matrix operator", which, cost_of(members), _SINGLE_ROW)
+        cost, proof = cost_of(members), _proof(members, cost_of)
+        yield _counted(Topic.SINGLE_ROW, "matrix operator", which, cost, _SINGLE_ROW, proof=proof)
 
 
 def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
@@ -289,16 +290,28 @@ def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     for (which, remedy), members in groups.items():
         shapes = shapes_text((member.shapes, cost_of([member]).share) for member in members)
         detail = shapes if which == LARGE_DEPTHWISE.what else ""
-        cost = cost_of(members)
-        yield _counted(Topic.DEPTHWISE, "depthwise convolution", which, cost, remedy, detail)
+        cost, proof = cost_of(members), _proof(members, cost_of)
+        yield _counted(Topic.DEPTHWISE, "depthwise convolution", which, cost, remedy, detail, proof)
 
 
 def _counted(
-    topic: Topic, noun: str, which: str, cost: Cost, remedy: str, detail: str = ""
+    topic: Topic,
+    noun: str,
+    which: str,
+    cost: Cost,
+    remedy: str,
+    detail: str = "",
+    proof: str = "",
 ) -> Finding:
     """A finding about a noun that stands behind its number; ``which`` follows the noun."""
     what, one = (f"{word} {which}".strip() for word in (several(2, noun), noun))
-    return Finding(topic, what, cost, remedy, detail, one=one)
+    return Finding(topic, what, cost, remedy, detail, evidence=proof, one=one)
+
+
+def _proof(members: Sequence[OperatorProfile], cost_of: CostOf) -> str:
+    """What the kernel matrix says of the costliest of them."""
+    costliest = max(members, key=lambda member: cost_of([member]).share)
+    return evidence(costliest.operator, costliest.shapes)
 
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -328,10 +341,7 @@ def _grouped(
         shapes = shapes_text(
             (member.shapes, cost_of([member]).share) for member in found if member.operator.matrix
         )
-        proof = ""
-        if topic is Topic.MISSED:
-            costliest = max(found, key=lambda member: cost_of([member]).share)
-            proof = evidence(costliest.operator, costliest.shapes)
+        proof = _proof(found, cost_of) if topic is Topic.MISSED else ""
         yield Finding(topic, what, cost_of(found), remedy, shapes, evidence=proof)
 
 

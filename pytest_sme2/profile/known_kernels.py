@@ -22,6 +22,7 @@ _OPERATIONS = {
     "linear": "linear",
     "matrix product": "batch matrix product",
     "transposed convolution": "transposed convolution",
+    "depthwise convolution": "depthwise convolution",
 }
 
 
@@ -110,7 +111,8 @@ def evidence(operator: Operator, shapes: OperatorShapes | None) -> str:
     if answer is None or not answer.family:
         here = f"{cell} is not known"
     else:
-        kernel = f" ({answer.kernel})" if answer.kernel else ""
+        # A kernel without a name is known by its library alone, which says nothing to a reader.
+        kernel = f" ({answer.kernel})" if answer.kernel and ".so" not in answer.kernel else ""
         here = f"{cell}: {_PLACES[answer.family]}{kernel}"
     return f"{head}: {here}; {_elsewhere(matrix, cell)}{_upstream(cell)}"
 

@@ -107,7 +107,7 @@ def rows(shapes: OperatorShapes) -> int | None:
     """The rows of the matrix product: tokens, or pixels of the output; None where not known."""
     if shapes.operation == "matrix product":
         return shapes.output[-2] if len(shapes.output) > 1 else None
-    if shapes.operation in ("linear", "convolution", "transposed convolution"):
+    if shapes.operation == "linear" or "convolution" in shapes.operation:
         return math.prod(shapes.output[:-1])
     return None
 

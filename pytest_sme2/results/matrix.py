@@ -26,7 +26,8 @@ class Cell:
         return "-".join(word.replace(" ", "_") for word in words)
 
     def __str__(self) -> str:
-        return f"{self.operator}, {self.data_type}, {self.rows} rows, {self.size} size"
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        return f"{self.operator}, {self.data_type}, {rows}, {self.size} size"
 
 
 @dataclass(frozen=True)

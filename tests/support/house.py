@@ -27,6 +27,7 @@ ORDER = (
     "verdict",
     "session",
     "matrix",
+    "sweep",
     "report",
     "plugin",
     "cli",

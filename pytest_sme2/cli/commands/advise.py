@@ -301,7 +301,15 @@ def _lines(
     if known:
         top = max(known.values())
         names = " and ".join(variant for variant, share in known.items() if share == top)
-        yield bullet(f"{names}: best SME2 coverage ({top:.0%} of matrix operators).")
+        doubt = any(
+            finding.topic is Topic.SINGLE_ROW
+            for variant, share in known.items()
+            if share == top
+            for finding in variants[variant].findings
+        )
+        # Coverage is not a gain in itself.
+        measure = " Some of them multiply a single row: measure those." if doubt else ""
+        yield bullet(f"{names}: best SME2 coverage ({top:.0%} of matrix operators).{measure}")
     found = advice({name: ran.findings for name, ran in variants.items()})
     if found:
         yield ""

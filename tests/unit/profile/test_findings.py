@@ -331,6 +331,7 @@ def test_a_single_row_on_sme2_is_to_be_measured(tokens: int, found: int) -> None
     single = of(Topic.SINGLE_ROW, find(profile))
     assert [finding.cost.operators for finding in single] == [1] * found
     assert all("XNNPACK#10719" in finding.remedy for finding in single)
+    assert all("linear, fp32, 1 row, regular size: SME2" in entry.evidence for entry in single)
 
 
 def test_a_single_row_on_neon_is_not() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_sme2.profile import known_kernels
@@ -60,6 +62,13 @@ def test_rows_are_those_that_the_matrix_has_for_that_size() -> None:
     image = OperatorShapes("convolution", ((1, 32, 32, 1), (64, 3, 3, 1)), (1, 32, 32, 64))
     cell = cell_of(classify("Convolution (NHWC, F32) IGEMM"), image, CELLS)
     assert cell == Cell("convolution 3x3", "fp32", 32, "1 input")
+
+
+def test_a_depthwise_convolution_has_cells_of_its_own() -> None:
+    shapes = OperatorShapes("depthwise convolution", ((1, 8, 8, 96), (1, 7, 7, 96)), (1, 8, 8, 96))
+    known = [Cell("depthwise convolution", "fp16", 32, "regular"), *CELLS]
+    operator = replace(classify("Convolution (NHWC, F16) IGEMM"), kind="depthwise")
+    assert cell_of(operator, shapes, known) == known[0]
 
 
 def test_without_shapes_or_outside_of_the_delegate_there_is_no_cell() -> None:

@@ -1,4 +1,4 @@
-"""Ten architectures that people deploy, in small configurations with random weights.
+"""Twelve architectures that people deploy, in small configurations with random weights.
 
 They are written as their libraries have them, so advice meets what users meet. Sizes are small
 because an emulator is slow. Operators and their number per layer are those of the large ones.
@@ -256,3 +256,39 @@ class Bert(Words):
             vocab_size=VOCABULARY,
         )
         return First(BertModel(config, add_pooling_layer=False))
+
+
+@register_model("mobilenet_v4", variants=VARIANTS)
+class MobileNetV4(Image):
+    def get_eager_model(self) -> nn.Module:
+        import_torchvision()
+        import timm
+
+        network: nn.Module = timm.create_model(
+            "mobilenetv4_conv_small_050", pretrained=False, num_classes=VOCABULARY
+        )
+        return network
+
+
+class Masks(nn.Module):
+    """The masks alone of a segmentation network, which answers with a dictionary."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.network(image)["out"]
+        return answer
+
+
+@register_model("lraspp", variants=VARIANTS)
+class Segmentation(Image):
+    """LR-ASPP on a MobileNetV3, the small network of torchvision for segmentation."""
+
+    def get_eager_model(self) -> nn.Module:
+        import_torchvision()
+        from torchvision.models.segmentation import lraspp_mobilenet_v3_large
+
+        network = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=21)
+        return Masks(network)

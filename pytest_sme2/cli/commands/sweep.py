@@ -1,0 +1,95 @@
+"""``sme2 sweep``: random programs with SME2 on, off and in eager PyTorch, on every emulated CPU."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.system.files import write_text
+from pytest_sme2.system.wording import count
+
+EXAMPLE = "sme2 sweep --programs 56"
+OUT = Path("sme2-sweep")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--programs", type=int, default=56, metavar="N", help="how many in all (default: 56)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="another seed, other programs (default: 0)"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="stop then; the same command goes on where it was",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=OUT,
+        metavar="DIR",
+        help=f"for results, and a script for each difference (default: {OUT})",
+    )
+    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 where something differs."""
+    from pytest_sme2.cli.cpus import every_cpu
+    from pytest_sme2.export.many import ManyExports
+    from pytest_sme2.runners.sdk import sdk_version
+    from pytest_sme2.runners.sme2 import wheel_runner
+    from pytest_sme2.sweep.results import SweepResults, read_results, script_name, write_results
+    from pytest_sme2.sweep.running import BATCH, Difference, Sweep
+    from pytest_sme2.sweep.script import script
+    from pytest_sme2.system.qemu import find_qemu
+    from pytest_sme2.targets.emulated import EmulatedTarget
+
+    if arguments.programs < 1:
+        raise UsageError("--programs takes a number from 1 on.")
+    qemu = find_qemu(arguments.qemu)
+    targets = [EmulatedTarget(qemu, cpu=cpu) for cpu in every_cpu()]
+    runner = wheel_runner(targets[0].platform, executorch=sdk_version(None), progress=_say)
+    cpus = tuple(str(target.cpu) for target in targets)
+    results = read_results(
+        arguments.out, SweepResults(arguments.seed, runner.executorch, qemu.version, cpus)
+    )
+    log = arguments.out / "export.log"
+    sweep = Sweep(ManyExports("pytest_sme2.sweep.networks", log, None, _say), targets, runner)
+    ends = None if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
+    batches = -(-arguments.programs // BATCH)
+    try:
+        for number in range(len(results.batches), batches):
+            if ends is not None and time.monotonic() > ends:
+                break
+            made = sweep.batch(arguments.seed, number)
+            known = {entry.likeness for entry in results.differences}
+            found: list[Difference] = []
+            for entry in made.differences:
+                # One of a kind is enough to make small.
+                if entry.likeness not in known:
+                    known.add(entry.likeness)
+                    entry = sweep.shrunk(entry)
+                    name = script_name(number, len(found))
+                    text = script(entry, name, runner.executorch)
+                    write_text(arguments.out / f"{name}.py", text)
+                    _say(f"{entry.kind} on {entry.cpu}: {entry.program}: {entry.text}")
+                found.append(entry)
+            made = replace(made, differences=tuple(found))
+            results = replace(results, batches=(*results.batches, made))
+            write_results(results, arguments.out)
+            _say(f"{results.programs} of {count(batches * BATCH, 'program')}")
+    finally:
+        sweep.close()
+    print("\n".join(results.lines(arguments.out)))
+    return 1 if results.differences else 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

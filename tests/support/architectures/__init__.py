@@ -1,1 +1,0 @@
-"""Ten architectures that people deploy, in small configurations with random weights."""
