@@ -1,4 +1,4 @@
-"""Tables of docs/findings.md and README.md, made from ``baselines/emulated``.
+"""Tables of docs/findings.md and README.md, made from ``baselines/emulated`` and recorded runs.
 
 ``python -m benchmarks.findings`` prints them, ``--write`` puts each into its page. The baselines
 come from real runs on the emulator: see baselines/README.md.
@@ -15,9 +15,14 @@ from pathlib import Path
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.coverage import settled
+from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.transposes import LAYOUT_KERNELS
+from pytest_sme2.report.findings import advice
+from pytest_sme2.report.text import percent
 from pytest_sme2.results import Arm, Baseline, Executor, OperatorCount
 from pytest_sme2.verdict import baselines
+from tests.support.recorded_runs import TWELVE, recorded
+from tests.support.recorded_runs import measured as recorded_run
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
@@ -56,6 +61,48 @@ def summary() -> str:
     lines = [f"| model | {' | '.join(used)} |", f"| --- |{' ---: |' * len(used)}"]
     for model, row in cells.items():
         lines.append(f"| `{model}` | {' | '.join(row.get(name, '') for name in used)} |")
+    return "\n".join(lines) + "\n"
+
+
+def overview() -> str:
+    """One row per model: how many times fewer instructions SME2 leaves, and its coverage."""
+    cells: dict[str, dict[str, str]] = {}
+    for found in _stored():
+        gain = ""
+        if len(found.costs) == len(Arm):
+            on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
+            gain = f"{off / on:.1f}x, "
+        precision = found.variant.partition("@")[0]
+        cells.setdefault(found.model, {})[precision] = f"{gain}{_on_sme2(found)}"
+    used = [name for name in PRECISIONS if any(name in row for row in cells.values())]
+    lines = [f"| model | {' | '.join(used)} |", f"| --- |{' ---: |' * len(used)}"]
+    for model, row in cells.items():
+        lines.append(f"| `{model}` | {' | '.join(row.get(name, '') for name in used)} |")
+    return "\n".join(lines) + "\n"
+
+
+def architectures() -> str:
+    """One row per recorded architecture in fp16: coverage, and the two things that cost most."""
+    lines = [
+        "| model | on SME2 | outside of the delegate | costs most | then |",
+        "| --- | ---: | ---: | --- | --- |",
+    ]
+    for model in TWELVE:
+        if f"{model}-fp16" not in recorded():
+            continue
+        measured = recorded_run(f"{model}-fp16")
+        profile = measured.profiles[measured.arm]
+        coverage = profile.coverage
+        found = advice({"fp16": case_findings(measured)})
+        costly = [f"{entry.what} ({percent(entry.share)})" for entry in found[:2]]
+        cells = (
+            f"`{model}`",
+            f"{coverage.sme2_operators} of {coverage.matrix_operators}",
+            profile.executor_counts.get(Executor.PORTABLE, 0),
+            *costly,
+            *[""] * (2 - len(costly)),
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -148,6 +195,8 @@ class Table:
 
 
 TABLES = (
+    Table(PAGE, "overview", overview),
+    Table(PAGE, "architectures", architectures),
     Table(PAGE, "operators", table),
     Table(PAGE, "cost", costs),
     Table(README, "summary", summary),

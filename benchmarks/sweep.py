@@ -80,7 +80,7 @@ def search() -> None:
                     "programs": number * BATCH + programs.index(first.program) + 1,
                     "kind": first.kind,
                     "program": str(first.program),
-                    "text": first.text.partition(name)[0],
+                    "text": first.text,
                 }
                 print(f"{plant}: {found[plant]}", flush=True)
                 document = {"seed": SEED, "executorch": EXECUTORCH, "found": found}
@@ -99,9 +99,8 @@ def kept() -> dict[str, Any]:
 def table(results: dict[str, Any]) -> str:
     lines = ["| planted | what it breaks | seen as | programs |", "| --- | --- | --- | ---: |"]
     for plant in PLANTS:
-        seen = results["found"].get(plant.name)
-        kind, programs = (seen["kind"], seen["programs"]) if seen else ("not found", "")
-        lines.append(f"| {plant.name} | {plant.what} | {kind} | {programs} |")
+        seen = results["found"].get(plant.name, {"kind": "not found", "programs": ""})
+        lines.append(f"| {plant.name} | {plant.what} | {seen['kind']} | {seen['programs']} |")
     return "\n".join(lines) + "\n"
 
 

@@ -219,7 +219,8 @@ class Sweep:
                 except RunError as error:
                     if len(programs) > 1:
                         return None
-                    text = str(error).strip().splitlines()[0]
+                    # The log is in a folder that is about to be removed.
+                    text = str(error).strip().splitlines()[0].partition(" Its log is ")[0]
                     return [Difference(programs[0], "crash", str(target.cpu), arm, text)]
                 if arm is Arm.OFF:
                     off[model] = runs[arm]

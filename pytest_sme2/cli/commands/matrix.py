@@ -152,9 +152,11 @@ def _row(answer: CellAnswer) -> tuple[str, ...]:
 
 def changes_text(before: KernelMatrix, after: KernelMatrix, found: Sequence[CellChange]) -> str:
     """What changed between two versions, the most important first."""
+    both = before.by_cell.keys() & after.by_cell.keys()
+    left = (before.by_cell.keys() | after.by_cell.keys()) - both
     lines = [
         f"ExecuTorch {before.executorch} to {after.executorch}: {len(found)} of "
-        f"{count(len(after.answers), 'cell')} changed"
+        f"{count(len(both), 'cell')} changed" + (f"; {len(left)} are in one alone" if left else "")
     ]
     for change in found:
         old, new = change.before, change.after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,15 @@ def test_it_says_what_changed_between_two(
     out = capsys.readouterr().out
     assert "ExecuTorch 1.5.1 to 1.6.0: 1 of 3 cells changed" in out
     assert "linear, fp32, 32 rows, regular size: sme2, kai_sme2_mopa" in out
+
+
+def test_cells_that_one_version_lacks_are_not_counted_as_alike(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = tmp_path / "older.json"
+    write_matrix(replace(MATRIX, answers=MATRIX.answers[:1]), older)
+    assert main(["matrix", "--executorch", file, "--changes", str(older)]) == 0
+    assert ": 0 of 1 cell changed; 2 are in one alone" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
