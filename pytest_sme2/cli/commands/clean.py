@@ -1,4 +1,4 @@
-"""``sme2 clean``: removes what is in the cache, or what was left on a phone.
+"""``sme2 clean``: shows and removes what is in the cache, or removes what was left on a phone.
 
 On a phone it also puts back what a run changed that was broken off.
 """
@@ -30,11 +30,13 @@ from pytest_sme2.targets.phone.power import PhonePower
 from pytest_sme2.targets.phone.storage import PhoneStorage
 from pytest_sme2.targets.settings import parse_serials
 
-EXAMPLE = "sme2 clean --cache --older-than 30d"
+EXAMPLE = "sme2 clean --older-than 30d"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="android", metavar="android")
+    parser.add_argument(
+        "--device", metavar="android", help="clean the attached phone (default: the cache)"
+    )
     parser.add_argument("--serial", action="append", default=[], help="the phone; may be repeated")
     parser.add_argument(
         "--adb-server",
@@ -42,9 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the adb server (default: the one of this machine)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--cache", action="store_true", help="show what this machine's cache holds, or remove it"
-    )
     parser.add_argument(
         "--kind", action="append", choices=KINDS, help="only this kind; may be repeated"
     )
@@ -57,12 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    asked = (arguments.kind, arguments.older_than, arguments.keep)
-    if arguments.cache:
+    if not (arguments.device or arguments.serial or arguments.adb_server):
         return _clean_cache(arguments)
-    if any(word is not None for word in asked):
-        raise UsageError("--kind, --older-than and --keep are about the cache. Add --cache.")
-    one_of(arguments.device, ("android",), "a device that can be cleaned")
+    if any((arguments.kind, arguments.older_than, arguments.keep)):
+        raise UsageError(
+            "--kind, --older-than and --keep are about the cache. Do not name a device with them."
+        )
+    if arguments.device:
+        one_of(arguments.device, ("android",), "a device that can be cleaned")
     server = open_server(arguments.adb_server)
     done = [
         _clean(server, serial) for serial in choose_serials(server, parse_serials(arguments.serial))
