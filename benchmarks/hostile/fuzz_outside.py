@@ -11,6 +11,7 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -24,7 +25,10 @@ from pytest_sme2.profile.origins import beside as origins_beside
 from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
 from pytest_sme2.report.history import history_lines, read_history
-from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
+from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
+from pytest_sme2.sweep.programs import draw
+from pytest_sme2.sweep.results import SWEEP, SweepResults, read_results, write_results
+from pytest_sme2.sweep.running import BatchResult, Difference
 from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
 from pytest_sme2.system.debian_packages import unpack_content
 from pytest_sme2.system.elf import read_layout
@@ -265,6 +269,17 @@ def kernel_matrix(chance: Random, folder: Path) -> None:
     read_within_bounds(lambda: read_matrix(path), path.name)
 
 
+def sweep_results(chance: Random, folder: Path) -> None:
+    program = draw(0, 1, "fp16")
+    seen = Difference(program, "crash", "strict", Arm.ON, "it crashed")
+    batch = BatchResult(0, "fp16", 8, 30.0, 12, 8, ("a program: why",), (seen,))
+    wanted = SweepResults(0, "1.5.1", "11.1.2", ("strict",))
+    write_results(replace(wanted, batches=(batch,)), folder)
+    path = folder / SWEEP
+    path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
+    read_within_bounds(lambda: read_results(folder, wanted), path.name)
+
+
 CLAIM_TEXT = '{"host": "lab", "user": "me", "pid": 812, "lock": "lab:1:2", "token": "0a"}'
 
 
@@ -319,6 +334,7 @@ SUBJECTS = (
     Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
     Subject("fuzz-origins", "damaged run.origins.json", 1000, 40, origins),
     Subject("fuzz-matrix", "damaged kernel matrices", 500, 30, kernel_matrix),
+    Subject("fuzz-sweep", "damaged results of a sweep", 500, 30, sweep_results),
     Subject("fuzz-weights", "damaged weights.toml", 500, 30, weights),
     Subject("fuzz-apt-sources", "damaged sources of apt", 500, 30, apt_sources),
     Subject("fuzz-package", "malicious Debian packages", 500, 30, debian_package),
@@ -335,6 +351,7 @@ READERS = {
     "export/store": "fuzz-artifact",
     "export/weights": "fuzz-weights",
     "profile/kernel_matrix": "fuzz-matrix",
+    "sweep/results": "fuzz-sweep",
     "profile/origins": "fuzz-origins",
     "profile/shapes": "fuzz-shapes",
     "report/history": "fuzz-history",
@@ -367,13 +384,14 @@ NOT_FUZZED = {
     "export/server": "reads what its own child process says",
     "fake_phone/lab": "reads what its own supervisor says",
     "fake_phone/supervisor": "reads what its own lab says",
-    "matrix/networks": "reads the request of its own parent process",
+    "export/many": "reads the request of its own parent process",
     "matrix/programs": "reads a record of its own child; tested with nonsense in tests/unit/matrix",
     "plugin/hooks": "reads what a worker of the same run reports",
     "report/experiments": "adds to documents that the same process has written",
     "report/html": "reads files of this package",
     "report/html_data": "shows nothing of a manifest that it cannot read",
     "report/matrix_page": "reads files of this package",
+    "sweep/running": "reads a record of its own child",
     "report/writing": "looks for a commit in the installed ExecuTorch",
     "runners/sdk": "unpacks a wheel that pip has checked",
     "runners/source_build": "quotes the end of a compiler's log",

@@ -15,7 +15,7 @@ from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.wording import count
 
 SCHEMA = 1
-_NAME = "sweep.json"
+SWEEP = "sweep.json"
 _REMEDY = "Give another folder with --out, or remove this one."
 
 
@@ -72,7 +72,7 @@ def script_name(batch: int, index: int) -> str:
 
 def read_results(folder: Path, wanted: SweepResults) -> SweepResults:
     """What is in the folder; results of another sweep are not continued."""
-    path = folder / _NAME
+    path = folder / SWEEP
     if not path.is_file():
         return wanted
     document = read_json(path, remedy=_REMEDY, error=UsageError)
@@ -92,4 +92,4 @@ def read_results(folder: Path, wanted: SweepResults) -> SweepResults:
 
 def write_results(results: SweepResults, folder: Path) -> None:
     document = {"schema": SCHEMA, "sweep": encode(results)}
-    write_text(folder / _NAME, json.dumps(document, indent=1) + "\n")
+    write_text(folder / SWEEP, json.dumps(document, indent=1) + "\n")

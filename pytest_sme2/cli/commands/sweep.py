@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.system.files import write_text
+from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.system.wording import count
 
 EXAMPLE = "sme2 sweep --programs 56"
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"for results, and a script for each difference (default: {OUT})",
     )
     parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,7 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
             _say(f"{results.programs} of {count(batches * BATCH, 'program')}")
     finally:
         sweep.close()
-    print("\n".join(results.lines(arguments.out)))
+    if arguments.json:
+        print(json.dumps(encode(results), indent=1))
+    else:
+        print("\n".join(results.lines(arguments.out)))
     return 1 if results.differences else 0
 
 
