@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.report.findings import RunFinding, run_findings
+from pytest_sme2.report.html_data import Entry, report_document
+from pytest_sme2.report.markdown_case import case_lines
+from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord, read_record
+from tests.support import recorded_runs
 from tests.support.etdump_builder import build_etdump
 from tests.support.profiles import Call, run_of
 from tests.support.records import stored_dumps, toy_run, write_case
@@ -90,3 +94,16 @@ def test_a_thread_count_that_is_slower_than_fewer_is_found(tmp_path: Path) -> No
     slower = run_findings([swept(1, 1e6), swept(2, 2e6)])
     assert starting(slower, "fp32: 2 threads are 100.0% slower than 1")
     assert not starting(run_findings([swept(1, 2e6), swept(2, 1e6)]), "fp32: 2 threads")
+
+
+def test_a_single_row_is_to_be_measured_in_every_report(tmp_path: Path) -> None:
+    """All of its matrix operators run on SME2, which is not good in itself."""
+    record = read_record(recorded_runs.unpack("gru-fp16", tmp_path))
+    assert record.measured.coverage is not None
+    assert record.measured.coverage.operators == 1
+    (found,) = starting(run_findings([record]), "measure it: matrix operators")
+    assert found.share > 0.1
+    assert any("gru: measure it:" in line for line in run_lines([record]))
+    assert any("- measure it: 9 matrix operators" in line for line in case_lines(record, "#"))
+    (case,) = report_document([Entry(tmp_path / "gru-fp16", record)])["cases"]
+    assert any(text.startswith("measure it: 9 matrix") for text in case["findings"])
