@@ -6,6 +6,8 @@ them.
 
 from __future__ import annotations
 
+import re
+
 from pytest_sme2.results import Arm
 from pytest_sme2.sweep.programs import (
     ACTIVATIONS,
@@ -30,6 +32,8 @@ python {name}.py writes {name}.pte, its input and what eager PyTorch answers. Th
 runs it with SME2 on and off, and compares. On a machine with SME2 this script alone shows it.
 """
 
+from pathlib import Path
+
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
@@ -47,9 +51,7 @@ with torch.no_grad():
 program = torch.export.export(network, (value,))
 {quantize}
 lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
-executable = lowered.to_executorch()
-with open("{name}.pte", "wb") as file:
-    executable.write_to_file(file)
+Path("{name}.pte").write_bytes(lowered.to_executorch().buffer)
 value.numpy().tofile("{name}.input_0.bin")
 expected.{reference}.numpy().tofile("{name}.reference_0.bin")
 
@@ -114,7 +116,7 @@ def script(found: Difference, name: str, executorch: str) -> str:
         for layer, shape in zip(program.layers, known, strict=False)
     ]
     convert = "network, value = network.half(), value.half()\n" if half else ""
-    return _SCRIPT.format(
+    text = _SCRIPT.format(
         title=f"XNNPACK with SME2 {found.arm}: {found.kind}.",
         program=str(program)[0].upper() + str(program)[1:],
         text=found.text[0].upper() + found.text[1:].rstrip("."),
@@ -131,6 +133,7 @@ def script(found: Difference, name: str, executorch: str) -> str:
         quantize=_QUANTIZE.format(options=options) if options else "",
         reference="half()" if half else "float()",
     )
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def _expression(layer: Layer, shape: tuple[int, ...]) -> str:
