@@ -28,7 +28,7 @@ from typing import Any
 import pytest_sme2
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.parts import Parts, find_parts, shared_libraries
-from pytest_sme2.fake_phone.root import STATE, Phone
+from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, STATE, Phone
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.qemu import DEFAULT_CPU
@@ -274,15 +274,22 @@ def sandbox_command() -> list[str]:
 
 def _plan(parts: Parts, emulator: Path | None) -> dict[str, Any]:
     loader, libraries = shared_libraries(parts.adbd, parts.environment)
-    tools = {"system/bin/busybox": str(parts.busybox)}
+    programs = {"system/bin/sh": parts.mksh, "system/bin/toybox": parts.toybox}
+    files = {LINKER: loader, **programs}
+    for program in programs.values():
+        for library in shared_libraries(program, parts.environment)[1]:
+            files[f"{LIBRARIES}/{library.name}"] = library
     if emulator is not None:
-        tools[EMULATOR_ON_PHONE.lstrip("/")] = str(emulator)
+        files[EMULATOR_ON_PHONE.lstrip("/")] = emulator
     return {
         "adb": str(parts.adb),
         "adb_environment": parts.environment,
         "adbd_files": [str(parts.adbd), str(loader), *map(str, libraries)],
         "loader": loader.name,
-        "tools": tools,
+        "patchelf": str(parts.patchelf),
+        "toybox": str(parts.toybox),
+        "programs": list(programs),
+        "files": {place: str(file) for place, file in files.items()},
     }
 
 

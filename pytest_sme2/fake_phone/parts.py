@@ -1,6 +1,7 @@
 """The programs of a fake phone: found on the system, in the cache, or downloaded.
 
-adb, adbd and busybox are the real ones. ``lab.py`` says how they work together.
+adb and adbd are the real ones. The shell and the tools are of Android's kind: mksh and toybox.
+``lab.py`` says how they work together.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.system.apt_sources import system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder, trusted
 from pytest_sme2.system.debian_packages import unpack_packages
-from pytest_sme2.system.elf import is_elf, read_needs
 from pytest_sme2.system.locks import locked
 
 # adbd is in bookworm-backports, and in the main archive of later releases.
@@ -31,7 +31,17 @@ _BACKPORTS = (
     "android-liblog",
     "android-libziparchive",
 )
-_STABLE = ("busybox-static", "libprotobuf32", "libusb-1.0-0", "libbrotli1", "liblz4-1")
+_STABLE = (
+    "mksh",
+    "toybox",
+    "patchelf",
+    "libcrypt1",
+    "libprotobuf32",
+    "libusb-1.0-0",
+    "libbrotli1",
+    "liblz4-1",
+)
+_PROGRAMS = ("adb", "adbd", "mksh", "toybox", "patchelf")
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,10 @@ class Parts:
 
     adb: Path
     adbd: Path
-    busybox: Path
+    mksh: Path
+    toybox: Path
+    patchelf: Path
+    """Runs on this machine, and tells the phone's programs where their loader is."""
     libraries: tuple[Path, ...]
     """Folders for ``LD_LIBRARY_PATH``; empty if the system's loader finds everything."""
 
@@ -63,46 +76,54 @@ def find_parts(
     found = installed_parts()
     if found is not None:
         return found
-    folder = (cache or cache_folder()) / "fake-phone" / f"parts-{platform.machine()}"
+    folder = (cache or cache_folder()) / "fake-phone" / f"programs-{platform.machine()}"
     doing = "downloading the parts of the fake phone"
     with locked(folder.with_suffix(".lock"), doing, say=progress):
         if not folder.is_dir():
             if progress is not None:
-                progress("downloading adb, adbd and busybox for the fake phone")
+                progress(f"downloading {', '.join(_PROGRAMS)} for the fake phone")
             packages = [f"{name}/{_SUITES[1]}" for name in _BACKPORTS] + list(_STABLE)
             unpack_packages(packages, with_suites(system_archives(), _SUITES), folder)
+            _make_independent(unpacked_parts(folder))
     return unpacked_parts(trusted(folder, cache or cache_folder()))
 
 
 def installed_parts() -> Parts | None:
     """The parts from the system's own packages; None if one is missing."""
-    tools = Path("/usr/lib/android-sdk/platform-tools")
-    adb = shutil.which("adb")
-    adbd = shutil.which("adbd") or (str(tools / "adbd") if (tools / "adbd").is_file() else None)
-    busybox = shutil.which("busybox")
-    if adb is None or adbd is None or busybox is None or not is_static(Path(busybox)):
+    tools = "/usr/lib/android-sdk/platform-tools"
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), tools))
+    found = [shutil.which(name, path=path) for name in _PROGRAMS]
+    if None in found:
         return None
-    return Parts(Path(adb), Path(adbd), Path(busybox), ())
+    adb, adbd, mksh, toybox, patchelf = (Path(name) for name in found if name is not None)
+    return Parts(adb, adbd, mksh, toybox, patchelf, ())
 
 
 def unpacked_parts(folder: Path) -> Parts:
-    tools = folder / "usr/lib/android-sdk/platform-tools"
     triplets = sorted((folder / "usr/lib").glob("*-linux-gnu"))
-    libraries = tuple(path for triplet in triplets for path in (triplet / "android", triplet))
-    busybox = next(
-        (path for path in (folder / "bin/busybox", folder / "usr/bin/busybox") if path.is_file()),
-        folder / "bin/busybox",
-    )
-    parts = Parts(tools / "adb", tools / "adbd", busybox, libraries)
-    for part in (parts.adb, parts.adbd, parts.busybox):
-        if not part.is_file():
-            raise TargetError(f"{part} is missing. Delete {folder} and try again.")
-    return parts
+    libraries = [path for triplet in triplets for path in (triplet / "android", triplet)]
+    libraries += sorted((folder / "lib").glob("*-linux-gnu"))
+    places = ("usr/lib/android-sdk/platform-tools", "usr/bin", "bin")
+    found = []
+    for name in _PROGRAMS:
+        candidates = [folder / place / name for place in places]
+        part = next((path for path in candidates if path.is_file()), None)
+        if part is None:
+            raise TargetError(f"{name} is missing in {folder}. Delete that folder and try again.")
+        found.append(part)
+    adb, adbd, mksh, toybox, patchelf = found
+    return Parts(adb, adbd, mksh, toybox, patchelf, tuple(libraries))
 
 
-def is_static(program: Path) -> bool:
-    """Whether an ELF file needs no interpreter, so that it runs without libraries."""
-    return is_elf(program) and read_needs(program).interpreter is None
+def _make_independent(parts: Parts) -> None:
+    """Let adb find its libraries by itself, so that it also serves those who have no other adb."""
+    around = parts.adb.parent
+    folders = [f"$ORIGIN/{os.path.relpath(folder, around)}" for folder in parts.libraries]
+    change = ["--force-rpath", "--set-rpath", ":".join(folders)]
+    command = [str(parts.patchelf), *change, str(parts.adb)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        raise TargetError(f"patchelf could not change {parts.adb}: {done.stderr.strip()[-300:]}")
 
 
 def shared_libraries(program: Path, environment: dict[str, str]) -> tuple[Path, list[Path]]:
@@ -122,7 +143,7 @@ def shared_libraries(program: Path, environment: dict[str, str]) -> tuple[Path, 
         if rest.startswith("not found"):
             raise TargetError(
                 f"{program.name} needs the library {name}, which is not installed. "
-                "Install the packages adb and adbd."
+                f"Install the packages {', '.join(_PROGRAMS)}."
             )
         path = (rest or name).split(" (")[0].strip()
         if not path.startswith("/"):

@@ -1,7 +1,8 @@
 """Makes the root folder of a fake phone. Runs inside the sandbox, with the standard library only.
 
-The root has a static busybox and replacements for Android's own programs, which keep their state in
-files. It has nothing of this machine's programs: no C library, no loader.
+The root has mksh as its shell, toybox for the tools, and replacements for Android's own programs,
+which keep their state in files. A program that is pushed finds no C library and no loader: those of
+the tools are where only they look.
 """
 
 from __future__ import annotations
@@ -17,23 +18,18 @@ from typing import Any
 STATE = "data/system/fake"
 _PROGRAMS = Path(__file__).parent / "programs"
 
-# The default properties of a phone.
-_PROPERTIES = {
-    "ro.product.model": "Fake Phone",
-    "ro.product.manufacturer": "pytest-sme2",
-    "ro.product.device": "fake",
-    "ro.product.name": "fake",
-    "ro.product.cpu.abi": "arm64-v8a",
-    "ro.product.cpu.abilist": "arm64-v8a",
-    "ro.build.version.release": "16",
-    "ro.build.version.sdk": "36",
-    "ro.build.fingerprint": "pytest-sme2/fake/fake:16/FAKE/1:user/test-keys",
-    "ro.soc.manufacturer": "Fake",
-    "ro.soc.model": "FakeSoC",
-    "sys.boot_completed": "1",
-}
+_ANSWERS = Path(__file__).parent / "answers"
+LINKER = "system/bin/linker64"
+LIBRARIES = "system/lib64"
+
+# Android's numbers: the user of a shell, and the group that may see all processes.
+SHELL = 2000
+READ_PROCESSES = 3009
+SHELL_GROUPS = (1004, 1007, 1011, 1015, 1028, 3001, 3002, 3003, 3006, READ_PROCESSES, 3011)
+# Android's C library knows these names without a file.
+_USERS = {"root": 0, "system": 1000, "shell": SHELL, "readproc": READ_PROCESSES}
 _SETTINGS = {
-    "low_power": "1",
+    "low_power": "0",
     "stay_on_while_plugged_in": "0",
     "window_animation_scale": "1.0",
     "transition_animation_scale": "1.0",
@@ -55,6 +51,8 @@ class Phone:
     name: str
     port: int
     sme2: bool = True
+    android: int = 16
+    """The version of Android whose answers it gives: 14, 15 or 16."""
     properties: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str | None] = field(default_factory=dict)
     """Override the defaults; None removes a setting, so that it reads as ``null``."""
@@ -70,37 +68,57 @@ class Phone:
         return cls(**value)
 
 
-def build_root(root: Path, phone: Phone, tools: Mapping[str, str]) -> None:
-    """Make the root; ``tools`` maps a path in it to a program of this machine."""
+@dataclass(frozen=True)
+class Userland:
+    """The shell and the tools of all phones, ready to be copied."""
+
+    folder: Path
+    """What goes to the phone, at its place."""
+    tools: Sequence[str]
+    """The names of toybox."""
+    shell: int
+    """The user of the phone's shell, as this process must name it."""
+
+
+def build_root(root: Path, phone: Phone, userland: Userland) -> None:
+    """Lay a root out, and make what belongs to the running phone."""
+    lay_out(root, phone, userland)
+    for place in (root / STATE, *(root / STATE).rglob("*")):
+        os.chown(place, userland.shell, userland.shell)
+    _write_sysfs(root, phone)
+    _mount(root, phone, userland.shell)
+
+
+def lay_out(root: Path, phone: Phone, userland: Userland) -> None:
+    """Write the files of a root."""
     for folder in ("system/bin", "vendor/bin", "data/local", STATE, "proc", "dev", "sys", "adbd"):
         (root / folder).mkdir(parents=True)
     (root / "bin").symlink_to("system/bin")
-    for place, tool in tools.items():
-        shutil.copy2(tool, root / place)
-        (root / place).chmod(0o755)
-    _install_busybox(root / "system/bin")
+    (root / "etc").symlink_to("system/etc")
+    shutil.copytree(userland.folder, root, dirs_exist_ok=True)
+    for name in userland.tools:
+        (root / "system/bin" / name).symlink_to("toybox")
     for program in _PROGRAMS.iterdir():
         target = root / "system/bin" / program.name
         target.unlink(missing_ok=True)
         shutil.copyfile(program, target)
         target.chmod(0o755)
+    (root / "system/etc").mkdir()
+    users = "".join(f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in _USERS.items())
+    groups = "".join(f"{name}:x:{number}:\n" for name, number in _USERS.items())
+    (root / "system/etc/passwd").write_text(users, encoding="ascii")
+    (root / "system/etc/group").write_text(groups, encoding="ascii")
     _write_state(root, phone)
-    _write_sysfs(root, phone)
-    _mount(root, phone)
-
-
-def _install_busybox(folder: Path) -> None:
-    listed = subprocess.run(
-        [str(folder / "busybox"), "--list"], capture_output=True, text=True, timeout=60, check=True
-    )
-    for name in listed.stdout.split():
-        if name != "busybox":
-            (folder / name).symlink_to("busybox")
 
 
 def _write_state(root: Path, phone: Phone) -> None:
     state = root / STATE
-    properties = {**_PROPERTIES, "ro.serialno": phone.name, **phone.properties}
+    answers = _ANSWERS / str(phone.android)
+    for name in ("battery", "power", "thermalservice"):
+        shutil.copyfile(answers / name, state / name)
+    recorded = (answers / "properties").read_text(encoding="utf-8").splitlines()
+    properties = dict(line.split("=", 1) for line in recorded)
+    properties |= {"ro.serialno": phone.name, **phone.properties}
     lines = "".join(f"{name}={value}\n" for name, value in sorted(properties.items()))
     (state / "properties").write_text(lines, encoding="utf-8")
     (state / "settings/global").mkdir(parents=True)
@@ -111,11 +129,6 @@ def _write_state(root: Path, phone: Phone) -> None:
     (state / "wakefulness").write_text("Awake\n", encoding="utf-8")
     (state / "journal").write_text("", encoding="utf-8")
     (state / "logcat").write_text("", encoding="utf-8")
-    (state / "battery").write_text(
-        "AC powered: false\nUSB powered: true\nWireless powered: false\nstatus: 2\n"
-        "level: 85\nscale: 100\ntemperature: 271\n",
-        encoding="utf-8",
-    )
     if phone.fixed_performance:
         (state / "fixed_performance").write_text("false\n", encoding="utf-8")
     features = _FEATURES + (
@@ -162,12 +175,14 @@ def _write_sysfs(root: Path, phone: Phone) -> None:
         (zone / "temp").write_text(f"{value}\n", encoding="utf-8")
 
 
-def _mount(root: Path, phone: Phone) -> None:
+def _mount(root: Path, phone: Phone, shell: int) -> None:
     """Mount what the phone needs; mounts are private to the sandbox and end with it.
 
     /proc shows the processes of the mounting process, so this runs in the phone's process tree.
     """
-    mount("-t", "proc", "proc", root / "proc")
+    # A group that does not exist here cannot be named. Then the shell owns all that it may see.
+    group = f",gid={READ_PROCESSES}" if shell == SHELL else ""
+    mount("-t", "proc", "-o", f"hidepid=2{group}", "proc", root / "proc")
     mount("--bind", root / STATE / "cpuinfo", root / "proc/cpuinfo")
     mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "dev")
     for name in ("null", "zero", "full", "random", "urandom", "tty"):
@@ -178,8 +193,9 @@ def _mount(root: Path, phone: Phone) -> None:
     (root / "dev/ptmx").symlink_to("pts/ptmx")
     storage = root / "data/local/tmp"
     storage.mkdir()
-    size = f"mode=0771,size={phone.storage_bytes}" if phone.storage_bytes else "mode=0771"
-    mount("-t", "tmpfs", "-o", size, "tmpfs", storage)
+    size = f",size={phone.storage_bytes}" if phone.storage_bytes else ""
+    options = f"mode=0771,uid={shell},gid={shell}{size}"
+    mount("-t", "tmpfs", "-o", options, "tmpfs", storage)
     mount("--bind", root.parent / "adbd", root / "adbd")
 
 

@@ -23,7 +23,8 @@ done
 [ -f "$model" ] || { echo "sme2_runner: no such file" >&2; exit 10; }
 sleep SECONDS
 if [ -n "$etdump" ]; then echo "$arm" > "$etdump"; fi
-times=$(seq -s, 1 "$runs")
+times=1 run=1
+while [ $run -lt "$runs" ]; do run=$((run + 1)); times=$times,$run; done
 [ "$arm" = on ] && seen=true || seen=false
 cat > "$json" <<END
 {"schema": 1, "sme2": {"requested": "$arm", "effective": $seen}, "cpu_features": [],

@@ -26,7 +26,16 @@ from typing import Any, ClassVar
 
 from pytest_sme2.fake_phone.no_vsock import forbid_vsock
 from pytest_sme2.fake_phone.process_tree import ProcessTree
-from pytest_sme2.fake_phone.root import Phone, build_root, mount
+from pytest_sme2.fake_phone.root import (
+    LIBRARIES,
+    LINKER,
+    SHELL,
+    SHELL_GROUPS,
+    Phone,
+    Userland,
+    build_root,
+    mount,
+)
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
@@ -48,7 +57,7 @@ class Supervisor:
         self.control = control
         self.folder = folder
         self.plan = plan
-        self.chroot = shutil.which("chroot") or "/usr/sbin/chroot"
+        self.userland: Userland | None = None
         self.server: subprocess.Popen[bytes] | None = None
         self.devices: dict[str, subprocess.Popen[bytes]] = {}
         self.trees: dict[str, ProcessTree] = {}
@@ -63,6 +72,23 @@ class Supervisor:
         for file in self.plan["adbd_files"]:
             shutil.copy2(file, adbd / Path(file).name)
         (self.folder / "home").mkdir()
+        self.userland = self._make_userland(self.folder / "userland")
+
+    def _make_userland(self, folder: Path) -> Userland:
+        """Lay the shell and the tools where a phone has them, with a loader of their own."""
+        for place in (Path(LINKER).parent, Path(LIBRARIES)):
+            (folder / place).mkdir(parents=True)
+        for place, file in self.plan["files"].items():
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, folder / place)
+            (folder / place).chmod(0o755)
+        for place in self.plan["programs"]:
+            _run(
+                *(self.plan["patchelf"], "--set-interpreter", f"/{LINKER}"),
+                *("--force-rpath", "--set-rpath", f"/{LIBRARIES}", str(folder / place)),
+            )
+        listed = _run(self.plan["toybox"], environment=self.plan["adb_environment"])
+        return Userland(folder, listed.split(), SHELL if _has_user(SHELL) else 0)
 
     def serve(self) -> None:
         while True:
@@ -106,9 +132,14 @@ class Supervisor:
         made = Phone.from_json(phone)
         tree = ProcessTree()
         with tree:
-            build_root(self.folder / made.name, made, self.plan["tools"])
+            build_root(self.folder / made.name, made, self._known_userland())
         self.phones[made.name], self.trees[made.name] = made, tree
         return self.start_adbd(descriptors, made.name)
+
+    def _known_userland(self) -> Userland:
+        if self.userland is None:
+            raise ValueError("the supervisor has not started")
+        return self.userland
 
     def add_stubborn(self, descriptors: list[int], port: int) -> dict[str, Any]:
         """Start a fake adbd that asks every host for its key and never accepts it."""
@@ -129,7 +160,7 @@ class Supervisor:
         with (self.folder / f"{name}.log").open("ab") as log, self.trees[name]:
             self.devices[name] = subprocess.Popen(
                 [
-                    *(self.chroot, str(root)),
+                    *as_shell(root, self._known_userland().shell),
                     *(f"/adbd/{self.plan['loader']}", "--library-path", "/adbd", "/adbd/adbd"),
                 ],
                 env=environment,
@@ -153,7 +184,10 @@ class Supervisor:
         return {"text": (self.folder / name / path).read_text(encoding="utf-8")}
 
     def write(self, descriptors: list[int], name: str, path: str, text: str) -> dict[str, Any]:
-        (self.folder / name / path).write_text(text, encoding="utf-8")
+        file = self.folder / name / path
+        file.write_text(text, encoding="utf-8")
+        around = file.parent.stat()
+        os.chown(file, around.st_uid, around.st_gid)
         return {}
 
     def files(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
@@ -213,6 +247,41 @@ class Supervisor:
         "signal": signal,
         "log": log,
     }
+
+
+def as_shell(root: Path, shell: int) -> list[str]:
+    """What starts a program in a phone's root as the user of its shell."""
+    if shell == SHELL:
+        groups = ",".join(map(str, SHELL_GROUPS))
+        chroot = _program("chroot")
+        return [chroot, f"--userspec={SHELL}:{SHELL}", f"--groups={groups}", str(root)]
+    # There is one user in the sandbox. In there it gets the number.
+    user = [f"--map-user={SHELL}", f"--map-group={SHELL}"]
+    return [_program("unshare"), "--user", *user, f"--root={root}"]
+
+
+def _program(name: str) -> str:
+    """With its folder: what it starts has another PATH."""
+    return shutil.which(name) or f"/usr/sbin/{name}"
+
+
+def _has_user(number: int) -> bool:
+    """Whether files and processes here can belong to a user with this number."""
+    for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines():
+        first, _, count = map(int, line.split())
+        if first <= number < first + count:
+            return True
+    return False
+
+
+def _run(*command: str, environment: dict[str, str] | None = None) -> str:
+    given = {"PATH": os.environ.get("PATH", ""), **(environment or {})}
+    done = subprocess.run(
+        command, env=given, capture_output=True, text=True, timeout=60, check=False
+    )
+    if done.returncode != 0:
+        raise OSError(f"{Path(command[0]).name} failed: {done.stderr.strip()[-300:]}")
+    return done.stdout
 
 
 def _never_authorize(listener: socket.socket) -> None:

@@ -65,12 +65,17 @@ def unpack_packages(
     archives: Sequence[Archive],
     folder: Path,
     approve: Callable[[Sequence[Package]], None] = lambda offered: None,
+    *,
+    architecture: str | None = None,
+    dependencies: bool = False,
 ) -> None:
     """Fetch ``packages`` from ``archives`` and unpack them into ``folder``, which is made whole.
 
     apt chooses among the archives: one that lacks a suite or a package does not matter where
-    another has it. ``approve`` sees what would be fetched and raises if it is not wanted.
-    ``folder`` appears only when everything in it is there. Hold its lock.
+    another has it. ``architecture`` is one of Debian's names; by default this machine's. With
+    ``dependencies``, all that the packages need comes along. ``approve`` sees what would be fetched
+    and raises if it is not wanted. ``folder`` appears only when everything in it is there. Hold its
+    lock.
     """
     missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
     if not archives or missing:
@@ -81,19 +86,20 @@ def unpack_packages(
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with working_folder(folder) as work:
-        apt = ["apt-get", "-q", *_private_apt(work, archives)]
+        apt = ["apt-get", "-q", *_private_apt(work, archives, architecture)]
+        take = ["install", "--yes", "--download-only"] if dependencies else ["download"]
         updated = _call([*apt, "update"], work)
-        offered = _call([*apt, "download", "--print-uris", *packages], work)
+        offered = _call([*apt, *take, "--print-uris", *packages], work)
         if offered.code != 0:
             raise TargetError(_why(packages, archives, updated.said + offered.said))
         approve(_offered(offered.answer))
-        fetched = _call([*apt, "download", *packages], work)
+        fetched = _call([*apt, *take, *packages], work)
         if fetched.code != 0:
             raise TargetError(_why(packages, archives, fetched.said))
         unpacked = work / "unpacked"
         unpacked.mkdir()
         content = work / "content.tar"
-        for package in sorted(work.glob("*.deb")):
+        for package in sorted((*work.glob("*.deb"), *work.glob("cache/archives/*.deb"))):
             with content.open("wb") as file:
                 done = _call(["dpkg-deb", "--fsys-tarfile", str(package)], work, stdout=file)
             if done.code != 0:
@@ -159,8 +165,7 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     if member.issym():
-        _check_link(root, target, member.linkname)
-        target.symlink_to(member.linkname)
+        target.symlink_to(_checked_link(root, target, member.linkname))
         return
     content = archive.extractfile(member) if member.isreg() else None
     if member.islnk():
@@ -183,17 +188,24 @@ def _inside(root: Path, name: str) -> Path:
     return place
 
 
-def _check_link(root: Path, target: Path, leads_to: str) -> None:
+def _checked_link(root: Path, target: Path, leads_to: str) -> str:
+    """Where the link at ``target`` leads to; an absolute one starts at ``root``."""
+    around = target.parent.resolve()
+    if leads_to.startswith("/"):
+        leads_to = os.path.relpath(_inside(root, leads_to.lstrip("/")), around)
     parts = PurePosixPath(leads_to).parts
     upwards = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
-    end = Path(os.path.normpath(target.parent.resolve().joinpath(*parts)))
+    end = Path(os.path.normpath(around.joinpath(*parts)))
     # Upwards only at its start: after the name of another link it would start from elsewhere.
     if ".." in parts[upwards:] or not end.is_relative_to(root):
         raise ValueError(f"the link {target.name!r} leads out of its folder, to {leads_to!r}")
+    return leads_to
 
 
-def _private_apt(work: Path, archives: Sequence[Archive]) -> list[str]:
+def _private_apt(work: Path, archives: Sequence[Archive], architecture: str | None) -> list[str]:
     """Options that keep apt in ``work``: its lists, its cache, and only these sources."""
+    installed = work / "status"
+    installed.touch()
     sources = work / "private.sources"
     text = "\n".join(archive.stanza() for archive in archives)
     sources.write_text(text, encoding="utf-8")
@@ -204,6 +216,10 @@ def _private_apt(work: Path, archives: Sequence[Archive]) -> list[str]:
         "Dir::Etc::sourceparts": "-",
         "Dir::State::lists": work / "lists",
         "Dir::Cache": work / "cache",
+        # What is installed on this machine is of no use in the folder.
+        "Dir::State::status": installed,
+        "APT::Install-Recommends": "false",
+        "Debug::NoLocking": "true",
         # Pins and a default release are about what gets installed, and nothing is installed here.
         "Dir::Etc::preferences": "/dev/null",
         "Dir::Etc::preferencesparts": "/dev/null",
@@ -215,6 +231,8 @@ def _private_apt(work: Path, archives: Sequence[Archive]) -> list[str]:
         # apt's own sandbox user may not read a private cache folder.
         "APT::Sandbox::User": "root",
     }
+    if architecture is not None:
+        values |= {"APT::Architecture": architecture, "APT::Architectures": architecture}
     return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
 
 

@@ -63,7 +63,4 @@ def _leftovers(phone: FakePhone, prepared: bool) -> list[str]:
     found += [
         name for name in files if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
     ]
-    # busybox has a timeout that lingers for a second after its program.
-    running = phone.processes().values()
-    found += [" ".join(words) for words in running if words[0] != "timeout"]
-    return found
+    return found + [" ".join(words) for words in phone.processes().values()]

@@ -203,7 +203,9 @@ def test_a_phone_that_does_not_take_settings_is_named(
 ) -> None:
     text = phone.read("system/bin/settings")
     phone.write("system/bin/settings", text.replace("put) echo", "put) exit 0; echo"))
-    with pytest.raises(TargetError, match=r"did not accept the settings low_power.*keep"):
+    with pytest.raises(
+        TargetError, match=r"did not accept the settings window_animation_scale.*keep"
+    ):
         make_target(phone, power_mode="boost")
 
 

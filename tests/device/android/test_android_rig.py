@@ -15,12 +15,15 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.fake_phone.parts import find_parts
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, ShellResult
+from pytest_sme2.targets.phone.choice import make_ready
+from pytest_sme2.targets.phone.heat import parse_temperature
 
 
 def shell(lab: FakeLab, phone: FakePhone, command: str) -> ShellResult:
     server = AdbServer(lab.host, lab.port)
-    server.connect(phone.serial)
+    make_ready(server, phone.serial)
     return AdbDevice(server, phone.serial).shell(command, timeout=60)
 
 
@@ -33,10 +36,56 @@ def test_settings_stick_to_one_phone(lab: FakeLab, phone: FakePhone) -> None:
     other = lab.add()
     before = other.setting("low_power")
     assert shell(lab, phone, "settings get global low_power").text == f"{before}\n"
-    shell(lab, phone, "settings put global low_power 0")
-    assert phone.setting("low_power") == "0"
-    assert other.setting("low_power") == before == "1"
+    shell(lab, phone, "settings put global low_power 1")
+    assert phone.setting("low_power") == "1"
+    assert other.setting("low_power") == before == "0"
     assert shell(lab, phone, "settings get global no_such_thing").text == "null\n"
+
+
+def test_the_shell_and_the_tools_are_of_androids_kind(lab: FakeLab, phone: FakePhone) -> None:
+    assert "MIRBSD KSH" in shell(lab, phone, "echo $KSH_VERSION").text
+    assert shell(lab, phone, "toybox --version").text.startswith("toybox 0.")
+    assert shell(lab, phone, "readlink /system/bin/ls /system/bin/timeout").text == "toybox\n" * 2
+
+
+def test_the_shell_is_the_user_of_androids_shell(lab: FakeLab, phone: FakePhone) -> None:
+    assert shell(lab, phone, "id").text.startswith("uid=2000(shell) gid=2000(shell) groups=")
+    assert shell(lab, phone, "grep CapEff: /proc/self/status").text.split()[1].strip("0") == ""
+    assert shell(lab, phone, "touch /data/local/tmp/mine").code == 0
+    # The first process of a phone belongs to another user.
+    denied = shell(lab, phone, "cat /proc/1/environ")
+    assert denied.code != 0
+    assert "hidepid=" in shell(lab, phone, "grep ' /proc ' /proc/mounts").text
+
+
+def test_where_there_is_one_user_the_shell_is_androids_too() -> None:
+    program = (
+        "from pytest_sme2.fake_phone.lab import FakeLab, fake_target\n"
+        "with FakeLab() as lab:\n"
+        "    target = fake_target(lab.add())\n"
+        "    target.prepare()\n"
+        "    print(target.device.check('id; touch /data/local/tmp/mine; ls -l /data/local/tmp'))\n"
+        "    target.restore()\n"
+    )
+    alone = ["unshare", "--user", "--map-root-user", sys.executable, "-c", program]
+    done = subprocess.run(alone, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.startswith("uid=2000(shell) gid=2000(shell)"), done.stderr
+    assert "shell shell  0" in done.stdout
+
+
+@pytest.mark.parametrize(("version", "sdk", "hal"), [(14, 34, 1), (15, 35, 2), (16, 36, 3)])
+def test_answers_are_those_of_a_version(lab: FakeLab, version: int, sdk: int, hal: int) -> None:
+    phone = lab.add(android=version, temperature_millidegrees=41_250)
+    words = "getprop ro.build.version.release; getprop ro.build.version.sdk"
+    assert shell(lab, phone, words).text.split() == [str(version), str(sdk)]
+    assert f":{version}/" in shell(lab, phone, "getprop ro.build.fingerprint").text
+    thermal = shell(lab, phone, "dumpsys thermalservice").text
+    assert f"\tThermalHAL AIDL {hal}  connected: yes\n" in thermal
+    assert ("Temperature headroom thresholds:" in thermal) == (version > 14)
+    assert parse_temperature(thermal) == 41.2
+    battery = shell(lab, phone, "dumpsys battery").text
+    assert ("Charging policy: " in battery) == (version > 14)
+    assert "@" not in thermal + battery + shell(lab, phone, "dumpsys power").text
 
 
 def test_stayon_writes_the_same_setting_as_on_android(lab: FakeLab, phone: FakePhone) -> None:
@@ -49,8 +98,8 @@ def test_the_phone_has_no_c_library(lab: FakeLab, phone: FakePhone) -> None:
 
 
 def test_network_of_the_devices_is_loopback_only(lab: FakeLab, phone: FakePhone) -> None:
-    addresses = shell(lab, phone, "ip -o link").text
-    assert [line.split(":")[1].strip() for line in addresses.splitlines()] == ["lo"]
+    devices = shell(lab, phone, "cat /proc/net/dev").text.splitlines()
+    assert [line.split(":")[0].strip() for line in devices[2:]] == ["lo"]
     with socket.socket() as outside, pytest.raises(ConnectionRefusedError):
         outside.connect(("127.0.0.1", phone.phone.port))
 
@@ -74,6 +123,11 @@ def test_server_answers_loopback_only(lab: FakeLab) -> None:
     assert f"0100007F:{lab.port:04X}" in listening
     assert f"00000000:{lab.port:04X}" not in listening
     assert lab.port != 5037
+
+
+def test_its_adb_needs_no_help_to_find_its_libraries() -> None:
+    done = subprocess.run([find_parts().adb, "version"], env={}, capture_output=True, timeout=60)
+    assert done.stdout.startswith(b"Android Debug Bridge")
 
 
 def test_vsock_is_taken_away() -> None:

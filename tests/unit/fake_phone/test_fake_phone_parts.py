@@ -20,14 +20,17 @@ def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unpacked_parts_are_found(tmp_path: Path) -> None:
     tools = tmp_path / "usr/lib/android-sdk/platform-tools"
     libraries = tmp_path / "usr/lib/riscv64-linux-gnu"
-    for path in (tools / "adb", tools / "adbd", tmp_path / "bin/busybox", libraries / "android/l"):
+    programs = (tools / "adb", tools / "adbd", tmp_path / "usr/bin/patchelf")
+    shells = (tmp_path / "bin/mksh", tmp_path / "bin/toybox")
+    for path in (*programs, *shells, libraries / "android/l", tmp_path / "lib/x-linux-gnu/l"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     found = parts.unpacked_parts(tmp_path)
-    assert found.adb == tools / "adb"
-    assert found.environment == {"LD_LIBRARY_PATH": f"{libraries}/android:{libraries}"}
-    (tools / "adbd").unlink()
-    with pytest.raises(TargetError, match=r"adbd is missing\. Delete .* and try again"):
+    assert (found.adb, found.mksh, found.toybox) == (programs[0], *shells)
+    folders = f"{libraries}/android:{libraries}:{tmp_path}/lib/x-linux-gnu"
+    assert found.environment == {"LD_LIBRARY_PATH": folders}
+    programs[1].unlink()
+    with pytest.raises(TargetError, match=r"adbd is missing in .*\. Delete that folder and try"):
         parts.unpacked_parts(tmp_path)
 
 
@@ -36,10 +39,3 @@ def test_a_programs_loader_and_libraries() -> None:
     loader, libraries = parts.shared_libraries(Path("/bin/sh").resolve(), {})
     assert loader.name.startswith("ld-linux")
     assert "libc.so.6" in {path.name for path in libraries}
-    assert not parts.is_static(Path("/bin/sh").resolve())
-
-
-def test_text_file_is_not_a_static_program(tmp_path: Path) -> None:
-    path = tmp_path / "busybox"
-    path.write_text("#!/bin/sh\n", encoding="utf-8")
-    assert not parts.is_static(path)

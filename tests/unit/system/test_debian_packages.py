@@ -172,7 +172,7 @@ def test_setuid_bits_are_dropped(tmp_path: Path, folder: Path) -> None:
         [entry("/escaped")],
         [entry("../", FOLDER)],
         [entry("out", LINK, ".."), entry("out/escaped")],
-        [entry("out", LINK, "/tmp")],
+        [entry("out", LINK, "/../escaped")],
         [entry("out", LINK, "../escaped")],
         [entry("a/b/out", LINK, "../../../escaped")],
         # A link to a folder further up, and one that leaves through it.
@@ -200,6 +200,14 @@ def test_names_outside_the_folder_are_refused(
         assert path.resolve().is_relative_to(folder)
         assert path.is_dir() or path.is_file() or path.is_symlink()
         assert not path.is_file() or path.read_bytes() == b"data"
+
+
+def test_an_absolute_link_starts_at_the_folder(tmp_path: Path, folder: Path) -> None:
+    members = (entry("usr/lib/a"), entry("usr/bin/b", LINK, "/usr/lib/a"), entry("c", LINK, "/tmp"))
+    unpack_content(content(tmp_path / "c.tar", *members), folder, "a.deb")
+    assert (folder / "usr/bin/b").readlink() == Path("../lib/a")
+    assert (folder / "usr/bin/b").read_bytes() == b"data"
+    assert (folder / "c").readlink() == Path("tmp")
 
 
 def test_a_second_file_of_a_name_replaces_a_link(tmp_path: Path, folder: Path) -> None:
