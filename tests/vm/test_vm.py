@@ -1,0 +1,126 @@
+"""What only a kernel can show: its page size, its handling of SME, and calls that it denies."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest, Turn
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.targets.base import Job
+from pytest_sme2.targets.phone.processes import PhoneProcesses
+from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.trace.etdump import read_etdump
+from tests.vm.machine import Machine, boot
+
+
+def digests(run: Run) -> list[str | None]:
+    return [output.sha256 for output in run.outputs]
+
+
+def test_the_machine_is_like_a_phone(machine: Machine) -> None:
+    device = machine.device
+    assert device.check("getconf PAGESIZE") == "16384\n"
+    assert device.check("getenforce") == "Enforcing\n"
+    assert device.check("cat /proc/self/attr/current").rstrip("\0\n") == "u:r:shell"
+    assert device.check("id").startswith("uid=2000(shell) gid=2000(shell) groups=")
+    assert "hidepid=" in device.check("grep ' /proc ' /proc/mounts")
+    assert " sme2 " in device.check("grep -m1 Features /proc/cpuinfo")
+
+
+def test_calls_that_android_denies_are_denied(machine: Machine) -> None:
+    answers = dict(
+        line.split(" ", 1) for line in machine.device.check("/vendor/bin/denied").splitlines()
+    )
+    assert answers == {
+        "execmem": "Permission denied",
+        "execstack": "Permission denied",
+        "mkfifo": "Permission denied",
+        "pipe": "allowed",
+    }
+
+
+def test_both_arms_run_and_show_what_they_ran(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    assert target.capabilities().sme2
+    assert dict(target.fingerprint().facts)["sme_vector_bits"] == "512"
+    operators = {}
+    for arm in Arm:
+        request = RunRequest(toy, arm, warmup=0, runs=1, traced=True)
+        run = target.run(bundle, request, tmp_path / str(arm))
+        assert run.sme2_effective is (arm is Arm.ON)
+        assert run.vector_bits == 512
+        assert run.etdump is not None
+        operators[arm] = {name for name in read_etdump(run.etdump).names if "PF32" in name}
+    assert operators[Arm.ON]
+    assert not operators[Arm.OFF]
+
+
+def test_two_processes_share_a_core_and_keep_their_own_matrices(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    """The kernel saves ZA and the streaming registers when it switches between them."""
+    request = RunRequest(toy, Arm.ON, warmup=0, runs=6, cpus=(1,))
+    alone = target.run(bundle, request, tmp_path / "alone")
+    places = [tmp_path / "first", tmp_path / "second"]
+    processes = PhoneProcesses(
+        *(target.device, target.storage, target.name, True, (), target.pinned, False)
+    )
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [Job(bundle, request, place) for place in places]
+        both = list(pool.map(processes.run, jobs))
+    assert [digests(run) for run in both] == [digests(alone)] * 2
+
+
+def test_turns_need_nothing_that_is_denied(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    jobs = [
+        Job(bundle, RunRequest(toy, arm, warmup=0, runs=4, turn=Turn(2, lead=1)), tmp_path / arm)
+        for arm in Arm
+    ]
+    runs = target.run_in_turns(jobs)
+    assert [len(run.wall_ns) for run in runs] == [4, 4]
+    assert [run.sme2_effective for run in runs] == [True, False]
+
+
+def test_a_model_runs_from_its_export_to_its_report(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = machine.device
+    where = ["--adb-server", str(device.server), "--serial", device.serial]
+    models = ["--models-folder", str(Path(__file__).parents[2] / "models")]
+    words = ["run", "toy_cnn", "--variant", "fp32", "--device", "android", *where, *models]
+    assert main([*words, "--out", str(tmp_path)]) == 0, capsys.readouterr()
+    assert "6 of 6" in capsys.readouterr().out
+
+
+def test_the_doctor_knows_the_machine(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device, out = machine.device, tmp_path / "phone.json"
+    where = ["--adb-server", str(device.server), "--serial", device.serial]
+    code = main(["doctor", "--device", "android", *where, "--out", str(out)])
+    assert code == 0, capsys.readouterr().out
+    found = json.loads(out.read_text("utf-8"))["machine"]
+    facts = found["machine"]
+    assert facts["page size"] == "16384 bytes"
+    assert facts["SELinux"] == "Enforcing (u:r:shell)"
+    assert facts["SME vector length"] == "512 bits"
+    assert found["proven"] is True
+
+
+def test_a_kernel_that_hides_sme_is_told_apart(tmp_path: Path) -> None:
+    with boot(tmp_path, options="arm64.nosme") as machine:
+        target = AndroidTarget(machine.device)
+        target.prepare()
+        able = target.capabilities()
+        target.restore()
+    assert not able.sme2
+    assert "its kernel shows no SME2 on its SoC" in able.reason
+    assert "16k" in able.reason
