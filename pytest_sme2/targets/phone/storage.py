@@ -1,7 +1,8 @@
 """Our folder on a phone: files by content, pushed once, checked, and cleaned up.
 
 A file in ``files/<hash>`` is complete: it is pushed to another name, checked by the phone's own
-sha256sum, and renamed. Nothing outside ``ROOT`` is ever written or removed.
+sha256sum, and renamed. A push that was interrupted goes on where it stopped. Nothing outside
+``ROOT`` is ever written or removed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pytest_sme2.errors import TargetError
+from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 
@@ -27,6 +27,10 @@ RUN_MARK = "PYTEST_SME2_RUN"
 _SPARE_BYTES = 4 << 20
 _OLD_DAYS = 14
 _BIG_BYTES = 8 << 20
+# adbd removes a file whose push was interrupted, so a large one arrives in pieces.
+_PIECE_BYTES = 16 << 20
+# For find; with +0, toybox finds what is a second old.
+_ANY_AGE, _A_DAY_OLD = "", "-mtime +1"
 
 
 class PhoneStorage:
@@ -62,26 +66,53 @@ class PhoneStorage:
 
     def _push(self, files: Mapping[str, Path], hashes: Mapping[str, str], folder: str) -> None:
         sizes = {name: path.stat().st_size for name, path in files.items()}
-        self._check_space(sum(sizes.values()), files)
-        partial = f"{_PARTIAL}/{uuid.uuid4().hex}"
+        partial = f"{_PARTIAL}/{folder.rpartition('/')[2]}"
+        arrived = self._arrived(partial, sizes)
+        self._check_space(sum(sizes.values()) - sum(arrived.values()), files)
         self.device.check(["mkdir", "-p", _FILES, partial])
         try:
             for name, path in files.items():
-                executable = path.stat().st_mode & 0o111 != 0
-                self.device.push(
-                    path,
-                    f"{partial}/{name}",
-                    mode=0o755 if executable else 0o644,
-                    progress=self._reporter(name, sizes[name]),
-                )
-                self.pushed_bytes += sizes[name]
+                self._push_file(path, f"{partial}/{name}", sizes[name], arrived[name])
             self._verify(partial, hashes)
             self.device.check(["mv", partial, folder])
+        except ConnectionLostError:
+            # The next connection goes on from here.
+            raise
         except TargetError:
-            # Without a connection this fails too; then the next connection cleans up.
             with contextlib.suppress(TargetError):
                 self.device.shell(["rm", "-rf", partial], timeout=10)
             raise
+
+    def _arrived(self, partial: str, sizes: Mapping[str, int]) -> dict[str, int]:
+        """How many bytes of each file an interrupted push has left in whole pieces."""
+        command = "; ".join(
+            f"stat -c %s {quote([f'{partial}/{name}'])} 2>/dev/null || echo 0" for name in sizes
+        )
+        found = [*self.device.check(command).split(), *["0"] * len(sizes)]
+        return {
+            name: size if int(said) == size else min(int(said), size) // _PIECE_BYTES * _PIECE_BYTES
+            for (name, size), said in zip(sizes.items(), found, strict=False)
+        }
+
+    def _push_file(self, path: Path, remote: str, size: int, arrived: int) -> None:
+        mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
+        report = self._reporter(path.name, size, arrived)
+        if size <= _PIECE_BYTES:
+            if arrived < size or size == 0:
+                self.device.push(path, remote, mode=mode, progress=report)
+                self.pushed_bytes += size
+            return
+        piece = quote([f"{remote}.piece"])
+        whole = quote([remote])
+        self.device.check(["touch", remote])
+        self.device.check(["truncate", "-s", str(arrived), remote])
+        with path.open("rb") as file:
+            file.seek(arrived)
+            while content := file.read(_PIECE_BYTES):
+                self.device.push(content, f"{remote}.piece", progress=report)
+                self.device.check(f"cat {piece} >> {whole} && rm {piece}", timeout=300)
+                self.pushed_bytes += len(content)
+        self.device.check(["chmod", f"{mode:o}", remote])
 
     def _verify(self, folder: str, hashes: Mapping[str, str]) -> None:
         # Through standard input, so that names are never part of the output.
@@ -111,11 +142,11 @@ class PhoneStorage:
                 f"--serial {self.device.serial}"
             )
 
-    def _reporter(self, name: str, size: int) -> Callable[[int], None] | None:
+    def _reporter(self, name: str, size: int, done: int) -> Callable[[int], None] | None:
         if self.progress is None or size < _BIG_BYTES:
             return None
         report = self.progress
-        done, last = 0, time.monotonic()
+        last = time.monotonic()
 
         def chunk(count: int) -> None:
             nonlocal done, last
@@ -133,10 +164,18 @@ class PhoneStorage:
             self._hashes[key] = file_sha256(path)
         return self._hashes[key]
 
-    def tidy(self) -> None:
-        """End and remove what an interrupted run left, and remove files not used for long."""
+    def tidy(self, *, pushes: bool = True) -> None:
+        """End and remove what an interrupted run left, and remove files not used for long.
+
+        Without ``pushes``, what was half pushed within a day stays, to go on from there.
+        """
+        age = _A_DAY_OLD
+        if pushes:
+            age = _ANY_AGE
         self.device.check(
-            f"mkdir -p {ROOT}; [ -d {RUNS} ] && {{ {_kill('')} }}; rm -rf {RUNS} {_PARTIAL}; "
+            f"mkdir -p {ROOT}; [ -d {RUNS} ] && {{ {_kill('')} }}; rm -rf {RUNS}; "
+            f"[ -d {_PARTIAL} ] && find {_PARTIAL} -mindepth 1 -maxdepth 1 {age} "
+            "-exec rm -rf {} +; "
             f"[ -d {_FILES} ] && find {_FILES} -mindepth 1 -maxdepth 1 -mtime +{_OLD_DAYS} "
             "-exec rm -rf {} +; true",
             timeout=120,

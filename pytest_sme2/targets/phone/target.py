@@ -147,7 +147,7 @@ class AndroidTarget:
         self._read_facts()
         if self.power.restore() and self.progress is not None:
             self.progress(f"{self.serial}: restored settings that an interrupted run had changed")
-        self.storage.tidy()
+        self.storage.tidy(pushes=False)
         # The settings are changed from here on, and restored however this process ends.
         atexit.register(self._restore_quietly)
         try:

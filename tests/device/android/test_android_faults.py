@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +92,7 @@ def test_a_shell_that_hangs_is_not_waited_for_for_ever(device: AdbDevice) -> Non
 def test_interrupted_pull_leaves_no_half_file(
     device: AdbDevice, phone: FakePhone, tmp_path: Path
 ) -> None:
-    device.check("dd if=/dev/zero of=/data/local/tmp/big bs=1048576 count=64")
+    device.check("head -c 67108864 /dev/zero > /data/local/tmp/big")
     pulled = tmp_path / "big"
     received = 0
     read = device.read
@@ -107,3 +110,44 @@ def test_interrupted_pull_leaves_no_half_file(
         device.pull("/data/local/tmp/big", pulled)
     assert received > 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_push_goes_on_where_it_stopped(
+    phone: FakePhone, make_target: MakeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_sme2.targets.phone.storage._PIECE_BYTES", 1 << 20)
+    big, small = tmp_path / "big", tmp_path / "small"
+    big.write_bytes(os.urandom((3 << 20) + 5))
+    small.write_bytes(b"small")
+    target = make_target(phone)
+    push = target.device.push
+    pieces = 0
+
+    def cut(source: Path | bytes, remote: str, **options: Any) -> None:
+        nonlocal pieces
+        if remote.endswith(".piece"):
+            pieces += 1
+            if pieces == 3:
+                phone.kill_adbd()
+                threading.Timer(0.2, phone.start_adbd).start()
+        push(source, remote, **options)
+
+    monkeypatch.setattr(target.device, "push", cut)
+    folder = redo_when_lost(target, lambda: target.storage.put({"small": small, "big": big}))
+    # What had arrived is not pushed again: two pieces are, the one that was lost and the last.
+    assert pieces == 5
+    assert target.storage.pushed_bytes == 5 + (3 << 20) + 5
+    digest = hashlib.sha256(big.read_bytes()).hexdigest()
+    assert target.device.check(f"sha256sum < {folder}/big").split()[0] == digest
+    assert leftovers(phone, prepared=True) == []
+
+
+def test_a_push_that_nobody_goes_on_with_is_removed_at_the_end(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    target = make_target(phone)
+    target.device.check("mkdir -p /data/local/tmp/pytest-sme2/partial/abc")
+    target.recover()
+    assert "pytest-sme2/partial/abc" in phone.files()
+    target.restore()
+    assert leftovers(phone) == []
