@@ -52,6 +52,7 @@ from pytest_sme2.results.profile import (
 from pytest_sme2.results.run import (
     Capabilities,
     CoreUse,
+    FarmDevice,
     Fingerprint,
     Output,
     Run,
@@ -113,6 +114,7 @@ __all__ = [
     "Estimate",
     "Evidence",
     "Executor",
+    "FarmDevice",
     "Finding",
     "Fingerprint",
     "InferenceCost",

@@ -88,6 +88,8 @@ class Run:
     peak_rss_bytes: int | None
     outputs: tuple[Output, ...]
     cpu_features: tuple[str, ...] = ()
+    vector_bits: int | None = None
+    """The length of its streaming vectors; None without SME, or where nothing tells it."""
     etdump: Path | None = None
     log: Path | None = None
     warmup_wall_ns: tuple[int, ...] = ()
@@ -125,3 +127,15 @@ class Capabilities:
     sme2: bool
     reason: str = ""
     """Why not, where one of them is False."""
+
+
+@dataclass(frozen=True)
+class FarmDevice:
+    """A phone that a device farm has handed out."""
+
+    serial: str
+    """As ``adb devices`` lists it, or ``HOST:PORT``."""
+    adb_server: str | None = None
+    """``HOST:PORT`` of the adb server that has it; None: the server that was chosen."""
+    name: str = ""
+    """The farm's own name for it, or for its lease."""

@@ -209,6 +209,8 @@ class Sme2Runner(Runner):
                 peak_rss_bytes=_optional_amount(document["peak_rss_bytes"]),
                 outputs=tuple(_read_output(value, outputs) for value in document["outputs"]),
                 cpu_features=tuple(str(name) for name in document["cpu_features"]),
+                # A runner of an older version, in a bundle, does not tell it.
+                vector_bits=_optional_amount(document["sme2"].get("vector_bits")),
                 cores=_read_cores(document.get("cores")),
                 etdump=etdump,
                 log=log,

@@ -152,6 +152,12 @@ std::string describe(
     json.null();
   }
   json.key("source").text(effective.source);
+  json.key("vector_bits");
+  if (const std::optional<int> bits = streaming_vector_bits()) {
+    json.number(*bits);
+  } else {
+    json.null();
+  }
   json.close_object();
   json.key("cpu_features").open_list();
   for (const std::string& feature : cpu_features()) {

@@ -19,6 +19,9 @@ struct Effective {
 };
 Effective effective_sme2();
 
+// The length of this process's streaming vectors; empty without SME, and where nothing tells it.
+std::optional<int> streaming_vector_bits();
+
 // What the CPU has, whatever the switch says (on macOS: as far as the switch lets it be seen).
 std::vector<std::string> cpu_features();
 

@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 
 #if defined(SME2_HAVE_CPUINFO)
 #include <cpuinfo.h>
@@ -105,6 +106,13 @@ Effective effective_sme2() {
 #endif
 }
 
+std::optional<int> streaming_vector_bits() {
+  constexpr int kGetVectorLength = 64;  // PR_SME_GET_VL, which older headers lack
+  const int answer = prctl(kGetVectorLength, 0, 0, 0, 0);
+  // In bytes, with flags above them.
+  return answer > 0 ? std::optional<int>(8 * (answer & 0xffff)) : std::nullopt;
+}
+
 std::vector<std::string> cpu_features() {
   std::vector<std::string> names;
   for (const Bit& bit : kBits) {
@@ -125,6 +133,10 @@ void apply_switch(bool, char**) {}
 
 Effective effective_sme2() {
   return {false, "architecture"};
+}
+
+std::optional<int> streaming_vector_bits() {
+  return std::nullopt;
 }
 
 std::vector<std::string> cpu_features() {

@@ -64,6 +64,10 @@ Effective effective_sme2() {
   return {has("hw.optional.arm.FEAT_SME2"), "sysctl"};
 }
 
+std::optional<int> streaming_vector_bits() {
+  return std::nullopt;
+}
+
 std::vector<std::string> cpu_features() {
   static const char* const kNames[] = {
       "FEAT_FP16", "FEAT_DotProd", "FEAT_FHM", "FEAT_I8MM", "FEAT_BF16", "FEAT_SME", "FEAT_SME2",

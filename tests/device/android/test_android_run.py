@@ -51,6 +51,7 @@ def test_a_pair_shows_sme2_on_and_off(
     assert runs[Arm.ON].sme2_effective is True
     assert runs[Arm.OFF].sme2_effective is False
     for run in runs.values():
+        assert run.vector_bits == 512
         assert run.emulated
         assert run.target == "android"
         assert len(run.wall_ns) == 2

@@ -126,6 +126,7 @@ def read(runner, tmp_path, document, **options):
 def test_a_result_is_read(runner, tmp_path):
     run = read(runner, tmp_path, RESULT)
     assert run.sme2_effective is True
+    assert run.vector_bits is None
     assert (run.wall_ns, run.cpu_ns, run.warmup_wall_ns) == ((1, 2), (3, 4), (9,))
     assert (run.load_ns, run.peak_rss_load_bytes, run.peak_rss_bytes) == (5, None, 7)
     assert run.cpu_features == ("sme2",)
@@ -133,6 +134,8 @@ def test_a_result_is_read(runner, tmp_path):
     assert run.runner == "wheel"
     # A name out of a result never leads out of the folder.
     assert run.outputs[0].file == tmp_path / "outputs" / "output_0.bin"
+    long = {**RESULT, "sme2": {**RESULT["sme2"], "vector_bits": 512}}
+    assert read(runner, tmp_path, long).vector_bits == 512
     unknown = {**RESULT, "sme2": {**RESULT["sme2"], "effective": None}}
     assert read(runner, tmp_path, unknown).sme2_effective is None
 
