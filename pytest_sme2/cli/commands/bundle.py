@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+import tempfile
 from pathlib import Path
 
 from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
@@ -19,8 +21,10 @@ from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.bundle import check_name, check_self_contained, open_bundle, write_bundle
 from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.phone_package import PACKAGE, write_package
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.choices import one_of, split_list
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.platforms import LINUX_AARCH64, PLATFORMS
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import DEVICES, parse_device
@@ -38,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--phone",
         action="store_true",
         help="only the runner for phones, which needs no NDK, for pytest --device-bundle",
+    )
+    parser.add_argument(
+        "--wheel",
+        action="store_true",
+        help=f"with --phone: as the package {PACKAGE} for pip; OUT is the folder for it",
     )
     parser.add_argument(
         "--device",
@@ -58,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.wheel:
+        return _write_wheel(arguments)
     check_name(arguments.out)
     if arguments.phone:
         chosen = (arguments.models, arguments.variants, arguments.platform)
@@ -93,6 +104,24 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print(f"{path}: {count(len(artifacts), 'program')}, {size}")
             print(f"Measure against it with: pytest --against {path}")
+    return 0
+
+
+def _write_wheel(arguments: argparse.Namespace) -> int:
+    if not arguments.phone:
+        raise UsageError("--wheel needs --phone: only the runner for phones is a package.")
+    runner = wheel_runner(LINUX_AARCH64, executorch=arguments.executorch, progress=_say)
+    check_self_contained(runner)
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = write_bundle(Path(folder) / "bundle.tar.gz", runner, ())
+        path = write_package(arguments.out, bundle, runner.executorch)
+    if arguments.json:
+        document = {"path": str(path), "executorch": runner.executorch}
+        print(json.dumps({**document, "sha256": file_sha256(path)}, indent=2))
+    else:
+        size = f"{path.stat().st_size / 1e6:.1f} MB"
+        print(f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {size}")
+        print(f"Install it where phones are: pip install {shlex.quote(str(path))}")
     return 0
 
 

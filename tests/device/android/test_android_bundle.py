@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import check_self_contained, open_bundle, write_bundle
+from pytest_sme2.session.phone_package import phone_runner
 from tests.support.phones import MakeTarget
 
 
@@ -78,3 +81,34 @@ def test_a_runner_that_phones_refuse_makes_no_bundle(bundle: Sme2Runner, tmp_pat
     runner = Sme2Runner("wheel", bundle.platform, bundle.executorch, folder)
     with pytest.raises(BuildError, match=r"Phones refuse libm.so.6 .*an executable stack"):
         check_self_contained(runner)
+
+
+def test_a_package_serves_a_machine_without_a_compiler(
+    sme2_lab: FakeLab,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["bundle", "--phone", "--wheel", str(tmp_path), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    phone = sme2_lab.add()
+    where = ["--adb-server", sme2_lab.address, "--serial", phone.serial]
+    doctor = ["doctor", "--device", "android", *where, "--out", str(tmp_path / "phone.json")]
+    # Where nothing can be built, the error names the package.
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.delenv("CXX", raising=False)
+    assert main(doctor) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"pip install pytest-sme2-phone=={made['executorch']}" in said
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    installed = tmp_path / "installed"
+    subprocess.run([*pip, "--target", installed, made["path"]], check=True, timeout=120)
+    monkeypatch.syspath_prepend(installed)
+    assert main(doctor) == 0, capsys.readouterr().out
+    found = json.loads((tmp_path / "phone.json").read_text("utf-8"))["machine"]
+    assert found["proven"] is True
+    # One for another ExecuTorch is not used.
+    monkeypatch.setattr("pytest_sme2.session.phone_package.sdk_version", lambda: "1.99")
+    with pytest.raises(BuildError, match=r"pip install pytest-sme2-phone==1\.99 \(.* is installed"):
+        phone_runner("linux-aarch64")
