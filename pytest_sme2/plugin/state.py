@@ -9,7 +9,7 @@ import pytest
 from pytest_sme2.plugin import options
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import Check
+    from pytest_sme2.results import Check, FarmDevice
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.session import Session
 
@@ -24,6 +24,22 @@ WIDTH: pytest.StashKey[int] = pytest.StashKey()
 """Of the run: how wide the terminal is. While a test runs, nobody knows: its output is captured."""
 
 
+class _HookFarm:
+    """The device farm of a conftest.py, if it has one."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def acquire(self, soc: str | None) -> FarmDevice | None:
+        found: FarmDevice | None = self._config.hook.pytest_sme2_acquire_device(
+            config=self._config, soc=soc
+        )
+        return found
+
+    def release(self, device: FarmDevice, *, lost: bool) -> None:
+        self._config.hook.pytest_sme2_release_device(config=self._config, device=device, lost=lost)
+
+
 def session_of(config: pytest.Config) -> Session:
     """The run's session, made when it is first asked for."""
     if SESSION not in config.stash:
@@ -35,5 +51,6 @@ def session_of(config: pytest.Config) -> Session:
             options.read_settings(config),
             say=progress_of(config),
             identity=worker.get("testrunuid"),
+            farm=_HookFarm(config),
         )
     return config.stash[SESSION]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_sme2.errors import NotMeasurableError, TargetError
 from pytest_sme2.results import Arm, Artifact, KernelCensus, Run, RunRequest
-from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.device import Farm, HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
@@ -37,11 +37,13 @@ class Bench:
     clock = staticmethod(time.monotonic)
     """What time budgets are measured with."""
 
-    def __init__(self, settings: Settings, run: Callable[[], str], say: Say) -> None:
+    def __init__(
+        self, settings: Settings, run: Callable[[], str], say: Say, farm: Farm | None = None
+    ) -> None:
         """``run`` names the run, so that its workers share their phones."""
         self.settings = settings
         self.say = say
-        self.device = HeldDevice(settings, run, say)
+        self.device = HeldDevice(settings, run, say, farm)
 
     @property
     def chosen(self) -> Target:
@@ -72,6 +74,10 @@ class Bench:
             from pytest_sme2.session.bundle import open_bundle
 
             return open_bundle(self.settings.device_bundle).runner
+        if self.settings.device == "android":
+            from pytest_sme2.session.phone_package import phone_runner
+
+            return phone_runner(self.target.platform, progress=self.say)
         return wheel_runner(self.target.platform, progress=self.say)
 
     @property

@@ -6,8 +6,11 @@ What is measured on it is the business of ``session.py``; how a phone is leased,
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_sme2.errors import (
     ConnectionLostError,
@@ -16,7 +19,7 @@ from pytest_sme2.errors import (
     NotMeasurableError,
     TargetError,
 )
-from pytest_sme2.results import Fingerprint
+from pytest_sme2.results import FarmDevice, Fingerprint
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import provision
 from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu, find_qemu, parse_cpu
@@ -38,12 +41,28 @@ _CHIP = ("soc", "cpu", "model")
 _SYSTEMS = {"mac": "macOS", "linux": "Linux"}
 
 
+class Farm(Protocol):
+    """Who hands out phones and takes them back."""
+
+    def acquire(self, soc: str | None) -> FarmDevice | None: ...
+
+    def release(self, device: FarmDevice, *, lost: bool) -> None: ...
+
+
 class HeldDevice:
     """One device at a time, for the whole of a worker's run."""
 
-    def __init__(self, settings: Settings, run: Callable[[], str], say: Callable[[str], None]):
+    def __init__(
+        self,
+        settings: Settings,
+        run: Callable[[], str],
+        say: Callable[[str], None],
+        farm: Farm | None = None,
+    ):
         """``run`` names the run, so that its workers share their phones."""
         self.settings = settings
+        self.farm = farm
+        self._handed: FarmDevice | None = None
         self.soc: str | None = None
         """What the running test asks for; None: any device will do."""
         self._run = run
@@ -91,6 +110,7 @@ class HeldDevice:
                 self._target.restore()
             except ConnectionLostError as error:
                 self._retire(error)
+            self._hand_back(lost=False)
             self._target, self._prepared = None, False
         return True
 
@@ -112,16 +132,41 @@ class HeldDevice:
             if held is not None:
                 held.restore()
         finally:
+            self._hand_back(lost=False)
             for target in gone:
                 target.patience_seconds = 1.0
                 with contextlib.suppress(TargetError):
                     target.restore()
 
+    def _hand_out(self) -> Settings:
+        """The settings that choose the farm's phone, if there is a farm and it has one."""
+        settings = self.settings
+        if self.farm is None or settings.device != "android" or settings.fake_phone:
+            return settings
+        self._handed = self.farm.acquire(self.soc)
+        if self._handed is None:
+            return settings
+        server = self._handed.adb_server or settings.adb_server
+        return replace(settings, serials=(self._handed.serial,), adb_server=server)
+
+    def _hand_back(self, *, lost: bool) -> None:
+        handed, self._handed = self._handed, None
+        if self.farm is not None and handed is not None:
+            self.farm.release(handed, lost=lost)
+
     def _choose(self, like: Fingerprint | None = None) -> Target:
+        settings = self._hand_out()
+        try:
+            return self._choose_from(settings, like)
+        except BaseException:
+            self._hand_back(lost=True)
+            raise
+
+    def _choose_from(self, settings: Settings, like: Fingerprint | None) -> Target:
         self.notes = []
         try:
             target = choose_target(
-                self.settings, run=self._run(), soc=self.soc, like=like, progress=self._note
+                settings, run=self._run(), soc=self.soc, like=like, progress=self._note
             )
         except NoDeviceLeftError as error:
             if self.soc is None or like is not None or error.retired:
@@ -145,6 +190,7 @@ class HeldDevice:
         if not isinstance(target, Leased) or target.lease is None:
             raise error
         target.lease.retire(str(error))
+        self._hand_back(lost=True)
         self._gone.append(target)
         self._target, self._prepared = None, False
 
@@ -226,9 +272,25 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
         return open_fake_phone(emulator.path, **options)
     from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
 
-    server = open_server(settings.adb_server)
+    server = open_server(settings.adb_server, find=lambda: _adb(options["progress"]))
     pool = open_pool(server, settings.serials, run=run)
     return lease_phone(server, pool, **wishes, **options)
+
+
+def _adb(progress: Callable[[str], None] | None) -> Path | None:
+    """The machine's adb, else that of the fake phone: some Linux machines have no other."""
+    from pytest_sme2.targets.phone.adb import find_adb
+
+    found = find_adb()
+    if found is not None or progress is None or sys.platform != "linux":
+        return found
+    from pytest_sme2.fake_phone.parts import find_parts
+
+    try:
+        return find_parts(progress=progress).adb
+    except TargetError as error:
+        progress(f"no adb was found, and none could be fetched: {error}")
+        return None
 
 
 def _automatic(settings: Settings) -> Target:

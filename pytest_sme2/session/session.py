@@ -47,6 +47,7 @@ from pytest_sme2.system.terminal import Say
 if TYPE_CHECKING:
     from pytest_sme2.session.case_timing import Timing
     from pytest_sme2.session.case_trace import Traced
+    from pytest_sme2.session.device import Farm
     from pytest_sme2.session.reference import OpenReference
     from pytest_sme2.session.run_lock import RunLock
 
@@ -75,11 +76,17 @@ def _on_one_device(method: _Method) -> _Method:
 class Session:
     """Holds what one run shares between its tests."""
 
-    def __init__(self, settings: Settings, say: Say = _silent, identity: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        say: Say = _silent,
+        identity: str | None = None,
+        farm: Farm | None = None,
+    ) -> None:
         self.settings = settings
         self.say = say
         self._identity = identity
-        self.bench = Bench(settings, lambda: self.origin[0], say)
+        self.bench = Bench(settings, lambda: self.origin[0], say, farm)
         self._made: dict[tuple[object, ...], object] = {}
         self._steady = False
         self._turn = CaseTurn()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import NoDeviceLeftError, TargetError
 from pytest_sme2.results import Fingerprint
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, find_adb
 from pytest_sme2.targets.phone.choice import choose_serials, make_ready
 from pytest_sme2.targets.phone.claim import Claim
 from pytest_sme2.targets.phone.leases import DevicePool, Lease
@@ -18,16 +19,22 @@ from pytest_sme2.targets.settings import adb_server_from, parse_adb_server
 
 
 def open_server(
-    address: str | None = None, *, environment: Mapping[str, str] = os.environ
+    address: str | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    find: Callable[[], Path | None] = find_adb,
 ) -> AdbServer:
-    """The named adb server, else the default one, which is started if needed."""
+    """The named adb server, else the default one, which is started if needed.
+
+    ``find`` finds the program that starts it.
+    """
     if address is not None:
         server = AdbServer(*parse_adb_server(address))
     else:
         host, port = adb_server_from(environment)
         local = host in ("127.0.0.1", "localhost", "::1")
         server = AdbServer(host, port, ours_to_start=local)
-    server.ensure_running()
+    server.ensure_running(find=find)
     return server
 
 

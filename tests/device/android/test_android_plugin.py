@@ -337,3 +337,30 @@ def test_the_suite_passes_and_leaves_the_phone_as_it_was(
 
 def test_suite_passes_on_a_fake_phone(suite: pytest.Pytester) -> None:
     run_suite(suite, "--sme2-fake-phone", "--sme2-variants=fp32")
+
+
+FARM = """
+from pytest_sme2 import FarmDevice
+
+def pytest_sme2_acquire_device(config, soc):
+    with open("farm.log", "a") as log:
+        print("out", soc, file=log)
+    return FarmDevice(serial={serial!r}, adb_server={server!r}, name="lease 7")
+
+def pytest_sme2_release_device(device, lost):
+    with open("farm.log", "a") as log:
+        print("back", device.name, lost, file=log)
+"""
+
+
+def test_a_farm_hands_out_the_phone(
+    sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
+) -> None:
+    serial, server = phones[1].serial, sme2_lab.address
+    project.makeconftest(FARM.format(serial=serial, server=server))
+    words = ("--device=android", "--sme2-models=alpha", "--sme2-out=farm", "-p", "no:cacheprovider")
+    done = project.runpytest_subprocess(*words, "-k", "evidence", timeout=600)
+    done.assert_outcomes(passed=1)
+    assert set(serials(project.path / "farm").values()) == {serial}
+    assert (project.path / "farm.log").read_text("utf-8") == "out None\nback lease 7 False\n"
+    assert leftovers(phones[1]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from pytest_sme2.errors import (
     NotMeasurableError,
     TargetError,
 )
-from pytest_sme2.results import Fingerprint
+from pytest_sme2.fake_phone.parts import Parts
+from pytest_sme2.results import FarmDevice, Fingerprint
 from pytest_sme2.session import device
 from pytest_sme2.session import device as held_device
 from pytest_sme2.session.session import Session
@@ -191,6 +193,69 @@ def test_a_stage_is_done_again_from_its_start_on_another_phone(make_lab: Any) ->
     assert used == ["on on a", "off on a", "on on b", "off on b"]
 
 
+class PretendedFarm:
+    """Hands out phones in their order."""
+
+    def __init__(self, *serials: str) -> None:
+        self.free = list(serials)
+        self.events: list[str] = []
+
+    def acquire(self, soc: str | None) -> FarmDevice | None:
+        if not self.free:
+            return None
+        self.events.append(f"{self.free[0]} for {soc}")
+        return FarmDevice(self.free.pop(0), "farm:5037")
+
+    def release(self, farm_device: FarmDevice, *, lost: bool) -> None:
+        self.events.append(f"{farm_device.serial} {'lost' if lost else 'back'}")
+
+
+def test_a_farm_hands_phones_out_and_gets_all_of_them_back(
+    make_lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = make_lab(a="X", b="X", c="Y")
+    asked: list[tuple[tuple[str, ...], str | None]] = []
+
+    def choose(settings: Settings, **wishes: Any) -> Phone:
+        asked.append((settings.serials, settings.adb_server))
+        lab.socs = {serial: lab.socs[serial] for serial in settings.serials or ("c",)}
+        return lab.choose(settings, **wishes)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(device, "choose_target", choose)
+    farm = PretendedFarm("a", "b")
+    held = held_device.HeldDevice(
+        Settings(device="android"), lambda: "run", lambda line: None, farm
+    )
+    kinds = dict(lab.socs)
+    assert held.prepared.serial == "a"  # type: ignore[attr-defined]
+    lab.socs = kinds
+    held.replace(DeviceGoneError("a is gone."))
+    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    lab.socs = kinds
+    held.ask_for("Y")
+    # A farm that has nothing leaves it to what is attached.
+    assert held.prepared.serial == "c"  # type: ignore[attr-defined]
+    held.close()
+    assert farm.events == ["a for None", "a lost", "b for None", "b back"]
+    assert asked == [(("a",), "farm:5037"), (("b",), "farm:5037"), ((), None)]
+
+
+def test_a_farms_phone_that_cannot_be_used_goes_back_as_lost(
+    make_lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(settings: Settings, **wishes: Any) -> Phone:
+        raise TargetError("it does not answer")
+
+    monkeypatch.setattr(device, "choose_target", none)
+    farm = PretendedFarm("a")
+    held = held_device.HeldDevice(
+        Settings(device="android"), lambda: "run", lambda line: None, farm
+    )
+    with pytest.raises(TargetError, match="does not answer"):
+        _ = held.prepared
+    assert farm.events == ["a for None", "a lost"]
+
+
 @pytest.mark.parametrize("name", ["android", "emulated"])
 def test_what_needs_an_emulator_fetches_one_or_fails(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -217,3 +282,23 @@ def test_what_needs_an_emulator_fetches_one_or_fails(
     with pytest.raises(TargetError, match="There is no emulator"):
         device.choose_target(settings)
     assert asked == [False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the fake phone's adb is a Linux program")
+def test_a_machine_without_adb_takes_the_fake_phones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("pytest_sme2.targets.phone.adb.find_adb", lambda: None)
+    parts = Parts(*[tmp_path / name for name in ("adb", "adbd", "sh", "tools", "patchelf")], ())
+    monkeypatch.setattr("pytest_sme2.fake_phone.parts.find_parts", lambda progress: parts)
+    assert device._adb(told.append) == tmp_path / "adb"
+    # Where nobody can be told, nothing is fetched.
+    assert device._adb(None) is None
+
+    def fail(progress: object) -> Parts:
+        raise TargetError("The network is down.")
+
+    monkeypatch.setattr("pytest_sme2.fake_phone.parts.find_parts", fail)
+    assert device._adb(told.append) is None
+    assert told == ["no adb was found, and none could be fetched: The network is down."]
