@@ -157,13 +157,15 @@ def run_model(arguments: argparse.Namespace) -> int:
         folder = session.keep(case, measured, checks)
         record = read_record(folder)
         write_case(folder, record)
+        # While the device is still held: asked later, it would be taken again, and kept.
+        lines = _lines(session, case, measured, folder, noise_of(record))
     finally:
         clear_line(sys.stderr)
         session.close()
     if arguments.json:
         print(json.dumps(json.loads((folder / METRICS).read_text("utf-8")), indent=2))
     else:
-        print("\n".join(_lines(session, case, measured, folder, noise_of(record))))
+        print("\n".join(lines))
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
     return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0

@@ -129,6 +129,17 @@ def test_sme2_clean(
     assert capsys.readouterr().out == f'[{{"serial": "{phone.serial}", "restored": false}}]\n'
 
 
+def test_sme2_run_leaves_the_phone_to_others(
+    sme2_lab: FakeLab, toy: Artifact, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phone = sme2_lab.add()
+    where = ["--adb-server", sme2_lab.address, "--serial", phone.serial]
+    words = ["run", str(toy.pte), "--device", "android", *where, "--out", str(tmp_path)]
+    assert main(words) == 0, capsys.readouterr()
+    assert "2 of 2 matrix operators on SME2 kernels" in capsys.readouterr().out
+    assert leftovers(phone) == []
+
+
 def test_sme2_clean_of_something_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", "--device", "toaster"]) == 2
     assert "'toaster' is not a device that can be cleaned" in capsys.readouterr().err
