@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -98,6 +101,22 @@ def test_a_model_runs_from_its_export_to_its_report(
     words = ["run", "toy_cnn", "--variant", "fp32", "--device", "android", *where, *models]
     assert main([*words, "--out", str(tmp_path)]) == 0, capsys.readouterr()
     assert "6 of 6" in capsys.readouterr().out
+
+
+def test_the_suite_passes(machine: Machine, tmp_path: Path) -> None:
+    device, here = machine.device, Path(__file__).parents[2]
+    where = [f"--adb-server={device.server}", f"--serial={device.serial}", f"--sme2-out={tmp_path}"]
+    chosen = ["--sme2-models=toy_cnn", "--sme2-variants=fp32,int8"]
+    command = [sys.executable, "-m", "pytest", "tests/performance", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--device=android", *where, *chosen],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert not re.search(r"\b[1-9]\d* (?:failed|error)", done.stdout)
 
 
 def test_the_doctor_knows_the_machine(
