@@ -30,7 +30,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 # Each data type once, the two kinds of QP8 operators among them.
 CASES = (("toy_cnn", "fp32,fp16,int8,int8_dynamic,int4"), ("llama_block_decode", "fp32"))
 # Of the networks that were recorded: one in each block, as their configurations have it.
-DEPTHWISE = {"convnext": 4, "efficientnet": 5, "mobilenet_v3_small": 11}
+DEPTHWISE = {
+    "convnext": 4,
+    "efficientnet": 5,
+    "mobilenet_v3_small": 11,
+    "mobilenet_v4": 15,
+    "lraspp": 15,
+}
 MATRIX = re.compile(
     r"(?:Convolution|Deconvolution|(?:Dynamic )?Fully Connected|Batch Matrix Multiply) \(.*"
     r"|native_call_(?:convolution|addmm|mm|bmm|linear)\..*"
