@@ -38,6 +38,8 @@ _SIDES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 14, 16, 17)
 # Emulated NEON takes about a second for as many.
 MOST_MACS = 2_000_000
 _MOST_LAYERS = 3
+# A single row has kernels of its own, and chance alone would hardly ever draw it.
+_ONE_ROW_IN = 4
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,8 @@ def _rows(chance: random.Random, number: int, data_type: str) -> RandomProgram:
 
     batched = chance.random() < 0.3
     shape = ((chance.choice((1, 2, 3, 4)),) if batched else ()) + (chance.choice(_SIZES),)
+    if number % _ONE_ROW_IN == _ONE_ROW_IN - 1:
+        shape = (1,) * len(shape)
     layers: list[Layer] = []
     if batched and chance.random() < 0.4:
         layers.append(Layer(PRODUCT))
