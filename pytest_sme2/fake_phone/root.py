@@ -80,6 +80,12 @@ class Userland:
     """The user of the phone's shell, as this process must name it."""
 
 
+def own_loader(patchelf: str, program: Path) -> list[str]:
+    """The command that lets a phone's program find its loader and libraries, and no others."""
+    change = ["--set-interpreter", f"/{LINKER}", "--force-rpath", "--set-rpath", f"/{LIBRARIES}"]
+    return [patchelf, *change, str(program)]
+
+
 def build_root(root: Path, phone: Phone, userland: Userland) -> None:
     """Lay a root out, and make what belongs to the running phone."""
     lay_out(root, phone, userland)

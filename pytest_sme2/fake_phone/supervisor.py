@@ -35,6 +35,7 @@ from pytest_sme2.fake_phone.root import (
     Userland,
     build_root,
     mount,
+    own_loader,
 )
 
 _SIOCGIFFLAGS = 0x8913
@@ -83,10 +84,7 @@ class Supervisor:
             shutil.copy2(file, folder / place)
             (folder / place).chmod(0o755)
         for place in self.plan["programs"]:
-            _run(
-                *(self.plan["patchelf"], "--set-interpreter", f"/{LINKER}"),
-                *("--force-rpath", "--set-rpath", f"/{LIBRARIES}", str(folder / place)),
-            )
+            _run(*own_loader(self.plan["patchelf"], folder / place))
         listed = _run(self.plan["toybox"], environment=self.plan["adb_environment"])
         return Userland(folder, listed.split(), SHELL if _has_user(SHELL) else 0)
 

@@ -22,7 +22,7 @@ from typing import IO
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.parts import find_parts
-from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, Phone, Userland, lay_out
+from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, Phone, Userland, lay_out, own_loader
 from pytest_sme2.results import Arm
 from pytest_sme2.system.apt_sources import system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder
@@ -48,7 +48,7 @@ BOOT_SECONDS = 400
 
 def unpacked(name: str, packages: tuple[str, ...], architecture: str | None = None) -> Path:
     """The packages and all that they need, fetched once."""
-    folder = cache_folder() / "vm" / name
+    folder = cache_folder() / "tools" / f"vm-{name}"
     with locked(folder.with_suffix(".lock"), f"fetching {', '.join(packages)}"):
         if not folder.is_dir():
             archives = with_suites(system_archives(), SUITES)
@@ -67,8 +67,8 @@ class Programs:
     def command(self, name: str) -> list[str]:
         libraries = next((self.folder / "usr/lib").glob(f"{platform.machine()}-linux-gnu"))
         loader = next(libraries.glob("ld-linux-*.so.*"))
-        paths = ":".join(map(str, (libraries, *libraries.glob("pulseaudio"))))
-        return [str(loader), "--library-path", paths, str(self.folder / "usr/bin" / name)]
+        program = self.folder / "usr/bin" / name
+        return [str(loader), "--library-path", str(libraries), str(program)]
 
 
 def make_initramfs(folder: Path) -> Path:
@@ -106,20 +106,14 @@ def _userland(folder: Path, guest: Path) -> Userland:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
     (place / LIBRARIES).mkdir()
     programs = {"sh": guest / "usr/bin/mksh", "toybox": guest / "usr/bin/toybox"}
-    patchelf = find_parts()
+    patchelf = str(find_parts().patchelf)
     for name, program in programs.items():
         target = place / "system/bin" / name
         shutil.copy2(program, target)
         for file in _with_libraries(guest, program)[1:]:
-            shutil.copy2(
-                file, place / (LINKER if file.name == LOADER else f"{LIBRARIES}/{file.name}")
-            )
-        _run(
-            [
-                *(str(patchelf.patchelf), "--set-interpreter", f"/{LINKER}"),
-                *("--force-rpath", "--set-rpath", f"/{LIBRARIES}", str(target)),
-            ]
-        )
+            there = LINKER if file.name == LOADER else f"{LIBRARIES}/{file.name}"
+            shutil.copy2(file, place / there)
+        _run(own_loader(patchelf, target))
     libraries = guest / ARM_LIBRARIES
     listed = _run(
         [
