@@ -50,6 +50,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "history": "show what changed over many runs, step by step",
         "matrix": "show which kernel runs each operator in each data type and size",
         "sweep": "run random programs with SME2 on, off and in eager PyTorch, and compare",
+        "merge": "merge the runs of several machines into one report and one exit code",
         "report": "write the reports of a run directory again: HTML and Markdown",
         "trace": "write a trace for Perfetto from a run directory or an ETDump",
         "validate": "check that the files of a run directory are complete and readable",

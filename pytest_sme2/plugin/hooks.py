@@ -25,6 +25,7 @@ from pytest_sme2.errors import (
     plain,
 )
 from pytest_sme2.plugin import fixtures, hookspecs, missing_device, names, options
+from pytest_sme2.plugin.shards import ShardRecorder
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, session_of
 
 if TYPE_CHECKING:
@@ -96,8 +97,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_sme2.plugin import benchmarking
 
         config.pluginmanager.register(benchmarking, "sme2-benchmarking")
+    recorder = ShardRecorder(config)
+    config.pluginmanager.register(recorder, "sme2-shards")
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Collector(config), "sme2-collector")
+        config.pluginmanager.register(Collector(config, recorder), "sme2-collector")
 
 
 @pytest.hookimpl(trylast=True)
@@ -343,8 +346,9 @@ def pytest_runtest_makereport(
 class Collector:
     """Gathers what the tests report, in the one process that writes baselines and reports."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, recorder: ShardRecorder) -> None:
         self.config = config
+        self.recorder = recorder
         self.folders: dict[str, str] = {}
         self.checks: dict[str, list[Any]] = {}
         self.unchecked: dict[str, str | None] = {}
@@ -384,8 +388,12 @@ class Collector:
         self.config.stash.setdefault(PROBLEMS, []).extend(problems)
         if problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if not self.folders:
-            return
+        if self.folders:
+            self._conclude(session, chosen)
+        if ran:
+            self._keep_tests(session, chosen)
+
+    def _conclude(self, session: pytest.Session, chosen: Settings) -> None:
         from pytest_sme2.plugin.conclusion import conclude_run
 
         lines, failed = conclude_run(
@@ -401,6 +409,14 @@ class Collector:
             self.run_lock.leave()
         if failed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _keep_tests(self, session: pytest.Session, chosen: Settings) -> None:
+        """For ``sme2 merge``; also of a shard for which no test was left."""
+        out = (chosen.out or Path("sme2-out")).resolve()
+        try:
+            self.recorder.write(out, int(session.exitstatus))
+        except (Sme2Error, OSError) as error:
+            self.config.stash[PROBLEMS].append(f"{out} cannot be merged with others: {error}")
 
     def _empty_promises(self, session: pytest.Session, chosen: Settings) -> list[str]:
         """What was asked for and not done, although every test may have passed."""

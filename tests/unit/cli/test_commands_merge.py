@@ -1,0 +1,168 @@
+"""``sme2 merge``: the runs of several machines as one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.shard import SCHEMA, TESTS, RanTest, Shard, write_shard
+from tests.support.records import stored_dumps, write_case
+
+PASSED = RanTest("passed", 1.5)
+FAILED = RanTest("failed", 2.0, "operators (on) 13 -> 16\n\x1b[31mmore\x1b[0m\x00")
+ALL = tuple(f"test_it.py::test_it[toy-{variant}]" for variant in ("fp16", "fp32"))
+
+
+def check(metric: str) -> Check:
+    return Check(metric, Outcome.PASS, "Equal.")
+
+
+def shard(root: Path, variant: str, *, test: RanTest = PASSED, **facts: object) -> Path:
+    """A run directory with one case and one test of the two that were found."""
+    checks = (check("operators (on)"),)
+    write_case(root, "toy", variant, stored_dumps("toy_fp16"), checks=checks)
+    made = Shard(
+        SCHEMA, int(test.outcome == "failed"), {f"test_it.py::test_it[toy-{variant}]": test}, ALL
+    )
+    write_shard(root, replace(made, **facts))  # type: ignore[arg-type]
+    return root
+
+
+def merged(*words: object) -> int:
+    return main(["merge", *map(str, words)])
+
+
+def test_two_shards_become_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = shard(tmp_path / "1", "fp16", number=1, of=2)
+    second = shard(tmp_path / "2", "fp32", number=2, of=2)
+    out = tmp_path / "out"
+    files = ("--junit", tmp_path / "junit.xml", "--html", tmp_path / "report.html")
+    more = ("--history", tmp_path / "history", "--comment", tmp_path / "comment.md")
+    assert merged(first, second, "--out", out, *files, *more) == 0
+    printed = capsys.readouterr()
+    assert "2 shards, 2 cases, 2 tests: 2 passed" in printed.out
+    assert printed.err == ""
+    assert {path.parent.parent.parent.name for path in out.rglob("metrics.json")} == {
+        "toy-fp16",
+        "toy-fp32",
+    }
+    assert "toy-fp32" in (out / "report.md").read_text()
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()[0]  # written here
+    assert (suite.get("tests"), suite.get("failures"), suite.get("time")) == ("2", "0", "3.000")
+    assert (tmp_path / "report.html").is_file()
+    (history,) = (tmp_path / "history").iterdir()
+    assert len(history.read_text().splitlines()) == 2
+    assert "2 passed" in (tmp_path / "comment.md").read_text()
+    # What was merged can be merged again.
+    assert merged(out, "--out", tmp_path / "again") == 0
+
+
+def test_one_failing_test_fails_the_whole(tmp_path: Path) -> None:
+    first = shard(tmp_path / "1", "fp16")
+    second = shard(tmp_path / "2", "fp32", test=FAILED)
+    junit = tmp_path / "junit.xml"
+    assert merged(first, second, "--out", tmp_path / "out", "--junit", junit) == 1
+    (failure,) = ElementTree.parse(junit).getroot().iter("failure")
+    assert failure.get("message") == "operators (on) 13 -> 16"
+    assert "\x1b" not in (failure.text or "")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"number": 1, "of": 3}, "Shards that are missing, of 3: 2, 3."),
+        ({"number": 2, "of": 2}, "Shards that are missing, of 2: 1."),
+        ({}, "1 test of 2 ran in no shard: test_it.py::test_it[toy-fp32]."),
+        ({"found": (), "exit_code": 2}, "pytest ended with exit code 2 before all its tests"),
+    ],
+)
+def test_what_is_missing_is_noticed(
+    facts: dict[str, object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = shard(tmp_path / "1", "fp16", **facts)
+    assert merged(root, "--out", tmp_path / "out") == 1
+    assert said in capsys.readouterr().err
+
+
+def test_shards_of_different_runs_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = shard(tmp_path / "1", "fp16", number=1, of=2)
+    second = shard(tmp_path / "2", "fp32", number=2, of=4)
+    assert merged(first, second, "--out", tmp_path / "out") == 1
+    assert "Some runs are of 2 and of 4 shards." in capsys.readouterr().err
+
+
+def test_a_test_that_ran_twice_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    roots = [shard(tmp_path / name, "fp16", found=ALL[:1]) for name in "12"]
+    assert merged(*roots, "--out", tmp_path / "out", "--json") == 1
+    printed = capsys.readouterr()
+    assert "1 test ran in more than one shard: test_it.py::test_it[toy-fp16]." in printed.err
+    assert json.loads(printed.out)["failed"] is True
+
+
+def test_the_checks_of_one_case_come_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plugin that spreads tests may give two tests of a case to two machines."""
+    first = shard(tmp_path / "1", "fp16", found=())
+    second = tmp_path / "2"
+    checks = (check("operators (on)"), check("cost (on)"))
+    folder = write_case(second, "toy", "fp16", stored_dumps("toy_fp16"), checks=checks)
+    write_shard(second, Shard(SCHEMA, 0, {"test_it.py::test_cost[toy-fp16]": PASSED}))
+    assert merged(first, second, "--out", tmp_path / "out") == 0
+    record = read_record(tmp_path / "out" / folder.relative_to(second))
+    assert [entry.metric for entry in record.checks] == ["operators (on)", "cost (on)"]
+
+
+def test_another_program_under_the_same_name_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    roots = []
+    for number in "12":
+        root = tmp_path / number
+        write_case(root, "toy", "fp16", stored_dumps("toy_fp16"), pte_sha256=number * 64)
+        write_shard(root, Shard(SCHEMA, 0, {f"test_it.py::test_{number}": PASSED}))
+        roots.append(root)
+    assert merged(*roots, "--out", tmp_path / "out") == 1
+    assert "toy-fp16 is another program in" in capsys.readouterr().err
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    root = shard(tmp_path / "1", "fp16", found=ALL[:1])
+    (folder,) = (path.parent for path in root.rglob("metrics.json"))
+    (tmp_path / "precious").write_text("precious")
+    (folder / "link").symlink_to(tmp_path / "precious")
+    assert merged(root, "--out", tmp_path / "out") == 0
+    assert not list((tmp_path / "out").rglob("link"))
+
+
+def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = shard(tmp_path / "1", "fp16")
+    assert merged(root, root, "--out", tmp_path / "out") == 2
+    assert "is named twice" in capsys.readouterr().err
+    assert merged(root, "--out", root) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert merged(tmp_path, "--out", tmp_path / "out") == 2
+    assert f"it has no {TESTS}" in capsys.readouterr().err
+    (root / TESTS).write_text("[]")
+    assert merged(root, "--out", tmp_path / "out") == 3
+    assert "Run this shard again." in capsys.readouterr().err
+    (root / TESTS).write_text('{"schema": 9, "exit_code": 0}')
+    assert merged(root, "--out", tmp_path / "out") == 2
+    assert "this version reads" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_both_arms_are_copied(tmp_path: Path) -> None:
+    root = shard(tmp_path / "1", "fp16", found=ALL[:1])
+    assert merged(root, "--out", tmp_path / "out") == 0
+    (folder,) = (path.parent for path in (tmp_path / "out").rglob("metrics.json"))
+    assert set(read_record(folder).measured.profiles) == set(Arm)
