@@ -26,6 +26,7 @@ from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
 from pytest_sme2.report.history import history_lines, read_history
 from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
+from pytest_sme2.session import shard
 from pytest_sme2.sweep.programs import draw
 from pytest_sme2.sweep.results import SWEEP, SweepResults, read_results, write_results
 from pytest_sme2.sweep.running import BatchResult, Difference
@@ -93,6 +94,16 @@ def history(chance: Random, folder: Path) -> None:
     line = HISTORY.replace("\n", "")
     path.write_bytes(f"{line}\n".encode() + damaged_json(chance, line) + b"\n")
     read_within_bounds(lambda: list(history_lines(read_history(folder))), path.name)
+
+
+TESTS = """{"schema":1,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"passed",
+"seconds":1.5}},"found":["test_it.py::test_it"],"number":1,"of":2}"""
+
+
+def tests_of_shard(chance: Random, folder: Path) -> None:
+    path = folder / shard.TESTS
+    path.write_bytes(damaged_json(chance, TESTS))
+    read_within_bounds(lambda: shard.read_shard(folder), path.name)
 
 
 # --- files beside an ETDump, and those of a model's folder ----------------------------------------
@@ -331,6 +342,7 @@ SUBJECTS = (
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
     Subject("fuzz-program", "damaged programs without model code", 1000, 40, program),
     Subject("fuzz-history", "damaged files of a history", 500, 30, history),
+    Subject("fuzz-tests", "damaged tests.json", 500, 30, tests_of_shard),
     Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
     Subject("fuzz-origins", "damaged run.origins.json", 1000, 40, origins),
     Subject("fuzz-matrix", "damaged kernel matrices", 500, 30, kernel_matrix),
@@ -360,6 +372,7 @@ READERS = {
     "session/analysis": "fuzz-run-directory",
     "session/bundle": "fuzz-bundle",
     "session/run_directory": "fuzz-metrics",
+    "session/shard": "fuzz-tests",
     "system/apt_sources": "fuzz-apt-sources",
     "system/debian_packages": "fuzz-package",
     "system/elf": "fuzz-qemu-log",

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.cli.merging import merge
 from tests.support.toy_project import add_toy_model
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = (
     "allure-pytest", "pytest-cov", "pytest-html", "pytest-randomly", "pytest-rerunfailures",
-    "pytest-timeout",
+    "pytest-split", "pytest-timeout",
 )  # fmt: skip
 CONFTEST = f"""
 import sys
@@ -90,3 +91,18 @@ def test_a_missing_device_stays_one_failure_when_it_is_run_again(project: pytest
     result = project.runpytest_subprocess(*options, f"--device={other}")
     outcomes = result.parseoutcomes()
     assert (outcomes["failed"], outcomes["rerun"], outcomes["skipped"]) == (1, 1, 3)
+
+
+def test_shards_of_pytest_split_are_merged(project: pytest.Pytester) -> None:
+    folders = []
+    for number in (1, 2):
+        folders.append(project.path / f"shard-{number}")
+        shard = ("--splits=2", f"--group={number}", f"--sme2-out={folders[-1]}")
+        result = project.runpytest_subprocess("--device=linux", "-p", "no:randomly", *shard)
+        # There is no baseline, so nothing can be compared.
+        assert result.parseoutcomes()["skipped"] == 2
+    merged = merge(folders, project.path / "merged")
+    assert (len(merged.cases), len(merged.tests), merged.problems) == (2, 4, ())
+    assert merge(folders[:1], project.path / "half").problems[0] == (
+        "Shards that are missing, of 2: 2."
+    )
