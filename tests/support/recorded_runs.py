@@ -34,7 +34,7 @@ from pytest_sme2.session.settings import Settings
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "data" / "runs"
 MODELS = ROOT / "models"
-ARCHITECTURES = ROOT / "zoo"
+ARCHITECTURES = ROOT / "benchmarks" / "zoo"
 # The same bytes whenever a run is recorded.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PACKAGES = re.compile(r'"file":"[^"]*/site-packages/')

@@ -6,19 +6,20 @@ import pytest
 import torch
 
 from pytest_sme2 import import_torchvision
+from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.quantize import quantize
-from pytest_sme2.export.registry import Model
-from tests.support.architectures.model import Gpt2, Qwen2
+from tests.support.recorded_runs import ARCHITECTURES
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8_dynamic"])
-@pytest.mark.parametrize("model", [Gpt2(), Qwen2()], ids=["gpt2", "qwen2"])
+@pytest.mark.parametrize("name", ["gpt2", "qwen2"])
 # torch and transformers use what they have deprecated themselves.
 @pytest.mark.filterwarnings("ignore")
-def test_a_decoder_keeps_its_positions_whole_numbers(model: Model, precision: str) -> None:
+def test_a_decoder_keeps_its_positions_whole_numbers(name: str, precision: str) -> None:
     # transformers imports it, and its compiled operators may not fit the installed torch.
     import_torchvision()
     torch.manual_seed(0)
+    model = discover([ARCHITECTURES]).get(name).instantiate(None)
     network, words = model.get_eager_model().eval(), model.get_example_inputs()
     program = quantize(torch.export.export(network, words), precision, words, {}, torch)
     targets = [str(node.target) for node in program.graph.nodes]
