@@ -176,7 +176,8 @@ class PhoneStorage:
             f"mkdir -p {ROOT}; [ -d {RUNS} ] && {{ {_kill('')} }}; rm -rf {RUNS}; "
             f"[ -d {_PARTIAL} ] && find {_PARTIAL} -mindepth 1 -maxdepth 1 {age} "
             "-exec rm -rf {} +; "
-            f"[ -d {_FILES} ] && find {_FILES} -mindepth 1 -maxdepth 1 -mtime +{_OLD_DAYS} "
+            f"rmdir {_PARTIAL} 2>/dev/null; [ -d {_FILES} ] && "
+            f"find {_FILES} -mindepth 1 -maxdepth 1 -mtime +{_OLD_DAYS} "
             "-exec rm -rf {} +; true",
             timeout=120,
         )
