@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.export.child import export_environment
+from pytest_sme2.results import Artifact, TensorSpec
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.terminal import Say
 
 RECORD = "export.json"
@@ -82,6 +84,32 @@ class ManyExports:
             with self._child as child, contextlib.suppress(BrokenPipeError):
                 child.kill()
             self._child = None
+
+
+def made_artifact(
+    folder: Path,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    *,
+    model: str,
+    variant: str,
+    versions: Mapping[str, str],
+) -> Artifact:
+    """The program that the child left in ``folder``."""
+    pte = folder / "program.pte"
+    return Artifact(
+        model=model,
+        variant=variant,
+        folder=folder,
+        pte=pte,
+        sha256=file_sha256(pte),
+        inputs=inputs,
+        outputs=outputs,
+        input_files=tuple(folder / f"input_{i}.bin" for i in range(len(inputs))),
+        reference_files=tuple(folder / f"reference_{i}.bin" for i in range(len(outputs))),
+        weights="random (seed 0)",
+        versions=versions,
+    )
 
 
 def serve(export: Callable[[Mapping[str, Any], Path], Mapping[str, Any]]) -> None:

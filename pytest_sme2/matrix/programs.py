@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pytest_sme2.export.many import RECORD, ManyExports
+from pytest_sme2.export.many import RECORD, ManyExports, made_artifact
 from pytest_sme2.export.store import package_versions
 from pytest_sme2.matrix.cells import Sheet
 from pytest_sme2.results import Artifact, Cell, TensorSpec
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.files import decode, file_sha256
+from pytest_sme2.system.files import decode
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 
@@ -77,20 +77,12 @@ class Programs:
         problems = {by_id[name]: text for name, text in record.problems.items()}
         if not record.cells:
             return SheetProgram((), None, problems)
-        pte = folder / "program.pte"
-        artifact = Artifact(
+        artifact = made_artifact(
+            folder,
+            record.inputs,
+            record.outputs,
             model=sheet.cells[0].operator,
             variant=sheet.cells[0].data_type,
-            folder=folder,
-            pte=pte,
-            sha256=file_sha256(pte),
-            inputs=record.inputs,
-            outputs=record.outputs,
-            input_files=tuple(folder / f"input_{i}.bin" for i in range(len(record.inputs))),
-            reference_files=tuple(
-                folder / f"reference_{i}.bin" for i in range(len(record.outputs))
-            ),
-            weights="random (seed 0)",
             versions=self.versions,
         )
         return SheetProgram(tuple(by_id[name] for name in record.cells), artifact, problems)

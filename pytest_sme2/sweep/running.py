@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.export.many import RECORD, ManyExports
+from pytest_sme2.export.many import RECORD, ManyExports, made_artifact
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.results import (
     Agreement,
@@ -26,7 +26,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.sweep.programs import DATA_TYPES, RandomProgram, draw, shrink
-from pytest_sme2.system.files import decode, file_sha256
+from pytest_sme2.system.files import decode
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
@@ -182,21 +182,9 @@ class Sweep:
         record: _Record = decode(document, _Record, folder / RECORD, remedy=remedy)
         if record.problem:
             return None, record.problem
-        pte = folder / "program.pte"
-        artifact = Artifact(
-            model="sweep",
-            variant=_PRECISIONS[programs[0].data_type],
-            folder=folder,
-            pte=pte,
-            sha256=file_sha256(pte),
-            inputs=record.inputs,
-            outputs=record.outputs,
-            input_files=tuple(folder / f"input_{i}.bin" for i in range(len(record.inputs))),
-            reference_files=tuple(
-                folder / f"reference_{i}.bin" for i in range(len(record.outputs))
-            ),
-            weights="random",
-            versions={},
+        variant = _PRECISIONS[programs[0].data_type]
+        artifact = made_artifact(
+            folder, record.inputs, record.outputs, model="sweep", variant=variant, versions={}
         )
         return artifact, ""
 

@@ -32,6 +32,8 @@ from tests.docs.pages import (
 
 WORKFLOW = ROOT / "docs" / "ci" / "github-actions.yml"
 MAC_WORKFLOW = ROOT / "docs" / "ci" / "mac.yml"
+# Of pytest-split, which is not installed here; tests/beside uses it.
+SHARDING = ("--splits", "--group")
 _EXTRA = re.compile(r"pytest-sme2\[([^\]]+)\]")
 
 
@@ -46,7 +48,8 @@ def pytest_options() -> frozenset[str]:
         check=True,
     ).stdout
     shown = re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", text)
-    return frozenset([*shown, *(long_name(option.flag) for option in options.OPTIONS)])
+    ours = (long_name(option.flag) for option in options.OPTIONS)
+    return frozenset([*shown, *ours, *SHARDING])
 
 
 def subparser(name: str) -> argparse.ArgumentParser:
