@@ -28,6 +28,7 @@ ORDER = (
     "session",
     "matrix",
     "sweep",
+    "bisect",
     "report",
     "plugin",
     "cli",

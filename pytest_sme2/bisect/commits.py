@@ -1,0 +1,108 @@
+"""The commits of a git repository, and a work tree in which each can be looked at."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from pytest_sme2.errors import RunError, UsageError
+from pytest_sme2.system.processes import run_process
+
+_SECONDS = 120.0
+# A hook of the user's repository is not for us.
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+
+
+@dataclass(frozen=True)
+class Commit:
+    digest: str
+    subject: str
+
+    @property
+    def short(self) -> str:
+        return self.digest[:12]
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git printed; an error with its own words where it failed."""
+    try:
+        done = run_process(["git", *_NO_HOOKS, *words], timeout_seconds=_SECONDS, folder=folder)
+    except OSError as error:
+        raise RunError(f"git cannot be run: {error.strerror or error}. Install git.") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise RunError(f"`git {words[0]}` failed: {said[-1] if said else 'it said nothing'}")
+    return done.stdout
+
+
+def repository_of(folder: Path) -> Path:
+    try:
+        return Path(git(folder, "rev-parse", "--show-toplevel").strip())
+    except RunError as error:
+        raise UsageError(
+            f"{str(folder)!r} is not in a git repository. Type the command in one."
+        ) from error
+
+
+def commits_between(repository: Path, good: str, bad: str) -> list[Commit]:
+    """From ``good`` to ``bad``, both of them among it; along the first parents."""
+    first, last = (_resolved(repository, name) for name in (good, bad))
+    if first == last:
+        raise UsageError(f"{good} and {bad} are the same commit. Name two.")
+    told = git(
+        repository, "log", "--first-parent", "--reverse", "--format=%H %s", f"{first}..{last}"
+    )
+    later = [Commit(*line.split(" ", 1)) for line in told.splitlines() if " " in line]
+    ancestors = git(repository, "rev-list", "--first-parent", last).split()
+    if first not in ancestors:
+        raise UsageError(
+            f"{good} is not among the first parents of {bad}. Name an earlier commit of the same "
+            "branch with --good."
+        )
+    subject = git(repository, "log", "-1", "--format=%s", first).strip()
+    return [Commit(first, subject), *later]
+
+
+def _resolved(repository: Path, name: str) -> str:
+    try:
+        return git(
+            repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+        ).strip()
+    except RunError as error:
+        raise UsageError(f"{name!r} is not a commit of this repository.") from error
+
+
+class WorkTree:
+    """A second work tree; the user's own stays as it is."""
+
+    def __init__(self, repository: Path, first: Commit) -> None:
+        self.repository = repository
+        self._parent = Path(tempfile.mkdtemp(prefix="sme2-bisect-"))
+        self.folder = self._parent / "tree"
+        try:
+            git(repository, "worktree", "add", "--detach", str(self.folder), first.digest)
+        except RunError:
+            shutil.rmtree(self._parent, ignore_errors=True)
+            raise
+
+    def show(self, commit: Commit) -> Path:
+        """The work tree as this commit has it."""
+        git(self.folder, "checkout", "--quiet", "--force", "--detach", commit.digest)
+        # What an earlier commit's model left behind is not of this one.
+        git(self.folder, "clean", "-qffdx")
+        return self.folder
+
+    def __enter__(self) -> WorkTree:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(self._parent, ignore_errors=True)
+        git(self.repository, "worktree", "prune")
