@@ -245,7 +245,12 @@ def test_the_effective_state_is_the_cpus_not_the_flags(
         stdout=subprocess.DEVNULL,
     )
     told = json.loads(result.read_text())["sme2"]
-    assert told == {"requested": "on", "effective": False, "source": "getauxval"}
+    assert told == {
+        "requested": "on",
+        "effective": False,
+        "source": "getauxval",
+        "vector_bits": None,
+    }
 
 
 def bare_command(runner: Runner, request: RunRequest, result: Path) -> tuple[str, ...]:
