@@ -20,6 +20,8 @@ _RESULT_MARK = "==pytest-sme2-result=="
 _TRACED_MARK = "==pytest-sme2-etdump=="
 _LONGEST_LOG = 1 << 20
 # How often to read the thermal status during a run; each time costs the phone about 20 ms.
+# A hundredth of a second each, and the time that a process takes to start.
+_MOST_WAITS = 500
 _WATCH_SECONDS = 5
 _THERMAL_STATUS = "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
 # The phone's own limit comes after ours; it is for a pulled cable.
@@ -83,7 +85,7 @@ class PhoneRun:
             f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null",
             'echo "code $?"',
             # A short run may end before the watcher makes its file; keep that out of the log.
-            f"{{ kill $watcher; wait $watcher; cat {self.heat}; }} 2>/dev/null",
+            f"{{ {self._stopped_watch()}; cat {self.heat}; }} 2>/dev/null",
             _THERMAL_STATUS,
         ]
         if xnnpack_log:
@@ -99,12 +101,24 @@ class PhoneRun:
         """
         looks = math.ceil(self.longest_seconds / _WATCH_SECONDS)
         watcher = (
-            "trap 'kill -9 $! && wait $!; exit' TERM; looks=0; "
+            "trap 'kill -9 $! && wait $!; exit' TERM; echo; looks=0; "
             f"while [ $looks -lt {looks} ]; do looks=$((looks + 1)); "
             f"sleep {_WATCH_SECONDS} & wait $!; {_THERMAL_STATUS}; done"
         )
         started = f"{RUN_MARK}={self.name} {quote(['sh', '-c', watcher])}"
         return [f"{started} > {self.heat} 2>/dev/null < /dev/null &", "watcher=$!"]
+
+    def _stopped_watch(self) -> str:
+        """End the watcher, once it has said that it listens.
+
+        mksh, which is Android's shell, catches a signal between fork and exec, and loses it: a run
+        that ends at once would then wait for its watcher until the time is up.
+        """
+        return (
+            f"waits=0; until [ -s {self.heat} ] || [ $waits -ge {_MOST_WAITS} ]; "
+            "do waits=$((waits + 1)); sleep 0.01; done; "
+            f"[ -s {self.heat} ] || kill -9 $watcher; kill $watcher; wait $watcher"
+        )
 
     def tail(self) -> str:
         """The command that shows the log."""

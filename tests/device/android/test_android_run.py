@@ -16,10 +16,13 @@ import pytest
 from pytest_sme2.errors import RunError, Sme2Warning, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.script import PhoneRun, parse_answer
+from pytest_sme2.targets.phone.storage import RUNS
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
@@ -416,3 +419,14 @@ def test_old_files_go_and_used_ones_stay(
     names = {Path(name).name for name in phone.files()}
     assert "used" in names
     assert "old" not in names
+
+
+def test_a_run_that_ends_at_once_does_not_wait_for_its_watcher(target: AndroidTarget) -> None:
+    """The phone's shell loses a signal that comes between fork and exec, more often than not."""
+    for number in range(10):
+        name = f"at-once-{number}"
+        place = f"{RUNS}/{name}"
+        files = ProcessFiles("model.pte", (), f"{place}/runner.json", None, None)
+        run = PhoneRun(name, place, "/data/local/tmp", ("no-such-program",), files, 600)
+        done = target.device.shell(run.script(), timeout=60)
+        assert parse_answer(target.device.serial, done).code == 127
