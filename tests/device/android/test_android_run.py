@@ -421,8 +421,11 @@ def test_old_files_go_and_used_ones_stay(
     assert "old" not in names
 
 
-def test_a_run_that_ends_at_once_does_not_wait_for_its_watcher(target: AndroidTarget) -> None:
+def test_a_run_that_ends_at_once_does_not_wait_for_its_watcher(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
     """The phone's shell loses a signal that comes between fork and exec, more often than not."""
+    target = make_target(phone)
     for number in range(10):
         name = f"at-once-{number}"
         place = f"{RUNS}/{name}"
