@@ -52,7 +52,7 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     ),
     (
         "first_insight",
-        "From an empty folder to the first insight about an EfficientNet takes **{total}**, if pip "
+        "From an empty folder to the first insight about an EfficientNet takes **{total}**, if uv "
         "has the packages at hand.",
     ),
     (
