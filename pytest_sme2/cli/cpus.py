@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.profile.cost import tile_use
@@ -40,9 +39,9 @@ def run_on_every_cpu(
     settings: Settings, say: Say, choose: Callable[[Session], Case]
 ) -> Iterator[OnCpu]:
     """One case on each CPU. A program that does not run on one of them is a result, too."""
-    out = settings.out or Path("sme2-out")
     for cpu in every_cpu():
-        chosen = replace(settings, emulated_cpu=str(cpu), out=out / safe_name(str(cpu)))
+        out = settings.run_directory / safe_name(str(cpu))
+        chosen = replace(settings, emulated_cpu=str(cpu), out=out)
         session = Session(chosen, say)
         try:
             case = choose(session)

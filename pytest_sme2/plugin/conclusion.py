@@ -157,7 +157,7 @@ def _baseline_folder(settings: Settings) -> Path:
 def _write_reports(
     records: Mapping[Path, CaseRecord], settings: Settings, verbosity: int
 ) -> list[str]:
-    out = (settings.out or Path("sme2-out")).resolve()
+    out = settings.run_directory.resolve()
     written = [write_run(out, list(records.values()))]
     if settings.report is not None:
         from pytest_sme2.report.html import write_html
@@ -173,10 +173,9 @@ def _write_reports(
             path = chosen.resolve()
             write_text(path, export([record.measured for record in records.values()]))
             written.append(path)
-    # What could not be exported has no figures to compare with later ones.
-    made = [record for record in records.values() if record.measured.structures]
-    if settings.history is not None and made:
-        written.append(write_history(settings.history.resolve(), made))
+    if settings.history is not None:
+        added = write_history(settings.history.resolve(), list(records.values()))
+        written += [] if added is None else [added]
     if settings.comment is not None:
         path = settings.comment.resolve()
         write_text(path, comment_text(list(records.values())))

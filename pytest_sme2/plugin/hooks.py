@@ -97,8 +97,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_sme2.plugin import benchmarking
 
         config.pluginmanager.register(benchmarking, "sme2-benchmarking")
-    recorder = ShardRecorder(config)
-    config.pluginmanager.register(recorder, "sme2-shards")
+    recorder = None
+    if options.anything_chosen(config):
+        recorder = ShardRecorder(config)
+        config.pluginmanager.register(recorder, "sme2-shards")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collector(config, recorder), "sme2-collector")
 
@@ -346,9 +348,10 @@ def pytest_runtest_makereport(
 class Collector:
     """Gathers what the tests report, in the one process that writes baselines and reports."""
 
-    def __init__(self, config: pytest.Config, recorder: ShardRecorder) -> None:
+    def __init__(self, config: pytest.Config, recorder: ShardRecorder | None) -> None:
         self.config = config
         self.recorder = recorder
+        """None in a run that has nothing to do with SME2."""
         self.folders: dict[str, str] = {}
         self.checks: dict[str, list[Any]] = {}
         self.unchecked: dict[str, str | None] = {}
@@ -390,8 +393,8 @@ class Collector:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self.folders:
             self._conclude(session, chosen)
-        if ran:
-            self._keep_tests(session, chosen)
+        if ran and self.recorder is not None:
+            self._keep_tests(self.recorder, session, chosen)
 
     def _conclude(self, session: pytest.Session, chosen: Settings) -> None:
         from pytest_sme2.plugin.conclusion import conclude_run
@@ -410,11 +413,13 @@ class Collector:
         if failed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def _keep_tests(self, session: pytest.Session, chosen: Settings) -> None:
+    def _keep_tests(
+        self, recorder: ShardRecorder, session: pytest.Session, chosen: Settings
+    ) -> None:
         """For ``sme2 merge``; also of a shard for which no test was left."""
-        out = (chosen.out or Path("sme2-out")).resolve()
+        out = chosen.run_directory.resolve()
         try:
-            self.recorder.write(out, int(session.exitstatus))
+            recorder.write(out, int(session.exitstatus))
         except (Sme2Error, OSError) as error:
             self.config.stash[PROBLEMS].append(f"{out} cannot be merged with others: {error}")
 

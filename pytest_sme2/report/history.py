@@ -79,10 +79,16 @@ def history_record(record: CaseRecord) -> HistoryRecord:
     )
 
 
-def write_history(folder: Path, records: Sequence[CaseRecord]) -> Path:
-    """Add this run; its file is complete or not there."""
-    lines = [json.dumps(encode(history_record(record)), sort_keys=True) for record in records]
-    first = records[0].measured
+def write_history(folder: Path, records: Sequence[CaseRecord]) -> Path | None:
+    """Add this run; its file is complete or not there. None where it has no figures.
+
+    What could not be exported has none to compare with later ones.
+    """
+    made = [record for record in records if record.measured.structures]
+    if not made:
+        return None
+    lines = [json.dumps(encode(history_record(record)), sort_keys=True) for record in made]
+    first = made[0].measured
     name = safe_name(f"{first.recorded}-{first.session}") + SUFFIX
     path = folder / name
     write_text(path, "".join(f"{line}\n" for line in lines))

@@ -132,15 +132,22 @@ def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Pa
         },
     )
     text = json.dumps(encode(manifest), indent=2, sort_keys=True).encode() + b"\n"
+    with writing(out):
+        _write_archive(out, text, files)
+    return out
+
+
+@contextlib.contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Make the folder of a file that is written here, and turn a full disk into one clear error."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        _write_archive(out, text, files)
+        yield
     except OSError as error:
         raise BundleError(
             f"{out}: cannot be written: {error.strerror or error}. Make room, or choose another "
             "folder."
         ) from error
-    return out
 
 
 def check_self_contained(runner: Sme2Runner) -> None:

@@ -13,11 +13,11 @@ import importlib.util
 import zipfile
 from pathlib import Path
 
-from pytest_sme2.errors import BuildError, BundleError
+from pytest_sme2.errors import BuildError
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.session.bundle import open_bundle
+from pytest_sme2.session.bundle import open_bundle, writing
 from pytest_sme2.system.files import replacing
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.terminal import Say
@@ -48,18 +48,11 @@ def write_package(folder: Path, bundle: Path, executorch: str) -> Path:
     lines = [f"{name},{_digest(content)},{len(content)}\n" for name, content in files.items()]
     files[f"{about}/RECORD"] = "".join([*lines, f"{about}/RECORD,,\n"]).encode()
     out = folder / f"{_MODULE}-{executorch}-{_TAG}.whl"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as raw, zipfile.ZipFile(raw, "w") as archive:
-            for name, content in files.items():
-                member = zipfile.ZipInfo(name, _DATE)
-                member.external_attr = 0o644 << 16
-                archive.writestr(member, content)
-    except OSError as error:
-        raise BundleError(
-            f"{out}: cannot be written: {error.strerror or error}. Make room, or choose another "
-            "folder."
-        ) from error
+    with writing(out), replacing(out) as raw, zipfile.ZipFile(raw, "w") as archive:
+        for name, content in files.items():
+            member = zipfile.ZipInfo(name, _DATE)
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, content)
     return out
 
 

@@ -207,7 +207,7 @@ class Session:
     @functools.cached_property
     def out(self) -> Path:
         """The run directory."""
-        return (self.settings.out or Path("sme2-out")).resolve()
+        return self.settings.run_directory.resolve()
 
     @functools.cached_property
     def run_lock(self) -> RunLock:

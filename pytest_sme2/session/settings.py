@@ -90,6 +90,10 @@ class Settings:
     fake_phone: bool = False
     """Whether ``android`` means a fake phone in a sandbox on this machine."""
 
+    @property
+    def run_directory(self) -> Path:
+        return self.out or Path("sme2-out")
+
 
 def parse_threads(value: str) -> tuple[int, ...]:
     """``1`` or ``1,2,4``."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.system.qemu import Qemu
+from tests.support.git import git
 
 MODEL = """
 import torch
@@ -23,13 +23,6 @@ class Small:
     def get_example_inputs(self):
         return (torch.ones(4, 16),)
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
-    return subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 @pytest.fixture

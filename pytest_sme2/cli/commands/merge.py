@@ -56,10 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_html(html, merged.cases, arguments.baseline_dir)
     if arguments.junit is not None:
         write_text(arguments.junit, junit_text(merged.tests))
-    # What could not be exported has no figures to compare with later ones.
-    made = [record for record in records if record.measured.structures]
-    if arguments.history is not None and made:
-        write_history(arguments.history, made)
+    if arguments.history is not None:
+        write_history(arguments.history, records)
     if arguments.comment is not None:
         write_text(arguments.comment, comment_text(records))
     if arguments.json:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.bisect.commits import WorkTree, commits_between, repository_of
 from pytest_sme2.errors import UsageError
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
-    return subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
+from tests.support.git import git
 
 
 @pytest.fixture
