@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_sme2.bisect.commits import Commit, WorkTree
-from pytest_sme2.bisect.figures import Figure, worse_figure
+from pytest_sme2.bisect.figures import Figure, missing_figures, worse_figure
 from pytest_sme2.bisect.search import Border, find_border
-from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.errors import RunError, Sme2Error, UsageError
 from pytest_sme2.export.store import package_versions
 from pytest_sme2.results import CaseResult
 from pytest_sme2.session.run_directory import find_records, read_record
@@ -65,6 +65,11 @@ class Bisecting:
         good, bad = (self._sure(number) for number in (0, len(self.commits) - 1))
         figure = worse_figure(good, bad, asked)
         if figure is None:
+            if missing := missing_figures(good, bad, asked):
+                raise RunError(
+                    f"Nothing that could be compared is worse, but {', '.join(missing)} could not: "
+                    f"{good.uncounted or bad.uncounted or 'an end of the search does not have it'}."
+                )
             return Outcome(self.commits, self.probes, None)
 
         def is_bad(number: int) -> bool | None:

@@ -67,3 +67,12 @@ def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> Figure
         raise UsageError(f"{asked!r} is not a figure. Choose one of: {', '.join(NAMES)}.")
     chosen = [figure for figure in FIGURES if asked in (None, figure.name)]
     return next((figure for figure in chosen if figure.is_worse(good, bad)), None)
+
+
+def missing_figures(good: CaseResult, bad: CaseResult, asked: str | None) -> list[str]:
+    """Those that one of the ends does not have, so that nothing is known of them."""
+    return [
+        figure.name
+        for figure in FIGURES
+        if asked in (None, figure.name) and None in (figure.value(good), figure.value(bad))
+    ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_sme2.bisect.figures import FIGURES, worse_figure
+from pytest_sme2.bisect.figures import FIGURES, missing_figures, worse_figure
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm, CaseResult, Structure
 from tests.support import gate_examples
@@ -46,3 +46,10 @@ def test_a_commit_is_bad_if_it_is_nearer_to_the_bad_end() -> None:
 def test_an_unknown_figure_is_refused() -> None:
     with pytest.raises(UsageError, match="Choose one of: cost, coverage, operators, size"):
         worse_figure(case(), case(), "speed")
+
+
+def test_what_one_end_does_not_have_is_named() -> None:
+    assert missing_figures(case(), case(size=None), "size") == ["size"]
+    assert missing_figures(case(), case(), "size") == []
+    # No instructions were counted, and nothing was profiled.
+    assert {"cost", "size"} <= set(missing_figures(case(size=None), case(), None))
