@@ -24,7 +24,10 @@ from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
 from pytest_sme2.profile.origins import beside as origins_beside
 from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
-from pytest_sme2.report.history import history_lines, read_history
+from pytest_sme2.report.history import read_history
+from pytest_sme2.report.history_page import history_page
+from pytest_sme2.report.history_series import all_series
+from pytest_sme2.report.history_text import history_lines
 from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
 from pytest_sme2.session import shard
 from pytest_sme2.sweep.programs import draw
@@ -86,14 +89,22 @@ def program(chance: Random, folder: Path) -> None:
 
 
 HISTORY = """{"schema":1,"case":"toy-fp32","device":"emulated","recorded":"2026-01-01T00:00:00Z",
-"session":"s","commit":null,"instructions":{"on":742},"pte_bytes":10}"""
+"session":"s","commit":null,"instructions":{"on":742},"pte_bytes":10,"latency_ms":{"on":1.5},
+"latency_interval_ms":{"on":[1.4,1.6]},"speedup":2.5,"conditions":{"kernel":"Linux 6"}}"""
 
 
 def history(chance: Random, folder: Path) -> None:
     path = folder / "a.jsonl"
     line = HISTORY.replace("\n", "")
-    path.write_bytes(f"{line}\n".encode() + damaged_json(chance, line) + b"\n")
-    read_within_bounds(lambda: list(history_lines(read_history(folder))), path.name)
+    # So often that change points are looked for.
+    path.write_bytes(f"{line}\n".encode() * 14 + damaged_json(chance, line) + b"\n")
+
+    def read() -> None:
+        series = all_series(read_history(folder))
+        list(history_lines(series))
+        history_page(series)
+
+    read_within_bounds(read, path.name)
 
 
 TESTS = """{"schema":1,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"passed",

@@ -6,7 +6,6 @@ emulated case no time is stored at all: so nothing in the file can be mistaken f
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,13 +51,11 @@ from pytest_sme2.results import (
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.reading import read_json
-from pytest_sme2.timing.stats import signed_rank_interval
+from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.judging import combine
 
 SCHEMA = 1
-# Each bound of the interval of an arm's latency misses with at most this probability.
-_ALPHA = 0.025
 MOST_DETAILS = 5
 """Beside the verdict; all of them stand with the check."""
 
@@ -199,10 +196,8 @@ def _medians(measured: CaseResult) -> Mapping[Arm, tuple[float, ...]]:
 
 def _latency(medians: Sequence[float]) -> dict[str, Any]:
     """In milliseconds: the centre, its interval where there are enough processes, all of them."""
-    low = high = None
-    bounds = signed_rank_interval([math.log(value) for value in medians], _ALPHA)
-    if all(math.isfinite(bound) for bound in bounds):
-        low, high = (round(math.exp(bound) / 1e6, 6) for bound in bounds)
+    bounds = centre_interval(medians)
+    low, high = (None, None) if bounds is None else (round(end / 1e6, 6) for end in bounds)
     return {
         "median": round(statistics.median(medians) / 1e6, 6),
         "low": low,

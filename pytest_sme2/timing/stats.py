@@ -112,6 +112,14 @@ def signed_rank_interval(values: ArrayLike, alpha: float) -> tuple[float, float]
     return float(lower), float(upper)
 
 
+def centre_interval(times: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of an arm's times, which spread by factors; None where they are too few."""
+    bounds = signed_rank_interval([math.log(time) for time in times], 0.025)
+    if not all(math.isfinite(bound) for bound in bounds):
+        return None
+    return math.exp(bounds[0]), math.exp(bounds[1])
+
+
 def _bounds(series: Floats, alpha: float) -> tuple[Floats, Floats]:
     """Lower and upper bound along the last axis, so that simulations use the very same code."""
     critical = critical_sum(series.shape[-1], alpha)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.metadata
 import itertools
 import re
 import shutil
@@ -18,6 +17,7 @@ from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import UsageError
 from pytest_sme2.plugin import options
 from pytest_sme2.plugin.names import long_name
+from pytest_sme2.system.reading import read_toml
 from tests.docs.pages import (
     NOT_RUN,
     PAGES,
@@ -97,7 +97,7 @@ def pytest_problem(words: list[str]) -> str | None:
 
 
 def pip_problem(words: list[str]) -> str | None:
-    known = importlib.metadata.metadata("pytest-sme2").get_all("Provides-Extra") or []
+    known = read_toml(ROOT / "pyproject.toml", remedy="")["project"]["optional-dependencies"]
     for word in words:
         for extras in _EXTRA.findall(word):
             for extra in extras.split(","):

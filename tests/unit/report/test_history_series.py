@@ -1,0 +1,137 @@
+"""Which runs are compared, and where their figures changed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_sme2.report import history_series
+from pytest_sme2.report.change_points import FEWEST, MISSING
+from pytest_sme2.report.history import HistoryRecord
+from pytest_sme2.report.history_series import Track, all_series
+from pytest_sme2.report.history_text import history_lines
+from pytest_sme2.results import Arm
+from tests.support.histories import run, timed
+
+
+def lines(records: Sequence[HistoryRecord]) -> list[str]:
+    return list(history_lines(all_series(records)))
+
+
+def track(records: Sequence[HistoryRecord], name: str) -> Track:
+    (series,) = all_series(records)
+    (found,) = [each for each in series.tracks if each.figure.name == name]
+    return found
+
+
+def test_steps_and_slow_drifts_are_found_and_nothing_else() -> None:
+    chance = random.Random(0)
+    planted = {40: 1.01, 90: 0.98, 300: 1.002}
+    runs, level = [], 1e6
+    for number in range(500):
+        level *= planted.get(number, 1.0)
+        if 400 <= number < 450:
+            level *= 1.0001
+        # What the runner's own start adds differs by this much.
+        runs.append(run(number, level * (1 + chance.uniform(-1e-5, 1e-5))))
+    found = track(runs, "instructions (on)").steps
+    exact = [step for step in found if step.at in planted]
+    assert [round(step.change or 0, 3) for step in exact] == [0.01, -0.02, 0.002]
+    assert exact[0].commits() == "c0039..c0040"
+    drift = [step for step in found if step not in exact]
+    assert drift
+    assert all(400 <= step.at < 450 for step in drift)
+
+
+def test_ten_times_one_percent_is_told_as_one_sum() -> None:
+    runs = [run(number, 1e6 * 1.01**number) for number in range(11)]
+    newer = run(5, 1e6 * 1.01**5, versions={"executorch": "1.5.1"})
+    told = lines([*runs[:5], newer])
+    assert told[0] == "toy-fp32 on emulated: 6 runs, 2026-01-01"
+    assert told[-1] == "      +1.00%  c0004..c0005; executorch none → 1.5.1"
+    (total,) = [line for line in lines(runs) if "steps" in line]
+    assert total == "  instructions (on): 1,104,622, +10.46% in 10 steps from 1,000,000"
+
+
+def test_what_did_not_change_says_so_and_few_runs_are_not_judged() -> None:
+    runs = [
+        run(
+            number,
+            1e6,
+            latency_ms={Arm.ON: 1.0 + number},
+            latency_interval_ms={Arm.ON: (0.5 + number, 1.5 + number)},
+        )
+        for number in range(3)
+    ]
+    assert lines(runs)[1:] == [
+        "  latency (on): 3.000 ms [2.500 ms, 3.500 ms], 3 runs: too few to look for steps, "
+        "from 14 runs on they are",
+        "  instructions (on): 1,000,000, unchanged",
+    ]
+
+
+def test_a_figure_that_was_zero_has_no_percentage() -> None:
+    runs = [run(0, 1, sme2_operators=0), run(1, 1, sme2_operators=6)]
+    assert "  operators on SME2: 6, +6 in 1 step from 0" in lines(runs)
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        ({"device": "linux-12ab"}, "toy-fp32 on linux-12ab"),
+        ({"threads": 4}, "toy-fp32 on emulated, 4 threads"),
+        ({"runner": "source"}, "toy-fp32 on emulated, source runner"),
+        ({"conditions": {"governor": "powersave"}}, "toy-fp32 on emulated, governor powersave"),
+    ],
+)
+def test_only_runs_of_the_same_device_and_conditions_are_compared(
+    facts: dict[str, object], name: str
+) -> None:
+    series = all_series([run(0, 1e6), run(1, 2e6, **facts)])
+    assert {each.name for each in series} == {"toy-fp32 on emulated", name}
+    assert not any(track.steps for each in series for track in each.tracks)
+
+
+def test_clock_and_temperature_do_not_set_runs_apart() -> None:
+    runs = [run(number, 1e6, conditions={"temperature": f"{number} C"}) for number in range(2)]
+    assert len(all_series(runs)) == 1
+
+
+def test_a_new_kernel_is_told_with_a_step() -> None:
+    old, new = ({"kernel": f"Linux 6.{number}"} for number in range(2))
+    told = lines([run(0, 1e6, conditions=old), run(1, 2e6, conditions=new)])
+    assert "c0000..c0001; kernel Linux 6.0 → Linux 6.1" in told[-1]
+
+
+def test_ten_times_one_percent_of_latency_are_found() -> None:
+    pytest.importorskip("ruptures")
+    planted = {100 + 20 * number: 1.01 for number in range(10)}
+    runs = timed(400, planted, spread=0.005, seed=1)
+    found = track(runs, "latency (on)")
+    assert found.whole is not None
+    assert found.whole.change == pytest.approx(0.105, abs=0.01)
+    (total,) = [line for line in lines(runs) if "steps" in line]
+    assert total.startswith("  latency (on): ")
+    steps = [(step.before.commit, step.after.commit) for step in found.steps]
+    held = [at for at in planted if any(low < f"c{at:04}" <= high for low, high in steps)]
+    assert len(held) >= 8
+
+
+def test_without_the_library_it_says_what_was_not_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(history_series, "available", lambda: False)
+    runs = timed(FEWEST, {}, spread=0.005, seed=1)
+    told = lines(runs)
+    assert told[-2].endswith("14 runs: steps were not looked for")
+    assert told[-1] == MISSING
+    assert "pytest-sme2[history]" in MISSING
+    assert MISSING not in lines(runs[1:])
+
+
+def test_a_noisy_figure_of_zero_is_not_compared() -> None:
+    runs = [run(number, 1e6, speedup=0.0) for number in range(2)]
+    (series,) = all_series(runs)
+    assert [each.figure.name for each in series.tracks] == ["instructions (on)"]
