@@ -9,11 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from pytest_sme2.errors import RunError, UsageError
-from pytest_sme2.system.processes import run_process
-
-_SECONDS = 120.0
-# A hook of the user's repository is not for us.
-_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+from pytest_sme2.system.git import git
 
 
 @dataclass(frozen=True)
@@ -24,18 +20,6 @@ class Commit:
     @property
     def short(self) -> str:
         return self.digest[:12]
-
-
-def git(folder: Path, *words: str) -> str:
-    """What git printed; an error with its own words where it failed."""
-    try:
-        done = run_process(["git", *_NO_HOOKS, *words], timeout_seconds=_SECONDS, folder=folder)
-    except OSError as error:
-        raise RunError(f"git cannot be run: {error.strerror or error}. Install git.") from error
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise RunError(f"`git {words[0]}` failed: {said[-1] if said else 'it said nothing'}")
-    return done.stdout
 
 
 def repository_of(folder: Path) -> Path:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import os
 import re
+from pathlib import Path
 
-from pytest_sme2.system.processes import run_process
+from pytest_sme2.errors import RunError
+from pytest_sme2.system.git import git
 
 # GitHub Actions, GitLab CI.
 _VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
 _DIGITS = 12
-_SECONDS = 10
+# A report does not wait for long.
+_SECONDS = 10.0
 
 
 @functools.cache
@@ -30,7 +33,6 @@ def project_commit() -> str | None:
 
 def _git(*words: str) -> str | None:
     try:
-        done = run_process(["git", *words], timeout_seconds=_SECONDS)
-    except OSError:
+        return git(Path(), *words, seconds=_SECONDS).strip()
+    except RunError:
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
