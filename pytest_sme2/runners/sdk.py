@@ -6,7 +6,6 @@ import importlib.metadata
 import importlib.util
 import shutil
 import stat
-import sys
 import zipfile
 from pathlib import Path, PurePosixPath
 
@@ -15,8 +14,8 @@ from packaging.version import InvalidVersion, Version
 from pytest_sme2.errors import BuildError
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.pip import Pin, download_wheel, package_folder
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, host_platform
-from pytest_sme2.system.processes import run_process, whitelisted_environment
 from pytest_sme2.system.terminal import Say
 
 # Used if ExecuTorch is not installed.
@@ -32,13 +31,6 @@ WHEEL_TAGS = {
 
 # The parts of the wheel that a C++ program needs; the rest is Python.
 _SDK_FOLDERS = ("include", "lib", "share")
-_DOWNLOAD_SECONDS = 900.0
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-_PIP_ENVIRONMENT = (
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"),
-    *_PROXIES,
-    *(name.upper() for name in _PROXIES),
-)
 
 
 def installed_version() -> str | None:
@@ -108,19 +100,7 @@ def executorch_python(version: str, *, progress: Say | None = None) -> Path | No
     version = sdk_version(version)
     if installed_version() == version:
         return None
-    platform = host_platform()
-    folder = cache_folder() / "sdk" / f"executorch-{version}-{platform}-python"
-    with locked(Path(f"{folder}.lock"), f"downloading ExecuTorch {version}", say=progress):
-        if not folder.is_dir():
-            if progress is not None:
-                progress(f"Downloading ExecuTorch {version} for {platform}")
-            with working_folder(folder) as temporary:
-                wheel = _download_wheel(platform, version, temporary)
-                # The archive was checked by pip; zipfile keeps its names inside the folder.
-                with zipfile.ZipFile(wheel) as archive:
-                    archive.extractall(temporary / "unpacked")
-                (temporary / "unpacked").rename(folder)
-    return folder
+    return package_folder(Pin("executorch", version), progress=progress)
 
 
 def _installed_folder() -> Path | None:
@@ -134,7 +114,7 @@ def _installed_folder() -> Path | None:
 
 def _download(platform: str, version: str, folder: Path) -> None:
     with working_folder(folder) as temporary:
-        wheel = _download_wheel(platform, version, temporary)
+        wheel = download_wheel(Pin("executorch", version), temporary, tag=WHEEL_TAGS[platform])
         unpacked = temporary / "unpacked"
         try:
             unpack_sdk(wheel, unpacked)
@@ -144,36 +124,6 @@ def _download(platform: str, version: str, folder: Path) -> None:
             ) from error
         # The folder appears in one step, so an existing folder is a complete SDK.
         unpacked.rename(folder)
-
-
-def _download_wheel(platform: str, version: str, folder: Path) -> Path:
-    wanted = f"executorch=={version}"
-    arguments = [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-        *("--no-deps", "--only-binary=:all:", "--dest", str(folder)),
-        *("--platform", WHEEL_TAGS[platform]),
-        *("--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
-        wanted,
-    ]
-    # pip's own settings decide where it downloads from.
-    environment = whitelisted_environment(_PIP_ENVIRONMENT, prefixes=("PIP_",))
-    finished = run_process(arguments, timeout_seconds=_DOWNLOAD_SECONDS, environment=environment)
-    if "No module named pip" in finished.stderr:
-        raise BuildError(
-            f"ExecuTorch {version} for {platform} must be downloaded, but this Python has no pip. "
-            f"Add it with: {sys.executable} -m ensurepip"
-        )
-    wheels = sorted(folder.glob("executorch-*.whl"))
-    if finished.returncode != 0 or len(wheels) != 1:
-        lines = [line for line in finished.stderr.splitlines() if line.startswith("ERROR")]
-        reason = lines[-1] if lines else finished.stderr.strip()[-300:]
-        if finished.timed_out:
-            reason = f"pip did not finish within {_DOWNLOAD_SECONDS:.0f} s"
-        raise BuildError(
-            f"The wheel {wanted} for {platform} could not be downloaded: {reason} "
-            "Check the network and pip's index settings."
-        )
-    return wheels[0]
 
 
 def unpack_sdk(wheel: Path, folder: Path) -> None:

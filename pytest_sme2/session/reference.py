@@ -5,7 +5,6 @@ Parsing is pure; opening downloads, builds or unpacks. The measuring itself is i
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import find_runner, wheel_runner
 from pytest_sme2.session.bundle import SUFFIXES, open_bundle
 from pytest_sme2.system.files import file_sha256, safe_name
+from pytest_sme2.system.pip import parse_pin
 from pytest_sme2.system.terminal import Say
 
 CHOICES = (
@@ -27,15 +27,14 @@ CHOICES = (
 )
 BASELINE_BUNDLE = "bundle.tar.gz"
 
-_VERSION = re.compile(r"executorch==(?P<version>[0-9][0-9A-Za-z.+-]*)")
-
 
 @dataclass(frozen=True)
 class Reference:
     """What to measure against, as the user named it."""
 
     kind: str
-    """``executorch``, ``bundle``, ``programs``, or ``baseline`` for what a baseline measured."""
+    """``executorch``, ``bundle``, ``programs``, ``baseline`` for what a baseline measured, or
+    ``change`` for the good end of a search."""
     name: str
     """For reports: ``executorch 1.5.0``, or the file's or folder's name."""
     version: str | None = None
@@ -44,9 +43,9 @@ class Reference:
 
 def parse_against(text: str) -> Reference:
     """``executorch==1.5.0``, a bundle, or a folder of ``.pte`` files."""
-    match = _VERSION.fullmatch(text.strip())
-    if match is not None:
-        return Reference("executorch", f"executorch {match['version']}", version=match["version"])
+    pin = parse_pin(text)
+    if pin is not None and pin.package == "executorch":
+        return Reference("executorch", f"executorch {pin.version}", version=pin.version)
     path = Path(text).expanduser()
     if text.strip() and path.is_file() and path.name.endswith(SUFFIXES):
         return Reference("bundle", path.name, path=path.resolve())

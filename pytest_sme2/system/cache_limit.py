@@ -23,6 +23,7 @@ KINDS = (
     "emulated",
     "bundles",
     "sdk",
+    "packages",
     "source-builds",
     "tools",
     "weights",

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_sme2.errors import BuildError, StorageError
 from pytest_sme2.runners import sdk
+from pytest_sme2.system import pip as pip_module
 from pytest_sme2.system.processes import Finished
 
 
@@ -118,7 +119,7 @@ def pip(monkeypatch):
             return Finished(tuple(arguments), self.returncode, "", self.stderr, self.timed_out)
 
     fake = Pip()
-    monkeypatch.setattr(sdk, "run_process", fake)
+    monkeypatch.setattr(pip_module, "run_process", fake)
     return fake
 
 
@@ -172,11 +173,11 @@ def test_a_cache_that_cannot_be_written(pip, tmp_path):
 
 
 def test_a_damaged_wheel(pip, tmp_path, monkeypatch):
-    def damaged(platform, version, folder):
+    def damaged(pin, folder, tag):
         path = folder / "executorch.whl"
         path.write_bytes(b"not a zip")
         return path
 
-    monkeypatch.setattr(sdk, "_download_wheel", damaged)
+    monkeypatch.setattr(sdk, "download_wheel", damaged)
     with pytest.raises(BuildError, match="is damaged"):
         sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)

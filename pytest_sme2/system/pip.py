@@ -1,0 +1,166 @@
+"""Asks pip: which versions of a package there are, for a wheel, and for a folder with a version.
+
+pip's own settings decide where it downloads from.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.metadata
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from pytest_sme2.errors import BuildError, Sme2Error
+from pytest_sme2.system.cache import cache_folder, trusted, working_folder
+from pytest_sme2.system.cache_limit import mark_used
+from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.locks import locked
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
+from pytest_sme2.system.terminal import Say
+
+FOLDER = "packages"
+_SECONDS = 900.0
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_ENVIRONMENT = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"),
+    *_PROXIES,
+    *(name.upper() for name in _PROXIES),
+)
+_PIN = re.compile(
+    r"(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)\s*==\s*(?P<version>[0-9][0-9A-Za-z.+-]*)"
+)
+_CHECK = "Check the network and pip's index settings."
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One version of a package."""
+
+    package: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.package}=={self.version}"
+
+
+def parse_pin(text: str) -> Pin | None:
+    """``executorch==1.5.0``; None where it is not written like that."""
+    match = _PIN.fullmatch(text.strip())
+    return None if match is None else Pin(match["package"].lower(), match["version"])
+
+
+def download_wheel(pin: Pin, folder: Path, *, tag: str) -> Path:
+    """The wheel for a platform, which need not be this one, without what it depends on."""
+    finished = _run(
+        *("download", "--quiet", "--dest", str(folder), "--platform", tag),
+        *("--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
+        *("--no-deps", "--only-binary=:all:", str(pin)),
+    )
+    wheels = sorted(folder.glob(f"{pin.package}-*.whl"))
+    if finished.returncode != 0 or len(wheels) != 1:
+        raise BuildError(
+            f"The wheel {pin} for {tag} could not be downloaded: {_reason(finished)} {_CHECK}"
+        )
+    return wheels[0]
+
+
+def known_versions(package: str) -> list[str]:
+    """All versions that have a wheel for this Python; those before a release are left out."""
+    finished = _run("index", "versions", "--only-binary=:all:", package)
+    match = re.search(r"^Available versions: (.+)$", finished.stdout, re.MULTILINE)
+    if finished.returncode != 0 or match is None:
+        raise BuildError(
+            f"pip does not say which versions of {package} there are: {_reason(finished)} {_CHECK}"
+        )
+    return [word.strip() for word in match[1].split(",") if _is_version(word.strip())]
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+def package_folder(pin: Pin, *, cache: Path | None = None, progress: Say | None = None) -> Path:
+    """A folder for ``sys.path`` with this version alone: what it depends on is as installed."""
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    root = cache or cache_folder()
+    folder = root / FOLDER / f"{pin.package}-{pin.version}-{python}-{host_platform()}"
+    if _is_whole(folder, root):
+        mark_used(folder)
+        return folder
+    try:
+        with locked(Path(f"{folder}.lock"), f"installing {pin}", say=progress):
+            if not _is_whole(folder, root):
+                if progress is not None:
+                    progress(f"Installing {pin} into the cache")
+                shutil.rmtree(folder, ignore_errors=True)
+                _install(pin, folder)
+    except OSError as error:
+        raise BuildError(
+            f"{pin} cannot be kept in {folder}: {error}. "
+            "Free space there, or set SME2_CACHE_DIR to another folder."
+        ) from error
+    return folder
+
+
+def _install(pin: Pin, folder: Path) -> None:
+    with working_folder(folder) as temporary:
+        made = temporary / "installed"
+        finished = _run(
+            *("install", "--quiet", "--target", str(made), "--no-compile"),
+            *("--no-deps", "--only-binary=:all:", str(pin)),
+        )
+        if finished.returncode != 0 or not made.is_dir():
+            raise BuildError(f"{pin} could not be installed: {_reason(finished)} {_CHECK}")
+        # The folder appears in one step.
+        made.rename(folder)
+
+
+def _is_whole(folder: Path, cache: Path) -> bool:
+    """Whether all files are there as the wheel's record has them, and nobody else put them there.
+
+    Scripts are passed over: pip moves them, and nothing here runs them.
+    """
+    try:
+        (distribution,) = importlib.metadata.distributions(path=[str(folder)])
+        for file in distribution.files or ():
+            if file.hash is None or ".." in file.parts:
+                continue
+            padding = "=" * (-len(file.hash.value) % 4)
+            expected = base64.urlsafe_b64decode(file.hash.value + padding).hex()
+            found = folder / str(file)
+            if file.hash.mode != "sha256" or file_sha256(found) != expected:
+                return False
+        trusted(folder, cache)
+    except (OSError, ValueError, Sme2Error):
+        return False
+    return True
+
+
+def _run(*words: str) -> Finished:
+    arguments = [sys.executable, "-m", "pip", *words, "--disable-pip-version-check"]
+    environment = whitelisted_environment(_ENVIRONMENT, prefixes=("PIP_",))
+    finished = run_process(arguments, timeout_seconds=_SECONDS, environment=environment)
+    if "No module named pip" in finished.stderr:
+        raise BuildError(
+            f"{words[-1]} must be downloaded, but this Python has no pip. "
+            f"Add it with: {sys.executable} -m ensurepip"
+        )
+    return finished
+
+
+def _reason(finished: Finished) -> str:
+    if finished.timed_out:
+        return f"pip did not finish within {_SECONDS:.0f} s."
+    lines = [line for line in finished.stderr.splitlines() if line.startswith("ERROR")]
+    reason = lines[-1] if lines else finished.stderr.strip()[-300:]
+    return f"{reason.rstrip('.')}." if reason else "pip said nothing."
