@@ -15,7 +15,16 @@ from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.shapes import beside, keep_shapes, kept_shapes
 from pytest_sme2.report.experiments import PAIRS, ExperimentAccount, write_experiments
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, Artifact, Fingerprint, KernelCensus, Pair, Run, RunRequest
+from pytest_sme2.results import (
+    FORWARD,
+    Arm,
+    Artifact,
+    Fingerprint,
+    KernelCensus,
+    Pair,
+    Run,
+    RunRequest,
+)
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_result import assemble
@@ -240,7 +249,7 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
         return Done(experiment, runner.executorch, census=census)
     traced = _named(bench.run(request, place, runner), folder, stem)
     if traced.etdump is not None:
-        keep_shapes(traced.etdump, artifact.pte, session.say)
+        keep_shapes(traced.etdump, artifact.pte, session.say, artifact.method or FORWARD)
     untraced = None
     if bench.timed:
         # A stock runner always traces, so its one process has to do for both.

@@ -169,17 +169,21 @@ def _workers_in_vain(config: pytest.Config, session: Session) -> list[str]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """A name that no model has is refused before anything is collected."""
+    """A name that no model or method has is refused before anything is collected."""
     config = session.config
-    if config.getoption("sme2_models") is None or hasattr(config, "workerinput"):
+    named = config.getoption("sme2_models") or config.getoption("sme2_methods")
+    if named is None or hasattr(config, "workerinput"):
         return
-    from pytest_sme2.session.cases import check_names
+    from pytest_sme2.session.cases import check_methods, check_names
 
     run = session_of(config)
+    flag = "--sme2-models"
     try:
         check_names(run.registry, run.programs, run.settings)
+        flag = "--sme2-methods"
+        check_methods(run.programs, run.settings)
     except Sme2Error as error:
-        raise pytest.UsageError(f"--sme2-models: {error}") from None
+        raise pytest.UsageError(f"{flag}: {error}") from None
 
 
 # --- which tests ----------------------------------------------------------------------------------

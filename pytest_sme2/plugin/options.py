@@ -164,6 +164,14 @@ OPTIONS: tuple[Option, ...] = (
         "one (fp16@256).",
     ),
     Option(
+        "--sme2-methods",
+        "methods",
+        "METHOD[,METHOD]",
+        "system.choices:split_list",
+        "only these methods of programs (.pte) that have several; default: each is a case.",
+        ini=False,
+    ),
+    Option(
         "--threads",
         "threads",
         "N[,N]",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import Attribution, Executor, Operator, Origin
+from pytest_sme2.results import FORWARD, Attribution, Executor, Operator, Origin
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etrecord import read_attribution
@@ -27,13 +27,15 @@ def beside(etdump: Path) -> Path:
     return etdump.with_name(etdump.name.removesuffix(".etdump") + SUFFIX)
 
 
-def keep_origins(etdump: Path, etrecord: Path | None, say: Callable[[str], None]) -> None:
-    """Remember what the ETRecord says; a run does not fail for want of it."""
+def keep_origins(
+    etdump: Path, etrecord: Path | None, say: Callable[[str], None], method: str = FORWARD
+) -> None:
+    """Remember what the ETRecord says of the method; a run does not fail for want of it."""
     beside(etdump).unlink(missing_ok=True)
     if etrecord is None:
         return
     try:
-        found = read_attribution(etrecord)
+        found = read_attribution(etrecord, method)
     except EtdumpError as error:
         say(f"where operators come from stays unknown: {error}")
         return

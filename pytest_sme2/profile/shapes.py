@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import ProgramError
-from pytest_sme2.results import Executor, MethodShapes, Operator, OperatorShapes, shape_text
+from pytest_sme2.results import (
+    FORWARD,
+    Executor,
+    MethodShapes,
+    Operator,
+    OperatorShapes,
+    shape_text,
+)
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.wording import count
@@ -126,18 +133,21 @@ def beside(etdump: Path) -> Path:
     return etdump.with_name(etdump.name.removesuffix(".etdump") + SUFFIX)
 
 
-def keep_shapes(etdump: Path, program: Path, say: Callable[[str], None]) -> None:
+def keep_shapes(
+    etdump: Path, program: Path, say: Callable[[str], None], method: str = FORWARD
+) -> None:
     """Remember beside the ETDump what its program says, since the program may be gone later.
 
+    Of the method that ran: another may have the same operators in other sizes.
     Shapes help, but no run fails for want of them: a program in a format of its own still runs.
     """
     try:
-        methods = read_program(program)
+        methods = [found for found in read_program(program) if found.name == method]
     except ProgramError as error:
         beside(etdump).unlink(missing_ok=True)
         say(f"the shapes of operators stay unknown: {error}")
         return
-    document = {"schema": SCHEMA, "methods": [asdict(method) for method in methods]}
+    document = {"schema": SCHEMA, "methods": [asdict(found) for found in methods]}
     write_text(beside(etdump), json.dumps(document, separators=(",", ":")) + "\n")
 
 

@@ -5,7 +5,7 @@ be tested, cached and run again alone. Nothing heavy is imported here: arrays ar
 annotations only. What computes, reads or prints does not live here.
 """
 
-from pytest_sme2.results.artifact import AS_EXPORTED, Arm, Artifact, TensorSpec
+from pytest_sme2.results.artifact import AS_EXPORTED, FORWARD, Arm, Artifact, TensorSpec
 from pytest_sme2.results.baseline import (
     Baseline,
     BaselineChange,
@@ -84,6 +84,7 @@ from pytest_sme2.results.verdict import Bounds, Check, Limits, Verdict
 __all__ = [
     "AS_EXPORTED",
     "BLIND",
+    "FORWARD",
     "RUNTIME",
     "TIME_LIMIT",
     "Agreement",

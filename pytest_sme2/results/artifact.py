@@ -9,6 +9,8 @@ from pathlib import Path
 
 AS_EXPORTED = "as exported"
 """The variant of a program of which only the file is known."""
+FORWARD = "forward"
+"""The method that a program has where nobody named one."""
 
 
 class Arm(str, enum.Enum):
@@ -48,3 +50,5 @@ class Artifact:
     weights: str = "random"
     """Where the weights came from: ``random (seed 0)`` or the file's name and hash."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    method: str | None = None
+    """Which of several methods is run; None where ``forward`` is the only one."""

@@ -129,3 +129,5 @@ class MethodOutline:
     outputs: tuple[TensorSpec | None, ...]
     backends: tuple[str, ...]
     """Of its delegates, each once: ``XnnpackBackend``."""
+    instructions: int
+    """How many it executes; none where it only answers with a constant."""

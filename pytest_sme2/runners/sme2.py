@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
-from pytest_sme2.results import Arm, CoreUse, Output, Run, RunRequest, Toolchain
+from pytest_sme2.results import FORWARD, Arm, CoreUse, Output, Run, RunRequest, Toolchain
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
 from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
@@ -147,6 +147,8 @@ class Sme2Runner(Runner):
             *("--seed", str(request.seed)),
             *("--json", files.result),
         ]
+        if request.artifact.method not in (None, FORWARD):
+            arguments += ["--method", str(request.artifact.method)]
         for name in files.inputs:
             arguments += ["--input", name]
         if files.etdump is not None:

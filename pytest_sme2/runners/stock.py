@@ -72,6 +72,8 @@ class PairRunner(Runner):
             f"--cpu_threads={request.threads}",
             f"--etdump_path={files.etdump}",
             *self._inputs(files.inputs),
+            # Without it, the first one of the program runs.
+            *([f"--method_name={method}"] if (method := request.artifact.method) else ()),
             *request.extra_arguments,
         )
 

@@ -13,6 +13,7 @@ from pytest_sme2.profile.cost import MismatchError, build_cost
 from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
 from pytest_sme2.results import (
+    FORWARD,
     CountedInference,
     InferenceCost,
     KernelCensus,
@@ -50,8 +51,10 @@ def trace_case(bench: Bench, request: RunRequest, folder: Path) -> Traced:
     else:
         traced = Traced(bench.run(request, folder))
     if traced.run.etdump is not None:
-        keep_shapes(traced.run.etdump, request.artifact.pte, bench.say)
-        keep_origins(traced.run.etdump, request.artifact.etrecord, bench.say)
+        artifact = request.artifact
+        method = artifact.method or FORWARD
+        keep_shapes(traced.run.etdump, artifact.pte, bench.say, method)
+        keep_origins(traced.run.etdump, artifact.etrecord, bench.say, method)
     return traced
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import Artifact
+from pytest_sme2.results import FORWARD, Artifact
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.choices import one_of
 from pytest_sme2.system.files import is_program
 
 
@@ -27,6 +29,10 @@ class Case:
     """A program that is run as it is, in place of one that is exported from a model."""
     sweep: bool = False
     """Whether several thread counts are run, so that the id must tell them apart."""
+    method: str | None = None
+    """Which of several methods of a program; None where ``forward`` is the only one."""
+    unusable: Path | None = None
+    """The file of a program that has a problem, so that one can be told how to look at it again."""
 
     @property
     def id(self) -> str:
@@ -36,6 +42,11 @@ class Case:
         return f"{self.model}-{self.variant_name}{threads}"
 
     @property
+    def names(self) -> frozenset[str]:
+        """By which it is chosen: its own, and that of its program, which means all methods."""
+        return frozenset((self.model, self.model.removesuffix(f":{self.method}")))
+
+    @property
     def variant_name(self) -> str:
         """The variant as results and baselines have it."""
         return str(self.variant) if self.program is None else self.program.variant
@@ -43,10 +54,17 @@ class Case:
 
 def check_names(registry: Registry, programs: Sequence[Case], settings: Settings) -> None:
     """Raises UsageError for a chosen name that neither a model nor a program has."""
-    known = {case.model for case in programs}
+    known = {name for case in programs for name in case.names}
     for name in settings.models:
         if not is_program(name) and name not in known:
             registry.get(name)
+
+
+def check_methods(programs: Sequence[Case], settings: Settings) -> None:
+    """Raises UsageError for a chosen method that no program has."""
+    methods = {FORWARD, *(case.method for case in programs if case.method is not None)}
+    for name in settings.methods:
+        one_of(name, sorted(methods), "a method of any program")
 
 
 def select_cases(
@@ -66,10 +84,12 @@ def select_cases(
     """
     models = None if models is None else tuple(models)
     wanted = None if variants is None else {parse_variant(word) for word in variants}
-    named = {case.model for case in programs}
+    named = {name for case in programs for name in case.names}
     sweep = len(settings.threads) > 1
     cases = []
-    for name in _chosen_models(registry, settings, models, named):
+    chosen_models = _chosen_models(registry, settings, models, named)
+    # A model is exported with this method alone.
+    for name in chosen_models if _has_method(None, settings) else ():
         entry = registry.get(name)
         for variant in _chosen_variants(entry, settings, emulated):
             if wanted is not None and not wanted & {variant, Variant(variant.precision)}:
@@ -79,13 +99,27 @@ def select_cases(
             ]
     if wanted is None and not settings.variants:
         asked = None if models is None else {*models}
-        cases += [case for case in programs if asked is None or case.model in asked]
+        cases += [
+            case
+            for case in programs
+            if (asked is None or not case.names.isdisjoint(asked))
+            and (_has_method(case.method, settings) or _unreadable(case))
+        ]
     if not settings.models and models is None:
         cases += [
             Case(problem.name, None, problem=f"{problem}\n{problem.traceback}".rstrip())
             for problem in registry.problems
         ]
     return cases
+
+
+def _unreadable(case: Case) -> bool:
+    """Nobody knows its methods, so any choice of methods may mean it."""
+    return case.problem is not None and case.method is None
+
+
+def _has_method(method: str | None, settings: Settings) -> bool:
+    return not settings.methods or (method or FORWARD) in settings.methods
 
 
 def _chosen_models(

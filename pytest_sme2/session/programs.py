@@ -1,36 +1,53 @@
 """Cases of ``.pte`` files that were exported elsewhere: no model, no code, only the program.
 
-One that cannot be used is a case with its reason, so that the others run.
+Each method of a program is a case. One that cannot be used is a case with its reason, so that the
+others run.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pytest_sme2.errors import ExportError, ProgramError, UsageError
 from pytest_sme2.export.store import META_FILE, load_artifact
-from pytest_sme2.results import AS_EXPORTED, Artifact, MethodOutline, TensorSpec
+from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact, MethodOutline, TensorSpec
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import PROGRAM_SUFFIX, file_sha256, is_program
 from pytest_sme2.trace.program import read_outline
 
-METHOD = "forward"
 XNNPACK = "XnnpackBackend"
 
 
-def program_case(pte: Path, threads: int = 1) -> Case:
-    """The case of a ``.pte`` file. Raises ProgramError if it cannot be used."""
+def program_case(pte: Path, threads: int = 1, method: str | None = None) -> Case:
+    """The case of one method of a ``.pte`` file: ``forward``, or the only one, unless named.
+
+    Raises ProgramError if it cannot be used.
+    """
     pte = pte.expanduser().absolute()
     if not pte.is_file():
         raise UsageError(f"There is no program {str(pte)!r}. Make one with `sme2 export`.")
-    artifact = _recorded(pte) or _artifact(pte)
-    return Case(artifact.model, None, threads, program=artifact)
+    recorded = _recorded(pte)
+    if recorded is not None and method in (None, FORWARD):
+        return Case(recorded.model, None, threads, program=recorded)
+    methods = _methods(pte)
+    chosen = _the_method(pte, methods, method)
+    artifact = _artifact(pte, methods[chosen], alone=len(methods) == 1)
+    return Case(artifact.model, None, threads, program=artifact, method=artifact.method)
+
+
+def _the_method(pte: Path, methods: Mapping[str, MethodOutline], asked: str | None) -> str:
+    names = ", ".join(methods)
+    if asked is not None and asked not in methods:
+        raise UsageError(f"{pte}: it has no method {asked!r}. It has: {names}.")
+    if asked is None and FORWARD not in methods and len(methods) > 1:
+        raise UsageError(f"{pte}: it has several methods. Choose one with --method: {names}.")
+    return asked or (FORWARD if FORWARD in methods else next(iter(methods)))
 
 
 def chosen_programs(settings: Settings) -> list[Case]:
@@ -41,12 +58,14 @@ def chosen_programs(settings: Settings) -> list[Case]:
     return named + [
         case
         for case in program_cases(settings.programs, settings.threads)
-        if case.id not in known and (not asked or case.model in asked)
+        if case.id not in known and (not asked or not case.names.isdisjoint(asked))
     ]
 
 
 def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]:
-    """The cases of all files that match; a file that cannot be used is a case with its reason.
+    """The cases of all methods of all files that match.
+
+    A file or a method that cannot be used is a case with its reason.
 
     Raises UsageError for a pattern that matches nothing.
     """
@@ -60,8 +79,9 @@ def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]
         files.update(dict.fromkeys(found))
     cases: list[Case] = []
     taken: set[str] = set()
-    for file in files:
-        case = _named_apart(_case_or_problem(file), file, taken)
+    pairs = [(file, found) for file in files for found in _cases_of(file)]
+    for file, one in pairs:
+        case = _named_apart(one, file, taken)
         if case.problem is not None:
             cases.append(case)
             continue
@@ -79,11 +99,29 @@ def _matching(pattern: str) -> list[Path]:
     return sorted(file for file in Path(path.anchor).glob(str(rest)) if file.is_file())
 
 
-def _case_or_problem(file: Path) -> Case:
+def _cases_of(file: Path) -> list[Case]:
+    """One for each method, those that cannot be used included."""
     try:
-        return program_case(file)
+        recorded = _recorded(file)
+        if recorded is not None:
+            return [Case(recorded.model, None, program=recorded)]
+        methods = _methods(file)
     except (ProgramError, ExportError) as error:
-        return Case(file.stem, None, problem=str(error))
+        return [Case(file.stem, None, problem=str(error), unusable=file)]
+    cases = []
+    for name in methods:
+        try:
+            cases.append(program_case(file, method=name))
+        except ProgramError as error:
+            only = None if [*methods] == [FORWARD] else name
+            problem = Case(_case_name(file, name), None, problem=str(error), unusable=file)
+            cases.append(dataclasses.replace(problem, method=only))
+    return cases
+
+
+def _case_name(file: Path, method: str) -> str:
+    """``net``, and ``net:decode`` for a method that is not ``forward``."""
+    return file.stem if method == FORWARD else f"{file.stem}:{method}"
 
 
 def _named_apart(case: Case, file: Path, taken: set[str]) -> Case:
@@ -106,13 +144,18 @@ def _recorded(pte: Path) -> Artifact | None:
     return recorded if recorded.pte.absolute() == pte else None
 
 
-def _artifact(pte: Path) -> Artifact:
-    method = _method(pte)
+def _artifact(pte: Path, method: MethodOutline, *, alone: bool) -> Artifact:
+    foreign = [backend for backend in method.backends if backend != XNNPACK]
+    if foreign:
+        raise ProgramError(
+            f"{pte}: it needs {', '.join(foreign)}, which the runner does not have. Export it for "
+            "XNNPACK."
+        )
     inputs, outputs = _tensors(method.inputs), _tensors(method.outputs)
     etrecord = pte.with_name(f"{pte.name}.etrecord")
-    input_files = _beside(pte, "input", inputs)
+    input_files = _beside(pte, method.name, "input", inputs)
     return Artifact(
-        model=pte.stem,
+        model=_case_name(pte, method.name),
         variant=AS_EXPORTED,
         folder=pte.parent,
         pte=pte,
@@ -121,27 +164,20 @@ def _artifact(pte: Path) -> Artifact:
         outputs=outputs,
         input_files=input_files,
         # What is expected is known only for inputs that are known.
-        reference_files=_beside(pte, "reference", outputs) if input_files else (),
+        reference_files=_beside(pte, method.name, "reference", outputs) if input_files else (),
         etrecord=etrecord if etrecord.is_file() else None,
         weights="as exported",
+        method=None if alone and method.name == FORWARD else method.name,
     )
 
 
-def _method(pte: Path) -> MethodOutline:
-    methods = {method.name: method for method in read_outline(pte)}
-    method = methods.get(METHOD)
-    if method is None:
-        names = ", ".join(methods) or "none"
-        raise ProgramError(
-            f"{pte}: it has no method {METHOD!r}; it has: {names}. Only that method is run."
-        )
-    foreign = [backend for backend in method.backends if backend != XNNPACK]
-    if foreign:
-        raise ProgramError(
-            f"{pte}: it needs {', '.join(foreign)}, which the runner does not have. Export it for "
-            "XNNPACK."
-        )
-    return method
+def _methods(pte: Path) -> dict[str, MethodOutline]:
+    """Those that compute something: a program may also tell constants, such as a largest size."""
+    methods = {found.name: found for found in read_outline(pte)}
+    running = {name: found for name, found in methods.items() if found.instructions}
+    if not running:
+        raise ProgramError(f"{pte}: it has no method that computes anything. Export it again.")
+    return running
 
 
 def _tensors(specs: Iterable[TensorSpec | None]) -> tuple[TensorSpec, ...]:
@@ -150,12 +186,13 @@ def _tensors(specs: Iterable[TensorSpec | None]) -> tuple[TensorSpec, ...]:
     return tuple(spec for spec in known if spec is not None) if None not in known else ()
 
 
-def _beside(pte: Path, what: str, specs: Sequence[TensorSpec]) -> tuple[Path, ...]:
+def _beside(pte: Path, method: str, what: str, specs: Sequence[TensorSpec]) -> tuple[Path, ...]:
     """The raw values beside the program, if there are any: ``NAME.input_0.bin``, or
-    ``input_0.bin`` where the folder has no other program.
+    ``input_0.bin`` where the folder has no other program; ``NAME.METHOD.input_0.bin`` for a method
+    that is not ``forward``.
     """
-    names = [f"{pte.stem}.{what}"]
-    if sum(1 for _ in pte.parent.glob(f"*{PROGRAM_SUFFIX}")) == 1:
+    names = [f"{pte.stem}.{what}" if method == FORWARD else f"{pte.stem}.{method}.{what}"]
+    if method == FORWARD and sum(1 for _ in pte.parent.glob(f"*{PROGRAM_SUFFIX}")) == 1:
         names.append(what)
     for name in names:
         files = [pte.with_name(f"{name}_{index}.bin") for index in range(len(specs))]

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results import AS_EXPORTED, CaseResult
+from pytest_sme2.results import AS_EXPORTED, FORWARD, CaseResult
 from pytest_sme2.session.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,16 +32,18 @@ def _words(model: str, variant: str, device: str) -> list[str]:
     return ["sme2", "run", model, "--variant", variant, "--device", device]
 
 
-def _program_words(pte: Path, device: str) -> list[str]:
-    return ["sme2", "run", str(pte), "--device", device]
+def _program_words(pte: Path, method: str | None, device: str) -> list[str]:
+    chosen = [] if method in (None, FORWARD) else ["--method", str(method)]
+    return ["sme2", "run", str(pte), *chosen, "--device", device]
 
 
 def run_command(case: Case, settings: Settings, device: str) -> str:
     """For a shell, with everything that was chosen about the case and its device."""
-    if case.program is None:
+    pte = case.unusable if case.program is None else case.program.pte
+    if pte is None:
         words = _words(case.model, case.variant_name, device)
     else:
-        words = _program_words(case.program.pte, device)
+        words = _program_words(pte, case.method, device)
     if case.threads != 1:
         words += ["--threads", str(case.threads)]
     folders = [] if settings.model_folders == (Path("models"),) else settings.model_folders

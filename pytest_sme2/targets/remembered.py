@@ -79,7 +79,7 @@ def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
         "emulator": [_file_hash(target.qemu.path), *target.launcher(request.arm)[1:]],
         "environment": dict(target.environment),
         "runner": [runner.kind, runner.sha256],
-        "program": request.artifact.sha256,
+        "program": [request.artifact.sha256, request.artifact.method],
         "inputs": [file_sha256(path) for path in request.artifact.input_files],
         "request": asked,
     }

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import Attribution, Origin
+from pytest_sme2.results import FORWARD, Attribution, Origin
 from pytest_sme2.system.reading import json_value, open_plain
 
 # The graph of a model with 2,000 operators has 8 MB.
 LARGEST_DOCUMENT = 256 << 20
 _MARK = "ETRECORD_V0"
 _HANDLES = "debug_handle_map"
-_GRAPHS = ("edge_dialect_exported_program/forward", "edge_dialect_exported_program")
-_METHOD = "forward"
+_GRAPH = "edge_dialect_exported_program"
 _EDGE_OPERATORS = "executorch.exir.dialects.edge.ops."
 _TORCH_OPERATORS = "torch.ops."
 MATRIX_OPERATORS = ("aten.convolution.", "aten.linear.", "aten.addmm.", "aten.mm.", "aten.bmm.")
@@ -43,18 +42,20 @@ _REMEDY = (
 )
 
 
-def read_attribution(etrecord: Path) -> Attribution:
-    """The ATen operators and module paths of every instruction of a program."""
+def read_attribution(etrecord: Path, method: str = FORWARD) -> Attribution:
+    """The ATen operators and module paths of every instruction of a program's method."""
     with (
         _damage_named(etrecord),
         open_plain(etrecord) as file,
         zipfile.ZipFile(file) as archive,
     ):
         names = set(archive.namelist())
-        graph_name = next((name for name in _GRAPHS if name in names), None)
+        # Where there is but one, its name may be left out.
+        graphs = (f"{_GRAPH}/{method}", _GRAPH)
+        graph_name = next((name for name in graphs if name in names), None)
         if _MARK not in names or _HANDLES not in names or graph_name is None:
             raise ValueError("it has no debug handles or no edge program")
-        handles = _document(archive, etrecord, _HANDLES)[_METHOD]
+        handles = _document(archive, etrecord, _HANDLES)[method]
         nodes = _nodes(_document(archive, etrecord, graph_name))
         return _attribution(handles, nodes)
 

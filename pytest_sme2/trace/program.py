@@ -157,6 +157,7 @@ def _outline(buffer: _ProgramBuffer, at: Positions, name: str) -> MethodOutline:
         tuple(specs.get(value) for value in inputs),
         tuple(specs.get(value) for value in outputs),
         tuple(dict.fromkeys(backend for backend, _, _ in _delegates(buffer, plan))),
+        len(_instructions(buffer, plan).at),
     )
 
 
@@ -229,11 +230,15 @@ class _Blobs:
         return self._data[start : start + size].tobytes()
 
 
-def _method(buffer: _ProgramBuffer, at: Positions, name: str, blobs: _Blobs) -> MethodShapes:
-    plan = Tables(buffer, at, "a method")
+def _instructions(buffer: _ProgramBuffer, plan: Tables) -> Tables:
     chains = buffer.tables(plan.reference(_PLAN_CHAINS), "a method's list of chains")
     # More than one chain was never written; its instructions would be numbered anew.
-    instructions = buffer.tables(chains.reference(_CHAIN_INSTRUCTIONS)[:1], "the instructions")
+    return buffer.tables(chains.reference(_CHAIN_INSTRUCTIONS)[:1], "the instructions")
+
+
+def _method(buffer: _ProgramBuffer, at: Positions, name: str, blobs: _Blobs) -> MethodShapes:
+    plan = Tables(buffer, at, "a method")
+    instructions = _instructions(buffer, plan)
     kinds = instructions.uint8(_UNION_TYPE)
     calls_at = instructions.reference(_UNION_VALUE)
     calls: dict[int, tuple[OperatorShapes, ...]] = {}

@@ -96,6 +96,11 @@ def test_different_computation_has_another_key(tmp_path: Path, asked: RunRequest
         run_key(
             emulator,
             runner,
+            dataclasses.replace(asked, artifact=dataclasses.replace(asked.artifact, method="b")),
+        ),
+        run_key(
+            emulator,
+            runner,
             dataclasses.replace(asked, artifact=dataclasses.replace(artifact, sha256="0")),
         ),
         run_key(

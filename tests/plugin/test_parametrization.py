@@ -1,8 +1,12 @@
 """Which tests are run for which models."""
 
 import importlib.util
+import shutil
+from pathlib import Path
 
 import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "data" / "programs"
 
 MODEL = """
 from pytest_sme2 import register_model
@@ -107,6 +111,25 @@ def test_an_unknown_model_lists_the_known_ones(pytester: pytest.Pytester) -> Non
     result = pytester.runpytest_subprocess("--sme2-models=tow")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*'tow' is not a model. Choose one of: one;*"])
+
+
+def test_methods_of_a_program_are_cases_and_can_be_chosen(pytester: pytest.Pytester) -> None:
+    add_model(pytester, "one", "one", ("fp32",))
+    shutil.copy(PROGRAMS / "methods.pte", pytester.path / "net.pte")
+    pytester.makeini("[pytest]\nsme2_models =\n    models\n    *.pte\n")
+    pytester.makepyfile(ASKS_FOR_A_MODEL)
+
+    def collected(*arguments: str) -> list[str]:
+        return ids(pytester.runpytest_subprocess("--collect-only", "-q", *arguments))
+
+    assert collected() == ["one-fp32", "net-as exported", "net:scale-as exported"]
+    assert collected("--sme2-methods=scale") == ["net:scale-as exported"]
+    assert collected("--sme2-models=net") == ["net-as exported", "net:scale-as exported"]
+    result = pytester.runpytest_subprocess("--sme2-methods=decode")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*--sme2-methods: 'decode' is not a method of any program. Choose one of: forward, scale*"]
+    )
 
 
 def test_a_broken_folder_fails_by_name_and_hides_nothing(pytester: pytest.Pytester) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_sme2.cli.chosen_case import add_method_argument
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--variants", metavar="LIST", help="for example fp32,fp16@256 (default: the model's own)"
     )
+    add_method_argument(parser, "all of them, side by side")
     parser.add_argument("--device", default="auto", help=f"{', '.join(DEVICES)} (default: auto)")
     parser.add_argument(
         "--run",
@@ -154,6 +156,7 @@ def _now(
 
     A variant that fails takes no other with it.
     """
+    from pytest_sme2.session.cases import check_methods
     from pytest_sme2.session.session import Session
 
     session = Session(
@@ -161,6 +164,7 @@ def _now(
             device=parse_device(arguments.device),
             models=(arguments.model,),
             variants=parse_variants(arguments.variants or ""),
+            methods=(arguments.method,) if arguments.method else (),
             model_folders=model_folders(arguments),
             out=arguments.out,
             qemu=arguments.qemu,
@@ -170,6 +174,7 @@ def _now(
     variants: dict[str, Ran] = {}
     tried: dict[str, Ran] = {}
     try:
+        check_methods(session.programs, session.settings)
         cases = session.cases()
         if not cases:
             raise UsageError(
@@ -192,7 +197,8 @@ def _now(
 
 
 def _add(session: Session, case: Case, found: dict[str, Ran], problems: dict[str, str]) -> None:
-    name = case.variant_name
+    # The methods of a program stand side by side as the variants of a model do.
+    name = case.variant_name if case.method is None else case.method
     try:
         cost = session.cost(case, Arm.ON)
         counted = None if isinstance(cost, str) else cost

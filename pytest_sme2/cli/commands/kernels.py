@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from pytest_sme2.cli.chosen_case import add_method_argument, chosen_case
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.cli.device_options import add_device_options, device_settings
-from pytest_sme2.export.variant import PRECISIONS, parse_variant
+from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
-from pytest_sme2.session.cases import Case
-from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import is_program
 
 EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
 
@@ -30,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fp32",
         help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
     )
+    add_method_argument(parser, "forward, or the only one")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     censuses = {}
     try:
-        case = _case(session, arguments)
+        case = chosen_case(session, arguments, arguments.threads)
         artifact, device = session.artifact(case), session.bench.chosen.name
         for arm in Arm:
             request = replace(session.request(case, arm), timeout_seconds=arguments.timeout)
@@ -62,14 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _case(session: Session, arguments: argparse.Namespace) -> Case:
-    if is_program(arguments.model):
-        return program_case(Path(arguments.model), arguments.threads)
-    entry = session.registry.get(arguments.model)
-    variant = session.variant(entry, parse_variant(arguments.variant))
-    return Case(entry.name, variant, arguments.threads, entry)
 
 
 def _document(

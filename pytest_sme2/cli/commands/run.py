@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_sme2.cli.chosen_case import add_method_argument, chosen_case
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.cli.device_options import add_device_options, device_settings
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
 from pytest_sme2.errors import EvidenceError, UsageError
-from pytest_sme2.export.variant import PRECISIONS, parse_variant
+from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.results import CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
-from pytest_sme2.system.files import encode, is_program
+from pytest_sme2.system.files import encode
 from pytest_sme2.system.qemu import checked_cpu
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.system.wording import count
@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fp32",
         help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
     )
+    add_method_argument(parser, "forward, or the only one")
     parser.add_argument(
         "--threads", default="1", metavar="N", help="number of threads (default: 1)"
     )
@@ -150,7 +151,7 @@ def run_model(arguments: argparse.Namespace) -> int:
     chosen = arguments.sme2_cpu
     cpu = None if chosen is None else checked_cpu(chosen)
     session = Session(replace(_settings(arguments), emulated_cpu=cpu), say)
-    case = _case(session, arguments)
+    case = chosen_case(session, arguments, session.settings.threads[0])
     try:
         measured = session.measured(case, timed=session.bench.timed)
         checks = output_checks(measured, session.limits(case))
@@ -184,14 +185,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def _case(session: Session, arguments: argparse.Namespace) -> Case:
-    if is_program(arguments.model):
-        return program_case(Path(arguments.model), session.settings.threads[0])
-    entry = session.registry.get(arguments.model)
-    variant = session.variant(entry, parse_variant(arguments.variant))
-    return Case(entry.name, variant, session.settings.threads[0], entry)
-
-
 def _compare_cpus(arguments: argparse.Namespace) -> int:
     """The model on every emulated CPU; exit code 1 where it does not run on one of them."""
     from pytest_sme2.cli.cpus import cpu_lines, run_on_every_cpu
@@ -201,7 +194,11 @@ def _compare_cpus(arguments: argparse.Namespace) -> int:
         raise UsageError("--sme2-cpu all compares emulated CPUs: give --device emulated as well.")
     say = terminal_line(sys.stderr)
     try:
-        found = list(run_on_every_cpu(settings, say, lambda each: _case(each, arguments)))
+        found = list(
+            run_on_every_cpu(
+                settings, say, lambda each: chosen_case(each, arguments, settings.threads[0])
+            )
+        )
     finally:
         clear_line(sys.stderr)
     print("\n".join(cpu_lines(found)))

@@ -132,6 +132,11 @@ def test_what_was_kept_is_what_was_read(trace: Path) -> None:
     assert any(member.shapes for member in analyze_file(trace).profile.operators)
 
 
+def test_only_the_method_that_ran_is_kept(trace: Path) -> None:
+    keep_shapes(trace, PROGRAMS / "methods.pte", print, "scale")
+    assert [method.name for method in kept_shapes(trace)] == ["scale"]
+
+
 def test_a_program_that_cannot_be_read_fails_nothing(trace: Path, tmp_path: Path) -> None:
     said: list[str] = []
     keep_shapes(trace, PROGRAMS / "toy_fp16.pte", said.append)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_the_command_of_an_untraced_run(runner):
         *("--warmup", "1", "--runs", "2", "--seed", "9", "--json", "/r.json"),
         *("--input", "/a,b", "--input", "/c"),
     )
+
+
+def test_a_method_is_named_unless_it_is_the_usual_one(runner):
+    for method, words in ((None, ()), ("forward", ()), ("decode", ("--method", "decode"))):
+        asked = request()
+        asked = replace(asked, artifact=replace(asked.artifact, method=method))
+        assert runner.command(asked, FILES)[-4 - len(words) : -4] == (words or ())
 
 
 def test_the_command_of_a_traced_run(runner):

@@ -234,6 +234,15 @@ def test_a_log_with_fewer_iterations_contradicts(tmp_path: Path, pair: PairRunne
         result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1), log="\n".join(LOG.splitlines()[:-1]))
 
 
+def test_the_method_is_named_where_there_are_several(pair: PairRunner) -> None:
+    files = ProcessFiles("/m.pte", (), "/r.json", "/e.etdump", None)
+    asked = request()
+    # It would run the first one, whatever its name is.
+    named = replace(asked, artifact=replace(asked.artifact, method="forward"))
+    assert pair.command(named, files)[-1] == "--method_name=forward"
+    assert not any("method" in word for word in pair.command(asked, files))
+
+
 def test_one_binary_does_for_an_experiment(tmp_path: Path) -> None:
     binary = tmp_path / "build" / "executor_runner"
     binary.parent.mkdir()

@@ -11,7 +11,7 @@ import pytest
 from pytest_sme2.errors import ProgramError, UsageError
 from pytest_sme2.export.registry import Registry
 from pytest_sme2.results import AS_EXPORTED, Fingerprint, TensorSpec
-from pytest_sme2.session.cases import Case, check_names, select_cases
+from pytest_sme2.session.cases import Case, check_methods, check_names, select_cases
 from pytest_sme2.session.programs import chosen_programs, program_case, program_cases
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.settings import Settings
@@ -47,14 +47,13 @@ def test_every_program_is_a_case_and_an_odd_one_has_its_reason(folder: Path) -> 
         "empty": b"",
         "newer": whole[:4] + b"ET13" + whole[8:],
         "other": altered("toy_int8.pte", b"XnnpackBackend", b"CoreML_Backend"),
-        "phases": altered("methods.pte", b"forward", b"prefill"),
     }
     for name, content in odd.items():
         (folder / f"{name}.pte").write_bytes(content)
 
     found = reasons(str(folder / "*.pte"))
 
-    assert list(found) == ["cut", "empty", "newer", "other", "phases", "toy_fp16", "toy_int8"]
+    assert list(found) == ["cut", "empty", "newer", "other", "toy_fp16", "toy_int8"]
     assert found["toy_fp16"] is None
     assert found["toy_int8"] is None
     expected = {
@@ -62,11 +61,84 @@ def test_every_program_is_a_case_and_an_odd_one_has_its_reason(folder: Path) -> 
         "empty": "the file is empty",
         "newer": "the identifier ET12 is missing",
         "other": "needs CoreML_Backend, which the runner does not have",
-        "phases": "has no method 'forward'; it has: prefill, scale",
     }
     for name, reason in expected.items():
         assert str(folder / f"{name}.pte") in str(found[name])
         assert reason in str(found[name])
+
+
+def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_path: Path) -> None:
+    net = shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte")
+    (tmp_path / "phases.pte").write_bytes(altered("methods.pte", b"forward", b"prefill"))
+
+    cases = {case.id: case for case in program_cases([str(tmp_path / "*.pte")], (1,))}
+
+    assert {case_id: case.method for case_id, case in cases.items()} == {
+        "net-as exported": "forward",
+        "net:scale-as exported": "scale",
+        "phases:prefill-as exported": "prefill",
+        "phases:scale-as exported": "scale",
+    }
+    for case in cases.values():
+        assert case.program is not None
+        assert (case.program.method, case.program.model) == (case.method, case.model)
+    assert program_case(net).id == "net-as exported"
+    again = program_case(net, method="scale")
+    assert again.id == "net:scale-as exported"
+    command = run_command(again, Settings(model_folders=(Path("models"),)), "emulated")
+    assert command == f"sme2 run {net} --method scale --device emulated"
+    path = baseline_path(tmp_path, again.model, AS_EXPORTED, Fingerprint("emulated", ()))
+    assert path.name == "net=3Ascale-as-exported.json"
+
+
+def test_a_program_of_one_method_names_none(folder: Path) -> None:
+    case = program_case(folder / "toy_fp16.pte", method="forward")
+    assert case.program is not None
+    assert (case.id, case.method, case.program.method) == ("toy_fp16-as exported", None, None)
+
+
+def test_a_method_that_cannot_be_run_leaves_the_others(tmp_path: Path) -> None:
+    whole = (PROGRAMS / "methods.pte").read_bytes()
+    # The names of backends are shared by no two methods: the last one is that of the last method.
+    at = whole.rindex(b"XnnpackBackend")
+    (tmp_path / "net.pte").write_bytes(whole[:at] + b"CoreML_Backend" + whole[at + 14 :])
+    found = reasons(str(tmp_path / "net.pte"))
+    assert sorted(found) == ["net", "net:scale"]
+    assert sorted(reason is None for reason in found.values()) == [False, True]
+
+
+def test_a_method_that_is_not_there_is_a_usage_error_that_names_the_others(tmp_path: Path) -> None:
+    phases = tmp_path / "phases.pte"
+    phases.write_bytes(altered("methods.pte", b"forward", b"prefill"))
+    with pytest.raises(UsageError, match=r"no method 'decode'. It has: prefill, scale"):
+        program_case(phases, method="decode")
+    with pytest.raises(UsageError, match=r"several methods. Choose one with --method: prefill, sc"):
+        program_case(phases)
+
+
+def test_methods_are_chosen(folder: Path) -> None:
+    shutil.copy(PROGRAMS / "methods.pte", folder / "net.pte")
+    (folder / "cut.pte").write_bytes(b"")
+    assert chosen(folder, "net") == ["net", "net:scale"]
+    assert chosen(folder, "net:scale") == ["net:scale"]
+    # Of one that cannot be read nobody knows the methods.
+    assert chosen(folder, methods=("scale",)) == ["cut", "net:scale"]
+    assert chosen(folder, "net", methods=("forward",)) == ["net"]
+    assert chosen(folder, "toy_fp16", methods=("forward",)) == ["toy_fp16"]
+    with pytest.raises(UsageError, match="'decode' is not a method of any program"):
+        chosen(folder, methods=("decode",))
+
+
+def test_inputs_of_a_method_have_its_name(tmp_path: Path) -> None:
+    net = shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte")
+    given = tmp_path / "net.scale.input_0.bin"
+    (spec,) = program_case(net, method="scale").program.inputs  # type: ignore[union-attr]
+    given.write_bytes(np.zeros(spec.shape, spec.dtype).tobytes())
+    found = {
+        method: program_case(net, method=method).program.input_files  # type: ignore[union-attr]
+        for method in ("forward", "scale")
+    }
+    assert found == {"forward": (), "scale": (given,)}
 
 
 def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: Path) -> None:
@@ -132,10 +204,13 @@ def test_what_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
         program_case(tmp_path / "none.pte")
 
 
-def chosen(folder: Path, *models: str, **narrowed: tuple[str, ...]) -> list[str]:
-    settings = Settings(models=models, programs=(str(folder / "*.pte"),))
+def chosen(
+    folder: Path, *models: str, methods: tuple[str, ...] = (), **narrowed: tuple[str, ...]
+) -> list[str]:
+    settings = Settings(models=models, methods=methods, programs=(str(folder / "*.pte"),))
     programs = chosen_programs(settings)
     check_names(Registry(()), programs, settings)
+    check_methods(programs, settings)
     cases = select_cases(Registry(()), programs, settings, emulated=True, **narrowed)
     return [case.model for case in cases]
 
@@ -164,3 +239,7 @@ def test_the_command_that_runs_a_program_again_names_the_file(folder: Path) -> N
     case: Case = program_case(folder / "toy_fp16.pte", 2)
     command = run_command(case, Settings(model_folders=(Path("models"),)), "emulated")
     assert command == f"sme2 run {folder / 'toy_fp16.pte'} --device emulated --threads 2"
+    (folder / "cut.pte").write_bytes(b"")
+    (cut,) = program_cases([str(folder / "cut.pte")], (1,))
+    command = run_command(cut, Settings(model_folders=(Path("models"),)), "emulated")
+    assert command == f"sme2 run {folder / 'cut.pte'} --device emulated"

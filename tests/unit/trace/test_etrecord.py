@@ -82,6 +82,19 @@ def test_the_form_of_older_versions_with_one_method(tmp_path: Path) -> None:
     assert read_attribution(older) == read_attribution(ETRECORD)
 
 
+def test_another_method_has_its_own_graph_and_handles(tmp_path: Path) -> None:
+    other = tmp_path / "other.etrecord"
+    with zipfile.ZipFile(ETRECORD) as archive, zipfile.ZipFile(other, "w") as target:
+        for name in archive.namelist():
+            text = archive.read(name)
+            if name == "debug_handle_map":
+                text = text.replace(b'"forward"', b'"decode"')
+            target.writestr(name.replace("program/forward", "program/decode"), text)
+    assert read_attribution(other, "decode") == read_attribution(ETRECORD)
+    with pytest.raises(EtdumpError, match="not an ETRecord that can be read"):
+        read_attribution(other)
+
+
 def test_nodes_without_a_module_or_an_operator(tmp_path: Path) -> None:
     def change(program: Any) -> Any:
         nodes = program["graph_module"]["graph"]["nodes"]

@@ -55,9 +55,9 @@ def test_a_program_says_what_its_methods_take_and_give() -> None:
     image = TensorSpec("float32", (1, 3, 16, 16))
     assert methods == {
         "forward": MethodOutline(
-            "forward", (image,), (TensorSpec("float32", (1, 10)),), ("XnnpackBackend",)
+            "forward", (image,), (TensorSpec("float32", (1, 10)),), ("XnnpackBackend",), 4
         ),
-        "scale": MethodOutline("scale", (image,), (image,), ("XnnpackBackend",)),
+        "scale": MethodOutline("scale", (image,), (image,), ("XnnpackBackend",), 2),
     }
     (half,) = read_outline(PROGRAMS / "toy_fp16.pte")
     assert half.inputs == (TensorSpec("float16", (1, 3, 16, 16)),)

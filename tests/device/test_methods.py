@@ -1,0 +1,70 @@
+"""A program of several methods, each run for real on the emulator."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.session.analysis import analyze_folder
+from pytest_sme2.system.qemu import Qemu
+
+METHODS = Path(__file__).parents[1] / "data" / "programs" / "methods.pte"
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    """With an input of the method ``scale``, and what it should answer."""
+    program = Path(shutil.copy(METHODS, tmp_path / "net.pte"))
+    values = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype("float32")
+    values.tofile(tmp_path / "net.scale.input_0.bin")
+    np.cumsum(values * 2, axis=3).tofile(tmp_path / "net.scale.reference_0.bin")
+    return program
+
+
+def test_a_named_method_runs_and_gives_its_own_outputs(
+    net: Path, qemu: Qemu, emulated_runner: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = net.parent / "out"
+    device = ["--device", "emulated", "--qemu", str(qemu.path), "--no-cost"]
+    code = main(["run", str(net), "--method", "scale", "--out", str(out), "--json", *device])
+    printed = capsys.readouterr()
+    # Unlike forward, this method has nothing for SME2.
+    assert code == 1
+    assert "The model has no matrix operators" in printed.err
+    record = json.loads(printed.out)
+    assert record["measured"]["model"] == "net:scale"
+    assert record["reproduce"].startswith(f"sme2 run {net} --method scale --device emulated")
+    compared = {entry["against"]: entry["max_abs"] for entry in record["measured"]["agreements"]}
+    assert compared["off"] == 0
+    assert compared["reference"] < 1e-4
+    for analysis in analyze_folder(out):
+        operators = [member.operator.name for member in analysis.profile.operators]
+        assert "native_call_cumsum.out" in operators
+        assert not any("Convolution" in name for name in operators)
+
+
+def test_methods_are_advised_on_side_by_side(
+    net: Path, qemu: Qemu, emulated_runner: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(net.parent / "out"), "--json"]
+    device = ["--device", "emulated", "--qemu", str(qemu.path)]
+    assert main(["advise", str(net), *out, *device]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {entry["variant"]: entry["matrix_operators"] for entry in found["variants"]} == {
+        "forward": 3,
+        "scale": 0,
+    }
+    assert found["problems"] == {}
+
+
+def test_a_method_that_is_not_there_is_one_clear_line(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("run", "kernels"):
+        assert main([command, str(net), "--method", "decode", "--device", "emulated"]) == 2
+        assert "it has no method 'decode'. It has: forward, scale." in capsys.readouterr().err
