@@ -103,9 +103,9 @@ OPTIONS: tuple[Option, ...] = (
         "--sme2-accept",
         "accept",
         "PATTERN[,PATTERN]",
-        "system.choices:split_list",
+        "system.choices:split_patterns",
         "with --update-baselines: store only the cases whose changes all match a pattern, as in "
-        "'operator Transpose*,version of *,instructions*'.",
+        "'+1 Transpose*,version of *,instructions*'.",
         ini=False,
     ),
     Option(

@@ -54,11 +54,15 @@ def update_lines(
 def unaccepted(
     changes: Sequence[BaselineChange], patterns: Sequence[str]
 ) -> tuple[BaselineChange, ...]:
-    """The changes that match no pattern."""
+    """The changes that match no pattern: as -v names them, or as the summary counts them."""
     return tuple(
         entry
         for entry in changes
-        if not any(fnmatch.fnmatchcase(entry.what, pattern) for pattern in patterns)
+        if not any(
+            fnmatch.fnmatchcase(words, pattern)
+            for words in (entry.what, _kind(entry))
+            for pattern in patterns
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from pytest_sme2.errors import UsageError
@@ -17,5 +18,14 @@ def one_of(value: str, choices: Iterable[str], what: str) -> str:
 
 def split_list(value: str) -> tuple[str, ...]:
     """The words of a comma-separated list, in order, without empty words and repetitions."""
-    words = (word.strip() for word in value.split(","))
+    return _words(value.split(","))
+
+
+def split_patterns(value: str) -> tuple[str, ...]:
+    """The same, but a comma in brackets belongs to its word, as in ``Transpose (ND, X32)``."""
+    return _words(re.split(r",(?![^()]*\))", value))
+
+
+def _words(parts: Iterable[str]) -> tuple[str, ...]:
+    words = (part.strip() for part in parts)
     return tuple(dict.fromkeys(word for word in words if word))

@@ -79,6 +79,13 @@ def test_changes_are_accepted_by_pattern() -> None:
     assert unaccepted(CHANGED, patterns) == CHANGED[2:]
 
 
+def test_changes_are_accepted_by_the_kind_that_the_summary_counts() -> None:
+    assert unaccepted(CHANGED[:1], ("+2 Transpose*",)) == ()
+    assert unaccepted(CHANGED[:1], ("+2 Transpose (ND, X32) (on, delegated)",)) == ()
+    assert unaccepted(CHANGED[:1], ("+1 Transpose*",)) == CHANGED[:1]
+    assert unaccepted((NEWER,), ("+2 Transpose*",)) == (NEWER,)
+
+
 def test_what_was_not_stored_is_named() -> None:
     updates = [update("toy", CHANGED, stored=False), update("net", CHANGED[:1])]
     lines = update_lines(updates, "/b")

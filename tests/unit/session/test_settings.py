@@ -6,7 +6,7 @@ from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.session import settings
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.choices import split_list
+from pytest_sme2.system.choices import split_list, split_patterns
 from pytest_sme2.targets.settings import parse_device
 
 
@@ -59,6 +59,8 @@ def test_wrong_time_budgets_say_what_is_right(text: str) -> None:
 
 def test_a_list_keeps_order_and_names_with_blanks() -> None:
     assert split_list(" b, a b ,,b,c;d") == ("b", "a b", "c;d")
+    kind = "+1 Transpose (ND, X32) (on, delegated)"
+    assert split_patterns(f"{kind}, version of *") == (kind, "version of *")
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
