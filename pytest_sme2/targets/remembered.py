@@ -98,15 +98,15 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
         record = read_json(kept / _RECORD, remedy="")
         census: KernelCensus = decode(record["census"], KernelCensus, kept)
         counted: CountedInference | None = decode(record["counted"], CountedInference | None, kept)
-        digests = record["files"]
-        if any(file_sha256(inside(kept, name)) != digest for name, digest in digests.items()):
-            return None
         place = make_place(job)
-        for name in digests:
+        for name, digest in record["files"].items():
             copy = inside(job.folder, name)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.unlink(missing_ok=True)
-            shutil.copyfile(kept / name, copy)
+            shutil.copyfile(inside(kept, name), copy)
+            # The copy, not what is kept: another machine may write there meanwhile.
+            if file_sha256(copy) != digest:
+                return None
         run = read_files(target.name, job, place, emulated=True)
         mark_used(kept)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):
