@@ -97,7 +97,7 @@ def history(chance: Random, folder: Path) -> None:
     path = folder / "a.jsonl"
     line = HISTORY.replace("\n", "")
     # So often that change points are looked for.
-    path.write_bytes(f"{line}\n".encode() * 14 + damaged_json(chance, line) + b"\n")
+    path.write_bytes(f"{line}\n".encode() * 15 + damaged_json(chance, line) + b"\n")
 
     def read() -> None:
         series = all_series(read_history(folder))

@@ -18,18 +18,19 @@ from numpy.typing import NDArray
 
 from pytest_sme2.timing.stats import robust_spread
 
-FEWEST = 14
-"""Runs: 7 on either side are the fewest that can pass the test."""
-SHORTEST = 3
+FEWEST = 15
+"""Runs: 7 on one side and 8 on the other are the fewest that can pass the test."""
+SHORTEST = 4
 """Runs of one level: fewer may be one bad hour."""
-ALPHA = 0.01
+ALPHA = 0.005
 """How often a figure that never changed may be told as changed, whatever its number of runs."""
 LEAST_CHANGE = 0.0005
 """A change by less is none, even of a figure without noise."""
-# Of Schwarz's criterion for one mean more. It may propose too much: the test comes after it.
-_PENALTY = 2.0
+# Times the squared spread and the logarithm of the runs. The test comes after it.
+_PENALTY = 3.0
 # Beyond so many spreads from its neighbours' median, one run counts as one that is so far away.
 _WILDEST, _NEIGHBOURS = 3.0, 5
+_MOST_ALIKE = 0.9
 # Positions whose squares add up to this much more than the best one's, in spreads, may be the true
 # one as well: 95 % for a change of level (Hansen 2000, Econometrica 68, 575).
 _LIKELIHOOD = 7.35
@@ -64,7 +65,10 @@ def change_points(values: Sequence[float]) -> list[ChangePoint]:
     logarithms = np.array([math.log(value) for value in values])
     spread = max(robust_spread(np.diff(logarithms)) / math.sqrt(2), LEAST_CHANGE)
     calm = _calmed(logarithms, spread)
-    ends = [0, *_confirmed(calm, _proposed(calm, spread)), len(values)]
+    alike = _alike(calm, _proposed(calm, spread))
+    # Runs that resemble the ones before them differ less from these than from what is usual.
+    spread *= math.sqrt(1 + alike) / (1 - alike)
+    ends = [0, *_confirmed(calm, _proposed(calm, spread), alike), len(values)]
     return [
         ChangePoint(
             ends[index],
@@ -94,17 +98,30 @@ def _proposed(series: NDArray[np.float64], spread: float) -> list[int]:
     return [int(position) for position in found[:-1]]
 
 
-def _confirmed(series: NDArray[np.float64], proposed: Sequence[int]) -> list[int]:
+def _alike(series: NDArray[np.float64], changes: Sequence[int]) -> float:
+    """The correlation of each run with the next, about its level, as far as it is beyond chance."""
+    rest = np.concatenate([part - part.mean() for part in np.split(series, changes)])
+    # Without any noise, what is left of rounding must not count.
+    square = max(float(rest @ rest), series.size * LEAST_CHANGE**2)
+    found = float(rest[1:] @ rest[:-1]) / square
+    return min(max(found - 2 / math.sqrt(series.size), 0.0), _MOST_ALIKE)
+
+
+def _confirmed(series: NDArray[np.float64], proposed: Sequence[int], alike: float) -> list[int]:
     """What stays when the weakest proposal is taken away, again and again, until all are sure."""
-    from scipy.stats import mannwhitneyu
+    from scipy.stats import mannwhitneyu, norm
+
+    # So many runs that resemble each other tell as much as one.
+    weight = math.sqrt((1 + alike) / (1 - alike))
+
+    def chance(before: int, at: int, after: int) -> float:
+        alone = float(mannwhitneyu(series[before:at], series[at:after]).pvalue)
+        return float(2 * norm.sf(norm.isf(alone / 2) / weight))
 
     kept = list(proposed)
     while kept:
         ends = [0, *kept, series.size]
-        chances = [
-            float(mannwhitneyu(series[before:at], series[at:after]).pvalue)
-            for before, at, after in zip(ends, kept, ends[2:], strict=False)
-        ]
+        chances = [chance(*around) for around in zip(ends, kept, ends[2:], strict=False)]
         weakest = max(range(len(kept)), key=chances.__getitem__)
         if chances[weakest] < ALPHA / series.size:
             break

@@ -67,7 +67,7 @@ def test_what_did_not_change_says_so_and_few_runs_are_not_judged() -> None:
     ]
     assert lines(runs)[1:] == [
         "  latency (on): 3.000 ms [2.500 ms, 3.500 ms], 3 runs: too few to look for steps, "
-        "from 14 runs on they are",
+        "from 15 runs on they are",
         "  instructions (on): 1,000,000, unchanged",
     ]
 
@@ -125,7 +125,7 @@ def test_without_the_library_it_says_what_was_not_looked_for(
     monkeypatch.setattr(history_series, "available", lambda: False)
     runs = timed(FEWEST, {}, spread=0.005, seed=1)
     told = lines(runs)
-    assert told[-2].endswith("14 runs: steps were not looked for")
+    assert told[-2].endswith("15 runs: steps were not looked for")
     assert told[-1] == MISSING
     assert "pytest-sme2[history]" in MISSING
     assert MISSING not in lines(runs[1:])
