@@ -5,6 +5,7 @@ The verdict is the last word of a row, so that the caller can colour it.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ _NOTHING = "-"
 _SHORT = {Category.DATA_MOVEMENT: "MOVE", Category.ELEMENTWISE: "ELEM"}
 MOST_FINDINGS = 6
 _FINDINGS_PER_MODEL = 3
+_AGAINST = re.compile(r"(latency|cost|operators)( \((on|off)\))? against (?P<reference>.+)")
 
 
 def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WIDTH) -> list[str]:
@@ -250,6 +252,7 @@ def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iter
     left = len(found) - len(shown)
     if left:
         yield say(f"{left} more with -v, and in report.md")
+    yield from _references(records, width)
     yield from _unmeasured(records, width)
     yield from _precisions(records, verbosity, width)
     if any(record.measured.emulated for record in records):
@@ -272,6 +275,24 @@ def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iter
         times = any(not record.measured.emulated for record in records)
         what = "latency" if times else "structure"
         yield say(f"weights are random: {what} does not depend on them, accuracy does")
+
+
+def _references(records: Sequence[CaseRecord], width: int) -> Iterator[str]:
+    """What ``--against`` came to: where a case has no baseline, its verdict does not tell."""
+    found: dict[str, list[Outcome]] = {}
+    for record in records:
+        for check in record.checks:
+            named = _AGAINST.fullmatch(check.metric)
+            if named:
+                found.setdefault(named["reference"], []).append(check.verdict)
+    for name, verdicts in found.items():
+        wrong = Counter(verdict for verdict in verdicts if verdict is not Outcome.PASS)
+        others = ", ".join(f"{number} {verdict}" for verdict, number in wrong.items())
+        yield bullet(
+            f"against {clipped(name, width - 40)}: {count(len(verdicts), 'check')}, "
+            f"{others or 'all PASS'}",
+            width=width,
+        )
 
 
 def _unmeasured(records: Sequence[CaseRecord], width: int) -> Iterator[str]:

@@ -27,6 +27,7 @@ from pytest_sme2.trace.etdump import read_etdump
 
 if TYPE_CHECKING:
     from pytest_sme2.profile.categories import Rule
+    from pytest_sme2.runners.base import Runner
     from pytest_sme2.session.bench import Bench
 
 
@@ -41,15 +42,21 @@ class Traced:
     """Whether it was made before and taken from the cache."""
 
 
-def trace_case(bench: Bench, request: RunRequest, folder: Path) -> Traced:
-    """One traced process; an emulator tells of kernels and counts in the same go: it is slow."""
+def trace_case(
+    bench: Bench, request: RunRequest, folder: Path, runner: Runner | None = None
+) -> Traced:
+    """One traced process; an emulator tells of kernels and counts in the same go: it is slow.
+
+    ``runner`` is another one than the bench's.
+    """
+    runner = bench.runner if runner is None else runner
     if isinstance(bench.target, EmulatedTarget):
         made, before = remembered_run(
-            bench.target, bench.runner, request, folder, fresh=bench.settings.fresh
+            bench.target, runner, request, folder, fresh=bench.settings.fresh
         )
         traced = Traced(made.run, made.census, made.counted, before)
     else:
-        traced = Traced(bench.run(request, folder))
+        traced = Traced(bench.run(request, folder, runner))
     if traced.run.etdump is not None:
         artifact = request.artifact
         method = artifact.method or FORWARD
@@ -72,9 +79,9 @@ def profile_of(case: str, traced: Traced, rules: Sequence[Rule]) -> Profile:
     )
 
 
-def why_not_counted(bench: Bench, threads: int) -> str:
+def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) -> str:
     """Why a run on the device cannot be counted; empty where it can."""
-    target, runner = bench.target, bench.runner
+    target, runner = bench.target, bench.runner if runner is None else runner
     if not isinstance(target, EmulatedTarget):
         return f"{target.name} does not count instructions; --device=emulated does"
     if bench.settings.no_cost:
@@ -86,11 +93,14 @@ def why_not_counted(bench: Bench, threads: int) -> str:
     return ""
 
 
-def cost_of(bench: Bench, traced: Traced, profile: Profile) -> InferenceCost | str:
+def cost_of(
+    bench: Bench, traced: Traced, profile: Profile, runner: Runner | None = None
+) -> InferenceCost | str:
     """The cost, or why there is none."""
     run, counted, target = traced.run, traced.counted, bench.target
+    runner = bench.runner if runner is None else runner
     if counted is None or run.etdump is None or not isinstance(target, EmulatedTarget):
-        return why_not_counted(bench, run.request.threads) or "the run left no ETDump"
+        return why_not_counted(bench, run.request.threads, runner) or "the run left no ETDump"
     cpu = target.cpu.model(run.request.arm)
     try:
         columns = read_etdump(run.etdump)
@@ -99,7 +109,7 @@ def cost_of(bench: Bench, traced: Traced, profile: Profile) -> InferenceCost | s
             columns,
             profile,
             cpu=cpu,
-            toolchain=bench.runner.toolchain,
+            toolchain=runner.toolchain,
             rules=bench.settings.rules,
         )
     except MismatchError as error:

@@ -236,7 +236,8 @@ class Gate:
 
     @_reported("latency against")
     def check_against(self) -> None:
-        """What ``--against`` names: its operators exactly, its latency in interleaved pairs.
+        """What ``--against`` names: its operators exactly, its latency in interleaved pairs; on an
+        emulator, its cost.
 
         Each arm is measured: one that is slower must not hide behind the other.
         """
@@ -271,10 +272,9 @@ class Gate:
         return self.session.steadily(lambda: self._compare(versus, arm))
 
     def _compare(self, versus: Versus, arm: Arm | None) -> list[Check]:
-        operators = self.session.bench.redo(versus.check_operators)
-        if arm is not None:
-            operators = replace(operators, metric=f"{operators.metric} ({arm})")
-        checks = [operators]
+        checks = [self.session.bench.redo(lambda: versus.check_operators(arm))]
+        if not (self.session.bench.timed or self.session.uncounted(self.case)):
+            checks.append(versus.check_cost(self.limits, arm))
         if self.session.bench.timed:
             self.session.bench.cool_down()
             measurement = versus.measure(self.limits.max_regression)

@@ -1,29 +1,34 @@
-"""Measures one case against a reference in one run: interleaved pairs, or operators where
-time on the target means nothing.
+"""Measures one case against a reference in one run: operators, and interleaved pairs. Where time on
+the target means nothing, the instructions that both execute.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.structure import structure_of
 from pytest_sme2.results import (
+    Arm,
     Artifact,
     Check,
+    Limits,
     Outcome,
     PairedTiming,
     Profile,
     RunRequest,
 )
+from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.verdict.cost import compare_costs
 from pytest_sme2.verdict.structure import operator_differences
 
 if TYPE_CHECKING:
@@ -89,7 +94,7 @@ class Versus:
         return pairs
 
     def profile(self, side: str, runs: int = 1, suffix: str = "") -> Profile:
-        """Where the time of one side goes, from a traced process; one run shows the operators."""
+        """Where the time of one side goes, from a traced process."""
         folder = self.folder / f"{self._file_name(side)}_traced{suffix}"
         job = self._job(side, folder, traced=True, warmup=0, runs=runs)
         run = self.bench.target.run(job.runner, job.request, job.folder)
@@ -97,10 +102,42 @@ class Versus:
             raise ValueError("a traced run leaves an ETDump")
         return build_profile(read_etdump(run.etdump), rules=self.bench.settings.rules)
 
-    def check_operators(self) -> Check:
+    def _metric(self, what: str, arm: Arm | None) -> str:
+        return f"{what}{'' if arm is None else f' ({arm})'} against {self.name}"
+
+    @cached_property
+    def _looked_at(self) -> dict[str, tuple[Traced, Profile]]:
+        """One traced run of each side, counted where the target can."""
+        found = {}
+        for side, (_, runner) in self.sides.items():
+            job = self._job(
+                side,
+                self.folder / f"{self._file_name(side)}_traced",
+                traced=True,
+                # As the case's own run has it, so that the candidate's need not be made again.
+                keep_outputs=True,
+                counted=not why_not_counted(self.bench, self.request.threads, runner),
+                warmup=0,
+                runs=1,
+            )
+            traced = trace_case(self.bench, job.request, job.folder, runner)
+            found[side] = traced, profile_of(self.title, traced, self.bench.settings.rules)
+        return found
+
+    def check_cost(self, limits: Limits, arm: Arm | None = None) -> Check:
+        """Exact, where the target counts: what the two execute, operator by operator.
+
+        ``arm`` is named where several arms are compared.
+        """
+        old, new = (
+            cost_of(self.bench, *self._looked_at[side], self.sides[side][1])
+            for side in (self.name, CANDIDATE)
+        )
+        return compare_costs(self._metric("cost", arm), old, new, limits, self.name)
+
+    def check_operators(self, arm: Arm | None = None) -> Check:
         """Exact, on any target: operators that came, went, or left the delegate."""
-        sides = self.profile(self.name), self.profile(CANDIDATE)
-        old, new = (structure_of(profile) for profile in sides)
+        old, new = (structure_of(self._looked_at[side][1]) for side in (self.name, CANDIDATE))
         differences = operator_differences(old, new)
         details = tuple(f"{entry.name}: {growth:+d}" for entry, growth in differences)
         verdict = Outcome.REGRESSED if new.sme2 + new.unproven < old.sme2 else Outcome.PASS
@@ -110,7 +147,7 @@ class Versus:
             else f"Not the same as in {self.name}: {count(len(differences), 'kind')} of operator."
         )
         return Check(
-            f"operators against {self.name}",
+            self._metric("operators", arm),
             verdict,
             message,
             old=old.total,

@@ -13,6 +13,7 @@ from pytest_sme2.results import (
     CaseResult,
     Category,
     Check,
+    InferenceCost,
     Limits,
     Outcome,
     StoredCost,
@@ -22,9 +23,8 @@ from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 # A growth of less than this part of the total is not worth a verdict of its own.
 _NOTABLE = 1e-4
 _MOST_DETAILS = 10
-_OTHER_TOOLCHAIN = (
-    "The C and C++ libraries are not those of the baseline, so their instructions are left out."
-)
+_BASELINE = "the baseline"
+_LEFT_OUT = "so their instructions are left out"
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,21 @@ def check_cost(
             "so the two are not compared."
         )
         return Check(metric, Outcome.NO_BASELINE, text, new=new, unit="count")
-    return _judged(metric, before, now, limits.max_cost_growth)
+    return _judged(metric, before, now, limits.max_cost_growth, _BASELINE)
 
 
-def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float) -> Check:
+def compare_costs(
+    metric: str, old: InferenceCost | str, new: InferenceCost | str, limits: Limits, name: str
+) -> Check:
+    """The same for two versions that were counted in one run; a text says why one was not."""
+    if isinstance(old, str):
+        return Check(metric, Outcome.INVALID, f"{name} was not counted: {old}.")
+    if isinstance(new, str):
+        return Check(metric, Outcome.INVALID, f"It was not counted: {new}.")
+    return _judged(metric, stored(old), stored(new), limits.max_cost_growth, name)
+
+
+def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name: str) -> Check:
     same_toolchain = before.toolchain in ("", now.toolchain)
     if not same_toolchain:
         before, now = _without_system(before), _without_system(now)
@@ -79,19 +90,21 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float) -> C
     least = max(1.0, _NOTABLE * old)
     grown = [part for part in parts if part.by >= least and part.by > limit * part.old]
     grown.sort(key=lambda part: -part.by)
-    change = "the same as in the baseline" if old == new else f"the baseline has {old:,}"
+    change = f"the same as in {name}" if old == new else f"{name} has {old:,}"
     message = f"{new:,} instructions per inference; {change}"
     if old and old != new:
         message += f" ({new / old - 1:+.2%})"
     message += f"; {limit:.2%} more is allowed."
     if not same_toolchain:
-        message += f" {_OTHER_TOOLCHAIN}"
+        message += f" The C and C++ libraries are not those of {name}, {_LEFT_OUT}."
     verdict = Outcome.PASS
     if new > old * (1 + limit) or grown:
         verdict = Outcome.REGRESSED
         operators = [part for part in grown if part.kernel]
         first = next(iter(operators or grown), total)
-        message += f" Grown most: {first}. {UPDATE_HINT}"
+        message += f" Grown most: {first}."
+        if name == _BASELINE:
+            message += f" {UPDATE_HINT}"
     elif new * (1 + limit) < old:
         verdict = Outcome.IMPROVED
     details = tuple(map(str, grown[:_MOST_DETAILS]))

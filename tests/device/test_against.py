@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import Arm, Artifact, Outcome, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.bundle import write_bundle
-from pytest_sme2.session.reference import OpenReference, open_reference, parse_against
+from pytest_sme2.session.reference import (
+    OpenReference,
+    Reference,
+    open_reference,
+    parse_against,
+)
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.versus import Versus
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
@@ -88,3 +96,32 @@ def test_two_runtimes_are_measured_in_interleaved_pairs(
     assert all(set(pair) == set(sides) for pair in pairs)
     assert found.metric == "latency against executorch 1.5.0"
     assert None not in (found.old, found.new, found.interval)
+
+
+@pytest.mark.parametrize(
+    ("now", "verdicts"),
+    [
+        ("toy_fp32", (Outcome.PASS, Outcome.PASS)),
+        # As many operators on SME2, but a few more instructions.
+        ("toy_fp16", (Outcome.PASS, Outcome.REGRESSED)),
+    ],
+)
+def test_on_the_emulator_instructions_are_compared(
+    tmp_path: Path,
+    program: Artifact,
+    programs: dict[str, Path],
+    now: str,
+    verdicts: tuple[Outcome, Outcome],
+) -> None:
+    made = make_artifact(tmp_path / "now", "toy", "fp32", programs[now].read_bytes())
+    candidate = dataclasses.replace(made, input_files=())
+    bench = Bench(Settings(device="emulated"), lambda: "run", lambda line: None)
+    before = OpenReference(Reference("programs", "before"), None, {("toy", "fp32"): program})
+    request = bench.request(candidate, Arm.ON, 1)
+    versus = Versus(bench, "toy", tmp_path / "out", request, before)
+    operators, cost = versus.check_operators(), versus.check_cost(default_limits(), Arm.ON)
+    assert (operators.verdict, cost.verdict) == verdicts
+    assert cost.metric == "cost (on) against before"
+    assert cost.old is not None
+    assert cost.old > 10_000
+    bench.close()

@@ -186,6 +186,26 @@ def test_a_case_says_what_its_verdict_rests_on(tmp_path: Path) -> None:
     assert not any("operators (on)" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [
+        ((Outcome.PASS, Outcome.PASS), "2 checks, all PASS"),
+        ((Outcome.PASS, Outcome.REGRESSED), "2 checks, 1 REGRESSED"),
+    ],
+)
+def test_what_it_was_measured_against_is_said(
+    tmp_path: Path, outcomes: tuple[Outcome, Outcome], words: str
+) -> None:
+    checks = (
+        Check("operators (on) against release", outcomes[0], "."),
+        Check("cost against release", outcomes[1], "."),
+        Check("outputs against off", Outcome.PASS, "."),
+        Check("SME2 coverage", Outcome.NO_BASELINE, "."),
+    )
+    record = replace(records(tmp_path, emulated=True)[0], checks=checks)
+    assert f"- against release: {words} -" in flat(run_lines([record]))
+
+
 def test_verbose_lists_every_check(tmp_path: Path) -> None:
     record = judged(records(tmp_path)[0], Outcome.REGRESSED)
     lines = run_lines([record], 1)

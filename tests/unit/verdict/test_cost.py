@@ -22,7 +22,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.verdict.baseline_file import parse, render
 from pytest_sme2.verdict.baselines import update
-from pytest_sme2.verdict.cost import check_cost
+from pytest_sme2.verdict.cost import check_cost, compare_costs
 
 HERE = Fingerprint("emulated", ())
 PACK, MOPA = "kai_run_lhs_pack", "kai_run_matmul_sme2_mopa"
@@ -150,6 +150,33 @@ def test_what_was_not_counted_does_not_pass() -> None:
     assert check.verdict is Outcome.INVALID
     assert "two threads" in check.message
     assert check_cost(counted(layer(1)), None, Limits(), Arm.ON).verdict is Outcome.NO_BASELINE
+
+
+@pytest.mark.parametrize(
+    ("now", "verdict", "words"),
+    [
+        (20_000, Outcome.PASS, "the same as in release;"),
+        (21_000, Outcome.REGRESSED, "release has 23,000 (+4.35%)"),
+        (19_000, Outcome.IMPROVED, "release has 23,000 (-4.35%)"),
+    ],
+)
+def test_two_versions_are_compared_without_a_baseline(
+    now: int, verdict: Outcome, words: str
+) -> None:
+    costs = (counted(layer(size)).costs[Arm.ON] for size in (20_000, now))
+    check = compare_costs("cost against release", *costs, Limits(), "release")
+    assert check.verdict is verdict
+    assert words in check.message
+    assert "baseline" not in check.message
+
+
+@pytest.mark.parametrize(
+    ("uncounted", "words"), [(0, "release was not counted: x."), (1, "It was not counted: x.")]
+)
+def test_a_version_that_was_not_counted_does_not_pass(uncounted: int, words: str) -> None:
+    costs = [counted(layer(20_000)).costs[Arm.ON], "x"]
+    check = compare_costs("cost", costs[1 - uncounted], costs[uncounted], Limits(), "release")
+    assert (check.verdict, check.message) == (Outcome.INVALID, words)
 
 
 def test_a_baseline_keeps_the_cost(tmp_path) -> None:
