@@ -1,4 +1,4 @@
-"""Finds the change that made a case worse: between two commits of the user's repository.
+"""Finds the change that made a case worse: between two commits, or two versions of a package.
 
-Everything that is compared here is exact, so one run of a commit is enough.
+Most of what is compared here is exact, so one run of a change is enough. Latency takes pairs.
 """

@@ -1,49 +1,33 @@
-"""Measures commits of a repository until the one is found that made a case worse."""
+"""Measures changes of a row until the one is found that made a case worse."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_sme2.bisect.commits import Commit, WorkTree
-from pytest_sme2.bisect.figures import Figure, missing_figures, worse_figure
+from pytest_sme2.bisect.figures import LATENCY, missing_figures, worse_figure
+from pytest_sme2.bisect.pairs import halfway, is_slower, looks_needed, same_as_good
+from pytest_sme2.bisect.probing import GoodSide, Identity, Probe, show_change
+from pytest_sme2.bisect.row import Row
 from pytest_sme2.bisect.search import Border, find_border
-from pytest_sme2.errors import RunError, Sme2Error, UsageError
-from pytest_sme2.export.store import package_versions
-from pytest_sme2.results import CaseResult
-from pytest_sme2.session.run_directory import find_records, read_record
-from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings
+from pytest_sme2.errors import DeviceTimeoutError, RunError, Sme2Error, TargetError, UsageError
+from pytest_sme2.results import CaseResult, Check
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.system.wording import count
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One commit that was looked at."""
-
-    commit: Commit
-    measured: CaseResult | None
-    problem: str = ""
-    """Why it could not be measured."""
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """The first bad commit, and the last good one before it."""
+    """The first bad change, and the last good one before it."""
 
-    figure: Figure
+    figure: str
     border: Border
-    before: CaseResult
-    now: CaseResult
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What came of it."""
 
-    commits: Sequence[Commit]
+    row: Row
     probes: dict[int, Probe]
     culprit: Culprit | None
     """None where nothing is worse."""
@@ -51,18 +35,22 @@ class Outcome:
 
 @dataclass
 class Bisecting:
-    """One search; what it measured is kept in the run directory, one folder per commit."""
+    """One search."""
 
-    tree: WorkTree
-    commits: Sequence[Commit]
-    settings: Settings
-    """Of one model and one variant; their folders of models are relative to the repository."""
+    row: Row
     out: Path
     say: Say
     probes: dict[int, Probe] = field(default_factory=dict)
+    _judged: dict[Identity, Check] = field(default_factory=dict)
+    """What the pairs said, by what ran: most changes do not change the program."""
 
-    def run(self, asked: str | None) -> Outcome:
-        good, bad = (self._sure(number) for number in (0, len(self.commits) - 1))
+    @property
+    def _last(self) -> int:
+        return len(self.row.changes) - 1
+
+    def by_figure(self, asked: str | None) -> Outcome:
+        """By the exact figure that is asked for, else the first that is worse."""
+        good, bad = (self._sure(self.probe(number)) for number in (0, self._last))
         figure = worse_figure(good, bad, asked)
         if figure is None:
             if missing := missing_figures(good, bad, asked):
@@ -70,66 +58,87 @@ class Bisecting:
                     f"Nothing that could be compared is worse, but {', '.join(missing)} could not: "
                     f"{good.uncounted or bad.uncounted or 'an end of the search does not have it'}."
                 )
-            return Outcome(self.commits, self.probes, None)
+            return Outcome(self.row, self.probes, None)
 
         def is_bad(number: int) -> bool | None:
             measured = self.probe(number).measured
             return None if measured is None else figure.is_bad(good, bad, measured)
 
-        border = find_border(len(self.commits), is_bad)
-        sides = (self._sure(number) for number in (border.last_good, border.first_bad))
-        return Outcome(self.commits, self.probes, Culprit(figure, border, *sides))
+        border = find_border(len(self.row.changes), is_bad)
+        return Outcome(self.row, self.probes, Culprit(figure.name, border))
 
-    def _sure(self, number: int) -> CaseResult:
-        """One that has to be measured: an end, or one that has been."""
-        probe = self.probe(number)
+    def by_latency(self) -> Outcome:
+        """By pairs with the good end, on a device whose time means something."""
+        self._sure(self.probe(0))
+        with show_change(self.row, 0, self.out, self.say) as shown:
+            good = shown.good_side(self.row.changes[0].short)
+            self._judged[shown.identity] = same_as_good(good.name)
+        tolerated = good.limits.max_regression
+        probe = self.compared(self._last, good, tolerated)
+        self._sure(probe)
+        check = _pairs_of(probe)
+        slower = is_slower(check)
+        if slower is None:
+            raise RunError(
+                f"Pairs cannot tell whether {probe.change.short} is slower than {good.name}. "
+                f"{check.message}"
+            )
+        if not slower:
+            return Outcome(self.row, self.probes, None)
+        threshold = halfway(check, tolerated)
+
+        def is_bad(number: int) -> bool | None:
+            found = self.compared(number, good, threshold).latency
+            return None if found is None else is_slower(found)
+
+        border = find_border(len(self.row.changes), is_bad)
+        return Outcome(self.row, self.probes, Culprit(LATENCY, border))
+
+    def _sure(self, probe: Probe) -> CaseResult:
+        """One that has to be measured: an end of the row."""
         if probe.measured is None:
-            name = "--bad" if number else "--good"
+            name = "--good" if probe.change == self.row.changes[0] else "--bad"
             raise UsageError(
-                f"{probe.commit.short}, which {name} names, cannot be measured: {probe.problem} "
-                "Name a commit that can."
+                f"{probe.change.short}, which {name} names, cannot be measured: {probe.problem} "
+                f"Name a {self.row.noun} that can."
             )
         return probe.measured
 
     def probe(self, number: int) -> Probe:
+        """The exact figures of one change."""
         if number not in self.probes:
-            commit = self.commits[number]
-            self.say(f"{commit.short} {commit.subject}")
-            try:
-                made = Probe(commit, self._measured(commit))
-            except Sme2Error as error:
-                made = Probe(commit, None, str(error))
-            self.probes[number] = made
+            self.probes[number] = self._tried(number, None, 0.0)
         return self.probes[number]
 
-    def _measured(self, commit: Commit) -> CaseResult:
-        out = self.out / commit.digest
-        kept = self._kept(out)
-        if kept is not None:
-            return kept
-        tree = self.tree.show(commit)
-        folders = tuple(tree / folder for folder in self.settings.model_folders)
-        session = Session(replace(self.settings, model_folders=folders, out=out), self.say)
-        try:
-            cases = session.cases()
-            if len(cases) != 1:
-                raise UsageError(f"it has {count(len(cases), 'case')} of that name.")
-            (case,) = cases
-            measured = session.measured(case, timed=False)
-            session.keep(case, measured, ())
-            return measured
-        finally:
-            session.close()
+    def compared(self, number: int, good: GoodSide, threshold: float) -> Probe:
+        """One change in pairs with the good one."""
+        if number not in self.probes:
+            self.probes[number] = self._tried(number, good, threshold)
+        return self.probes[number]
 
-    def _kept(self, out: Path) -> CaseResult | None:
-        """What an earlier search that was broken off has measured of this commit."""
-        wanted = (self.settings.models[0], str(self.settings.variants[0]))
-        for folder in find_records(out) if out.is_dir() else ():
-            try:
-                found = read_record(folder).measured
-            except Sme2Error:
-                continue  # broken off while it was written: measured again
-            same = found.versions.items() >= package_versions().items()
-            if (found.model, found.variant) == wanted and same:
-                return found
-        return None
+    def _tried(self, number: int, good: GoodSide | None, threshold: float) -> Probe:
+        change = self.row.changes[number]
+        self.say(f"{change.short} {change.subject}".strip())
+        try:
+            with show_change(self.row, number, self.out, self.say) as shown:
+                if good is None:
+                    return Probe(change, shown.measured())
+                same = self._judged.get(shown.identity)
+                if same is not None:
+                    return Probe(change, shown.measured(), latency=same)
+                family = looks_needed(len(self.row.changes))
+                found, check = shown.compared(good, threshold, family)
+                if is_slower(check) is not None:
+                    self._judged[shown.identity] = check
+                return Probe(change, found, latency=check)
+        except Sme2Error as error:
+            if isinstance(error, TargetError) and not isinstance(error, DeviceTimeoutError):
+                # Without the device, no other change can be measured either.
+                raise
+            return Probe(change, None, str(error))
+
+
+def _pairs_of(probe: Probe) -> Check:
+    if probe.latency is None:
+        raise ValueError("it was compared")
+    return probe.latency

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
+from pytest_sme2.bisect.search import Border
 from pytest_sme2.errors import RunError, UsageError
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.git import git
 
 
@@ -16,6 +20,10 @@ from pytest_sme2.system.git import git
 class Commit:
     digest: str
     subject: str
+
+    @property
+    def key(self) -> str:
+        return self.digest
 
     @property
     def short(self) -> str:
@@ -90,3 +98,24 @@ class WorkTree:
     ) -> None:
         shutil.rmtree(self._parent, ignore_errors=True)
         git(self.repository, "worktree", "prune")
+
+
+@dataclass(frozen=True)
+class CommitRow:
+    """Commits, each looked at in the work tree."""
+
+    tree: WorkTree
+    changes: Sequence[Commit]
+    settings: Settings
+    """Their folders of models are relative to the repository."""
+    noun = "commit"
+
+    @contextmanager
+    def shown(self, number: int) -> Iterator[Settings]:
+        tree = self.tree.show(self.changes[number])
+        folders = tuple(tree / folder for folder in self.settings.model_folders)
+        yield replace(self.settings, model_folders=folders)
+
+    def commands(self, border: Border, run: str) -> Sequence[str]:
+        short = self.changes[border.first_bad].short
+        return (f"See the change: git show {short}", f"See it run: git checkout {short} && {run}")

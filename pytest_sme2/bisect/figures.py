@@ -42,7 +42,7 @@ def _instructions(case: CaseResult) -> float | None:
 
 
 def _operators(case: CaseResult) -> float | None:
-    structure = case.structures.get(Arm.ON)
+    structure = case.structures.get(case.arm)
     return None if structure is None else structure.total
 
 
@@ -58,7 +58,9 @@ FIGURES = (
     Figure("operators", "operators", _operators),
     Figure("size", "bytes of the program", lambda case: case.pte_bytes, tolerance=0.01),
 )
-NAMES = tuple(figure.name for figure in FIGURES)
+LATENCY = "latency"
+"""Not exact: ``pairs.py`` tells changes apart by it."""
+NAMES = (*(figure.name for figure in FIGURES), LATENCY)
 
 
 def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> Figure | None:

@@ -47,7 +47,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "read results": {
         "analyze": "show where the time goes: categories, operators, SME2 coverage",
         "compare": "compare two ETDumps: what got faster, what was added or removed",
-        "bisect": "find the commit that made a model worse",
+        "bisect": "find the commit or package version that made a model worse",
         "history": "show what changed over many runs, step by step",
         "matrix": "show which kernel runs each operator in each data type and size",
         "sweep": "run random programs with SME2 on, off and in eager PyTorch, and compare",

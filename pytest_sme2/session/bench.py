@@ -66,6 +66,7 @@ class Bench:
     def runner(self) -> Runner:
         from pytest_sme2.runners.sme2 import wheel_runner
 
+        runtime = self.settings.runtime
         if self.settings.runner_on is not None and self.settings.runner_off is not None:
             from pytest_sme2.runners.stock import pair_runner
 
@@ -77,8 +78,8 @@ class Bench:
         if self.settings.device == "android":
             from pytest_sme2.session.phone_package import phone_runner
 
-            return phone_runner(self.target.platform, progress=self.say)
-        return wheel_runner(self.target.platform, progress=self.say)
+            return phone_runner(self.target.platform, executorch=runtime, progress=self.say)
+        return wheel_runner(self.target.platform, executorch=runtime, progress=self.say)
 
     @property
     def arms(self) -> tuple[Arm, ...]:

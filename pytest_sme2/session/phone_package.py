@@ -62,18 +62,20 @@ def _digest(content: bytes) -> str:
     return f"sha256={digest.decode('ascii').rstrip('=')}"
 
 
-def phone_runner(platform: str, *, progress: Say | None = None) -> Runner:
+def phone_runner(
+    platform: str, *, executorch: str | None = None, progress: Say | None = None
+) -> Runner:
     """The installed package's runner if it fits the ExecuTorch here, else one that is built."""
     if platform != LINUX_AARCH64:
-        return wheel_runner(platform, progress=progress)
-    wanted = sdk_version()
+        return wheel_runner(platform, executorch=executorch, progress=progress)
+    wanted = sdk_version(executorch)
     there = _installed()
     if there is not None and there[0] == wanted:
         runner = open_bundle(there[1]).runner
         if runner.executorch == wanted:
             return runner
     try:
-        return wheel_runner(platform, progress=progress)
+        return wheel_runner(platform, executorch=executorch, progress=progress)
     except BuildError as error:
         other = f" ({there[0]} is installed)" if there is not None else ""
         raise BuildError(

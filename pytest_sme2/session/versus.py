@@ -156,8 +156,8 @@ class Versus:
             details=details,
         )
 
-    def measure(self, threshold: float) -> PairedTiming:
-        """Interleaved pairs until the answer is clear or the time is used up."""
+    def measure(self, threshold: float, budgets: int = 1) -> PairedTiming:
+        """Interleaved pairs until the answer is clear or so many time budgets are used up."""
         counts = {self.name: 0, CANDIDATE: 0}
 
         def make_job(side: str) -> Job:
@@ -171,7 +171,7 @@ class Versus:
             threshold=threshold,
             # One alarm of the whole run must stay as rare as one verdict's would be alone.
             family=self.family,
-            budget_seconds=self.bench.settings.budget_seconds,
+            budget_seconds=budgets * self.bench.settings.budget_seconds,
             limit_seconds=self.bench.settings.limit_seconds,
         )
         with self.bench.exclusively():

@@ -1,4 +1,4 @@
-"""``sme2 bisect`` over the commits of a real repository, with the real emulator."""
+"""``sme2 bisect`` over commits of a real repository and real wheels, on the emulator and here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
+from pytest_sme2.session.run_directory import find_records, read_record
 from pytest_sme2.system.qemu import Qemu
 from tests.support.git import git
 
@@ -62,14 +63,109 @@ def test_the_commit_is_found_and_the_search_goes_on_where_it_was(
     found = json.loads(capsys.readouterr().out)
     assert found["first_bad"] == git(repository, "rev-parse", "HEAD~2")
     assert found["last_good"] == git(repository, "rev-parse", "HEAD~3")
-    assert (found["figure"], found["commits"]) == ("cost", 9)
+    assert (found["figure"], found["changes"]) == ("cost", 9)
     assert main(["bisect", "small", "--good", "HEAD~8", "--bad", "HEAD~3"]) == 0
-    assert "nothing is worse at HEAD~3 than at HEAD~8" in capsys.readouterr().out
+    assert "small-fp32: nothing is worse at " in capsys.readouterr().out
+
+
+# As the installed package says it is: what a version changes in an export shows like this.
+BY_VERSION = "import importlib.metadata\n" + MODEL.replace(
+    "WIDTH", "(32 if importlib.metadata.version('executorch') == '1.5.1' else 16)"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No repository: versions of a package need none."""
+    made = tmp_path / "models" / "small"
+    made.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def test_versions_that_do_the_same_are_not_worse(
+    folder: Path, qemu: Qemu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "model.py").write_text(MODEL.replace("WIDTH", "16"), "utf-8")
+    words = ["bisect", "small", "--good", "executorch==1.5.0", "--bad", "executorch==1.5.1"]
+    assert main([*words, "--versions", "1.5.0,1.5.1", "--qemu", str(qemu.path)]) == 0
+    printed = capsys.readouterr().out
+    assert "nothing is worse at executorch==1.5.1 than at executorch==1.5.0" in printed
+    assert "2 versions of 2 measured" in printed
+    kept = {
+        path.name: read_record(next(find_records(path))).measured
+        for path in sorted(Path("sme2-bisect").iterdir())
+    }
+    assert sorted(kept) == ["executorch-1.5.0", "executorch-1.5.1"]
+    old, new = kept.values()
+    # Each was exported by its own version, and ran on its own runtime.
+    assert (old.versions["executorch"], new.versions["executorch"]) == ("1.5.0", "1.5.1")
+    assert old.runtime != new.runtime
+
+
+def test_the_version_is_found_and_one_that_does_not_exist_is_passed_over(
+    folder: Path, qemu: Qemu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "model.py").write_text(BY_VERSION, "utf-8")
+    words = ["bisect", "small", "--good", "executorch==1.5.0", "--bad", "executorch==1.5.1"]
+    words += ["--versions", "1.5.0.99"]
+    assert main([*words, "--qemu", str(qemu.path)]) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("executorch==1.5.1 made small-fp32 worse: instructions with SME2 on ")
+    assert "1 version before it could not be judged" in printed
+    assert "cannot be measured: executorch==1.5.0.99 could not be installed: ERROR" in printed
+    assert "Before it: PYTHONPATH=" in printed
+    # All is known by now, but for a model that has changed.
+    assert main([*words, "--qemu", "no-emulator", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["first_bad"] == "executorch-1.5.1"
+    (folder / "model.py").write_text(BY_VERSION.replace("16)", "24)"), "utf-8")
+    assert main([*words, "--qemu", "no-emulator"]) == 3
+    assert "no-emulator" in capsys.readouterr().err
+
+
+def test_a_slower_commit_is_found_by_pairs_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So much slower that no load hides it; one commit before changes the program a little."""
+    git(tmp_path, "init", "-q", "-b", "main")
+    folder = tmp_path / "models" / "small"
+    folder.mkdir(parents=True)
+    for number, width in enumerate((512, 512, 520, 520, 50000, 50000)):
+        (folder / "model.py").write_text(MODEL.replace("WIDTH", str(width)), "utf-8")
+        (tmp_path / "notes").write_text(str(number))
+        git(tmp_path, "add", "notes", "models")
+        git(tmp_path, "commit", "-q", "-m", f"change {number}")
+    monkeypatch.chdir(tmp_path)
+    words = ["bisect", "small", "--good", "HEAD~5", "--device", "linux", "--budget", "5s"]
+    assert main(words) == 1
+    first, subject, *rest = capsys.readouterr().out.splitlines()
+    culprit = git(tmp_path, "rev-parse", "--short=12", "HEAD~1")
+    assert first.startswith(f"{culprit} made small-fp32 worse: latency with SME2 ")
+    assert subject == "  change 4"
+    assert any("  good  change 3" in line for line in rest)
+    assert any(line.startswith("See it run: git checkout") for line in rest)
+    # Goes on where it was: nothing is measured again, so nothing can come out differently.
+    assert main([*words, "--json"]) == 1
+    again = json.loads(capsys.readouterr().out)
+    assert (again["figure"], again["first_bad"][:12]) == ("latency", culprit)
 
 
 def test_wrong_words_are_refused(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bisect", "small", "--good", "HEAD~8", "--models-folder", ".."]) == 2
     assert "is not in this repository" in capsys.readouterr().err
+    for words, message in (
+        (["--good", "HEAD~8", "--versions", "1.5.0"], "--versions belongs to the versions of a"),
+        (["--good", "HEAD~8", "--bad", "torch==2.13.0"], "--good does not"),
+        (["--good", "torch==2.13.0", "--bad", "HEAD"], "'HEAD' is not a version, and --good names"),
+        (["--good", "numpy==2.0"], "Choose one of: executorch, torch, torchao"),
+        (["--good", "HEAD~8", "--figure", "latency"], "Name a device, as in --device linux"),
+    ):
+        assert main(["bisect", "small", *words]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["bisect", "some.pte", "--good", "HEAD~8"]) == 2
+    assert "no commit changes it" in capsys.readouterr().err
+    assert main(["bisect", "some.pte", "--good", "torch==2.0", "--bad", "torch==2.1"]) == 2
+    assert "only the runner of executorch makes a difference" in capsys.readouterr().err
     assert main(["bisect", "other", "--good", "HEAD~8"]) == 2
     assert "which --good names, cannot be measured: 'other' is not a model" in (
         capsys.readouterr().err

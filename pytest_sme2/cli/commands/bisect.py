@@ -1,33 +1,74 @@
-"""``sme2 bisect``: which commit made a case worse, by exact figures of the emulator."""
+"""``sme2 bisect``: which commit, or which version of a package, made a case worse."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shlex
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.bisect.bisecting import Bisecting, Culprit, Outcome
-from pytest_sme2.bisect.commits import WorkTree, commits_between, repository_of
-from pytest_sme2.bisect.figures import FIGURES, NAMES
-from pytest_sme2.errors import UsageError, plain
+from pytest_sme2.bisect.bisecting import Bisecting
+from pytest_sme2.bisect.commits import CommitRow, WorkTree, commits_between, repository_of
+from pytest_sme2.bisect.figures import FIGURES, LATENCY, NAMES
+from pytest_sme2.bisect.packages import (
+    EXECUTORCH,
+    PACKAGES,
+    ReleaseRow,
+    check_ends,
+    installed_pin,
+    named_versions,
+    parse_release,
+    releases_between,
+)
+from pytest_sme2.bisect.row import Row
+from pytest_sme2.cli.bisect_lines import document, lines
+from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
+from pytest_sme2.cli.device_options import add_device_options, device_settings
+from pytest_sme2.errors import BuildError, UsageError, plain
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
-from pytest_sme2.results import Arm, CaseResult
-from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.terminal import clear_line, terminal_line
-from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.structure import difference_lines
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.reproduce import run_command
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings, parse_budget
+from pytest_sme2.system.choices import split_list
+from pytest_sme2.system.files import is_program
+from pytest_sme2.system.pip import Pin, known_versions
+from pytest_sme2.system.terminal import Say, clear_line, terminal_line
 
 EXAMPLE = "sme2 bisect toy_cnn --good v1.0 --bad HEAD"
-_SHOWN = 12
+_EMULATED = "emulated"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a model of this repository")
-    parser.add_argument("--good", required=True, metavar="COMMIT", help="a commit that was fine")
     parser.add_argument(
-        "--bad", default="HEAD", metavar="COMMIT", help="a commit that is worse (default: HEAD)"
+        "model",
+        metavar="MODEL",
+        help="a model; for versions of executorch also a .pte file, which is run as it is",
+    )
+    parser.add_argument(
+        "--good",
+        required=True,
+        metavar="REF",
+        help="what was fine: a commit, or a version as in executorch==1.5.0 "
+        f"({', '.join(PACKAGES)})",
+    )
+    parser.add_argument(
+        "--bad", metavar="REF", help="what is worse (default: HEAD, or the installed version)"
+    )
+    parser.add_argument(
+        "--versions",
+        metavar="LIST",
+        help="the versions between the two, as in 1.5.0,1.5.1 (default: pip is asked)",
+    )
+    parser.add_argument(
+        "--keep-runner",
+        action="store_true",
+        help=f"for versions of {EXECUTORCH}: only the export changes, and the runner stays that of "
+        "the installed version",
     )
     parser.add_argument(
         "--variant",
@@ -37,29 +78,111 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figure",
         choices=NAMES,
-        help="what got worse (default: the first that did): "
-        + "; ".join(f"{figure.name}, the {figure.what}" for figure in FIGURES),
+        help="what got worse (default: latency on a device that measures time, else the first that "
+        "did): "
+        + "; ".join(f"{figure.name}, the {figure.what}" for figure in FIGURES)
+        + "; latency, in pairs with the good one",
+    )
+    parser.add_argument(
+        "--budget",
+        default="30s",
+        metavar="TIME",
+        help="for the pairs of one comparison; four times as much where they do not decide "
+        "(default: 30s)",
     )
     parser.add_argument(
         "--models-folder",
         type=Path,
-        default=Path("models"),
+        default=DEFAULT_FOLDER,
         metavar="DIR",
-        help="the folder of models, inside the repository (default: models)",
+        help="the folder of models; for commits, inside the repository (default: models)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("sme2-bisect"),
         metavar="DIR",
-        help="where each commit's figures are kept: the same command goes on where it was broken "
-        "off (default: sme2-bisect)",
+        help="where the figures of each commit or version are kept: the same command goes on "
+        "where it was broken off (default: sme2-bisect)",
     )
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator to use")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_device_options(parser, _EMULATED, runners=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    say = terminal_line(sys.stderr)
+    program = is_program(arguments.model)
+    settings = Settings(
+        **device_settings(arguments, _EMULATED),
+        models=(arguments.model,),
+        variants=() if program else (parse_variant(arguments.variant),),
+        model_folders=(arguments.models_folder,),
+        budget_seconds=parse_budget(arguments.budget),
+    )
+    asked = _figure(arguments, settings)
+    try:
+        with _row(arguments, settings, say) as row:
+            search = Bisecting(row, arguments.out.resolve(), say)
+            found = search.by_latency() if asked == LATENCY else search.by_figure(asked)
+            clear_line(sys.stderr)
+            if arguments.json:
+                print(json.dumps(document(found), indent=2))
+            else:
+                name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
+                told = lines(found, name, asked, _command(arguments, settings))
+                print("\n".join(map(plain, told)))
+    finally:
+        clear_line(sys.stderr)
+    return 0 if found.culprit is None else 1
+
+
+def _figure(arguments: argparse.Namespace, settings: Settings) -> str | None:
+    """What to search by; None: the first exact figure that is worse."""
+    timed = not Session(settings).emulated
+    if arguments.figure == LATENCY and not timed:
+        raise UsageError(
+            "An emulator's time says nothing about latency. Name a device, as in --device linux, "
+            "or search by another figure."
+        )
+    default = LATENCY if timed else None
+    figure: str | None = arguments.figure or default
+    return figure
+
+
+def _command(arguments: argparse.Namespace, settings: Settings) -> str:
+    """What runs the case, for a shell."""
+    if is_program(arguments.model):
+        return shlex.join(["sme2", "run", arguments.model, "--device", settings.device])
+    return run_command(Case(arguments.model, settings.variants[0]), settings, settings.device)
+
+
+# --- the row of changes ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _row(arguments: argparse.Namespace, settings: Settings, say: Say) -> Iterator[Row]:
+    good = parse_release(arguments.good)
+    if good is not None:
+        yield _releases(arguments, settings, good, say)
+        return
+    if arguments.bad is not None and parse_release(arguments.bad) is not None:
+        raise UsageError(
+            f"--bad names a version of a package, and --good does not. Write it as "
+            f"{EXECUTORCH}==1.5.0, too."
+        )
+    for option, given in (
+        ("--versions", arguments.versions is not None),
+        ("--keep-runner", arguments.keep_runner),
+    ):
+        if given:
+            raise UsageError(
+                f"{option} belongs to the versions of a package: --good {EXECUTORCH}==1.5.0"
+            )
+    if is_program(arguments.model):
+        raise UsageError(
+            f"{arguments.model} is run as it is, so no commit changes it. Name a model, or "
+            f"versions of the runtime: --good {EXECUTORCH}==1.5.0"
+        )
     repository = repository_of(Path.cwd())
     folder = (Path.cwd() / arguments.models_folder).resolve()
     if not folder.is_relative_to(repository.resolve()):
@@ -67,100 +190,39 @@ def run(arguments: argparse.Namespace) -> int:
             f"{str(arguments.models_folder)!r} is not in this repository, so its commits do not "
             "change it. Name a folder inside of it."
         )
-    settings = Settings(
-        device="emulated",
-        models=(arguments.model,),
-        variants=(parse_variant(arguments.variant),),
-        model_folders=(folder.relative_to(repository.resolve()),),
-        qemu=arguments.qemu,
-    )
-    commits = commits_between(repository, arguments.good, arguments.bad)
-    try:
-        with WorkTree(repository, commits[0]) as tree:
-            say = terminal_line(sys.stderr)
-            found = Bisecting(tree, commits, settings, arguments.out.resolve(), say).run(
-                arguments.figure
-            )
-    finally:
-        clear_line(sys.stderr)
-    if arguments.json:
-        print(json.dumps(_document(found), indent=2))
-    else:
-        case = f"{arguments.model}-{arguments.variant}"
-        print("\n".join(map(plain, _lines(found, case, arguments))))
-    return 0 if found.culprit is None else 1
+    inside = (folder.relative_to(repository.resolve()),)
+    commits = commits_between(repository, arguments.good, arguments.bad or "HEAD")
+    with WorkTree(repository, commits[0]) as tree:
+        yield CommitRow(tree, commits, replace(settings, model_folders=inside))
 
 
-def _lines(found: Outcome, case: str, arguments: argparse.Namespace) -> list[str]:
-    culprit = found.culprit
-    if culprit is None:
-        what = arguments.figure or ", ".join(NAMES)
-        return [f"{case}: nothing is worse at {arguments.bad} than at {arguments.good} ({what})."]
-    figure, border = culprit.figure, culprit.border
-    commit = found.commits[border.first_bad]
-    lines = [
-        f"{commit.short} made {case} worse: {figure.what} {_change(culprit)}",
-        f"  {commit.subject}",
-    ]
-    if border.doubtful:
-        lines.append(
-            f"  {count(border.doubtful, 'commit')} before it could not be measured: it may be one "
-            "of them."
+def _releases(arguments: argparse.Namespace, settings: Settings, good: Pin, say: Say) -> ReleaseRow:
+    bad = installed_pin(good.package) if arguments.bad is None else parse_release(arguments.bad)
+    if bad is None:
+        raise UsageError(
+            f"{arguments.bad!r} is not a version, and --good names one. Write it as "
+            f"{good.package}==1.2.3."
         )
-    changes = _differences(culprit.before, culprit.now)
-    lines += [f"    {line}" for line in changes[:_SHOWN]]
-    if len(changes) > _SHOWN:
-        lines.append(f"    and {len(changes) - _SHOWN} more")
-    measured = f"{count(len(found.probes), 'commit')} of {len(found.commits)} measured:"
-    lines += ["", measured, *_table(found, culprit), ""]
-    shown = ["sme2", "run", arguments.model, "--variant", arguments.variant, "--device", "emulated"]
-    lines += [
-        f"See the change: git show {commit.short}",
-        f"See it run: git checkout {commit.short} && {shlex.join(shown)}",
-    ]
-    return lines
-
-
-def _change(culprit: Culprit) -> str:
-    old, new = (culprit.figure.value(side) or 0.0 for side in (culprit.before, culprit.now))
-    percent = f" ({(new / old - 1) * 100:+.2f} %)" if old else ""
-    return f"{old:,.0f} -> {new:,.0f}{percent}"
-
-
-def _differences(old: CaseResult, new: CaseResult) -> tuple[str, ...]:
-    before, now = (case.structures.get(Arm.ON) for case in (old, new))
-    return () if before is None or now is None else difference_lines(before, now)
-
-
-def _table(found: Outcome, culprit: Culprit) -> list[str]:
-    lines = []
-    for number, probe in sorted(found.probes.items()):
-        if probe.measured is None:
-            value, side = "-", f"cannot be measured: {probe.problem.splitlines()[0]}"
-        else:
-            here = culprit.figure.value(probe.measured)
-            value = "-" if here is None else f"{here:,.0f}"
-            side = "bad" if number >= culprit.border.first_bad else "good"
-        lines.append(f"  {probe.commit.short}  {value:>15}  {side:4}  {probe.commit.subject}")
-    return lines
-
-
-def _document(found: Outcome) -> dict[str, object]:
-    culprit = found.culprit
-    return {
-        "commits": len(found.commits),
-        "figure": culprit and culprit.figure.name,
-        "first_bad": culprit and found.commits[culprit.border.first_bad].digest,
-        "last_good": culprit and found.commits[culprit.border.last_good].digest,
-        "probes": [
-            {
-                "commit": probe.commit.digest,
-                "problem": probe.problem or None,
-                "figures": {
-                    figure.name: None if probe.measured is None else figure.value(probe.measured)
-                    for figure in FIGURES
-                },
-            }
-            for _, probe in sorted(found.probes.items())
-        ],
-    }
+    check_ends(good, bad)
+    if is_program(arguments.model) and (good.package != EXECUTORCH or arguments.keep_runner):
+        raise UsageError(
+            f"{arguments.model} is run as it is, so only the runner of {EXECUTORCH} makes a "
+            "difference. Name a model, or let the runner change."
+        )
+    one_runner = settings.device_bundle is not None and not arguments.keep_runner
+    if one_runner and good.package == EXECUTORCH:
+        raise UsageError(
+            "--device-bundle has one runner, so all versions would run on it. Leave it out, or say "
+            "that this is meant: --keep-runner"
+        )
+    if arguments.versions is not None:
+        known = named_versions(good, bad, split_list(arguments.versions))
+    else:
+        say(f"asking pip for the versions of {good.package}")
+        try:
+            known = known_versions(good.package)
+        except BuildError as error:
+            raise BuildError(f"{error} Or name them: --versions 1.2.3,1.2.4") from error
+    runtime = installed_pin(EXECUTORCH).version if arguments.keep_runner else None
+    row = releases_between(good, bad, known)
+    return ReleaseRow(row, replace(settings, runtime=runtime), say)

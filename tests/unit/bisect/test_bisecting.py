@@ -1,0 +1,147 @@
+"""Searching by latency: what is asked of the pairs, and what is made of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_sme2.bisect import bisecting
+from pytest_sme2.bisect.bisecting import Bisecting, Outcome
+from pytest_sme2.bisect.packages import Release
+from pytest_sme2.bisect.pairs import latency_metric
+from pytest_sme2.bisect.search import Border
+from pytest_sme2.cli.bisect_lines import document, lines
+from pytest_sme2.errors import ModelError, RunError, TargetError, UsageError
+from pytest_sme2.results import CaseResult, Check, Limits
+from pytest_sme2.results import Outcome as Found
+from pytest_sme2.system.pip import Pin
+from tests.support import gate_examples
+
+SURE = 0.02
+"""How well the played pairs know a ratio."""
+
+
+@dataclass
+class PlayedRow:
+    """Versions of a package; how slow each is, or what goes wrong with it."""
+
+    ratios: Sequence[float | Exception | Found]
+    noun = "version"
+    asked: list[tuple[int, float]] = field(default_factory=list)
+
+    @property
+    def changes(self) -> list[Release]:
+        return [Release(Pin("torch", f"2.{number}")) for number in range(len(self.ratios))]
+
+    def commands(self, border: Border, run: str) -> list[str]:
+        return [f"See it run: {run}"]
+
+
+@dataclass
+class PlayedChange:
+    row: PlayedRow
+    number: int
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (str(self.row.ratios[self.number]),)
+
+    def measured(self) -> CaseResult:
+        ratio = self.row.ratios[self.number]
+        if isinstance(ratio, Exception):
+            raise ratio
+        return replace(gate_examples.emulated(), pte_sha256=str(ratio))
+
+    def good_side(self, name: str) -> Any:
+        return SimpleNamespace(name=name, limits=Limits())
+
+    def compared(self, good: Any, threshold: float, family: int) -> tuple[CaseResult, Check]:
+        measured, ratio = self.measured(), self.row.ratios[self.number]
+        self.row.asked.append((self.number, threshold))
+        metric = latency_metric(good.name)
+        if isinstance(ratio, Found):
+            return measured, Check(metric, ratio, "Too noisy.", old=1e6, new=1e6)
+        assert isinstance(ratio, float)
+        verdict = Found.REGRESSED if ratio - SURE > 1 + threshold else Found.PASS
+        interval = (ratio - SURE, ratio + SURE)
+        return measured, Check(metric, verdict, "", old=1e6, new=ratio * 1e6, interval=interval)
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> Any:
+    @contextmanager
+    def show_change(row: PlayedRow, number: int, out: Path, say: Any) -> Iterator[PlayedChange]:
+        yield PlayedChange(row, number)
+
+    monkeypatch.setattr(bisecting, "show_change", show_change)
+
+    def run(*ratios: float | Exception | Found) -> tuple[Outcome, PlayedRow]:
+        row = PlayedRow(ratios)
+        return Bisecting(row, Path("unused"), lambda line: None).by_latency(), row  # type: ignore[arg-type]
+
+    return run
+
+
+def test_a_step_is_found_and_a_small_one_before_it_is_not_taken_for_it(search: Any) -> None:
+    found, row = search(1.0, 1.01, 1.05, 1.05, 1.5, 1.51)
+    assert found.culprit.border == Border(3, 4)
+    # The bad end by what is tolerated; the others by half of what it is sure to have.
+    assert row.asked[0] == (5, Limits().max_regression)
+    assert all(threshold == pytest.approx(0.245) for _, threshold in row.asked[1:])
+
+
+def test_what_runs_the_same_program_is_not_measured_again(search: Any) -> None:
+    found, row = search(*[1.0] * 40, *[2.0] * 24)
+    assert found.culprit.border == Border(39, 40)
+    assert [number for number, _ in row.asked] == [63]
+    printed = "\n".join(lines(found, "m-fp32", "latency", "sme2 run m"))
+    assert printed.startswith("torch==2.40 made m-fp32 worse: latency with SME2 on 1.000 ms -> 2.")
+    assert "(+98.0 % to +102.0 %, against torch==2.0)" in printed
+    assert "torch==2.39" in printed
+    assert "the same" in printed
+    assert printed.endswith("See it run: sme2 run m")
+
+
+@pytest.mark.parametrize("unsure", [Found.INCONCLUSIVE, Found.SUSPECTED, Found.INVALID])
+def test_pairs_that_cannot_tell_make_a_change_neither_good_nor_bad(
+    search: Any, unsure: Found
+) -> None:
+    found, _ = search(1.0, 1.001, unsure, ModelError("it\nfails"), 1.5)
+    assert (found.culprit.border, found.culprit.border.doubtful) == (Border(1, 4), 2)
+    printed = "\n".join(lines(found, "m-fp32", "latency", "sme2 run m"))
+    assert "2 versions before it could not be judged" in printed
+    assert "cannot tell: Too noisy." in printed
+    assert "cannot be measured: it" in printed
+    verdicts = [probe["figures"].get("latency") for probe in document(found)["probes"]]  # type: ignore[attr-defined]
+    assert [v and v["verdict"] for v in verdicts] == [
+        *(None, "PASS", str(unsure)),
+        *(None, "REGRESSED"),
+    ]
+
+
+def test_nothing_is_worse_where_the_bad_end_is_not_slower(search: Any) -> None:
+    found, row = search(1.0, 3.0, 1.001)
+    assert found.culprit is None
+    assert len(row.asked) == 1
+    told = lines(found, "m-fp32", "latency", "sme2 run m")
+    assert told[0] == "m-fp32: nothing is worse at torch==2.2 than at torch==2.0 (latency)."
+
+
+def test_an_end_that_cannot_be_told_ends_the_search(search: Any) -> None:
+    with pytest.raises(RunError, match=r"2\.2 is slower than torch==2\.0\. Too noisy\."):
+        search(1.0, 1.5, Found.INCONCLUSIVE)
+    with pytest.raises(UsageError, match=r"2\.0, which --good names, .*Name a version that can"):
+        search(ModelError("It fails."), 1.5)
+    with pytest.raises(UsageError, match=r"2\.1, which --bad names, cannot be measured: It fails"):
+        search(1.0, ModelError("It fails."))
+
+
+def test_a_lost_device_ends_the_search(search: Any) -> None:
+    with pytest.raises(TargetError, match="gone"):
+        search(1.0, TargetError("The phone is gone."), 1.5)

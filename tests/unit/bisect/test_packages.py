@@ -1,0 +1,106 @@
+"""Versions of a package in a row."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.bisect import packages
+from pytest_sme2.bisect.packages import (
+    Release,
+    ReleaseRow,
+    check_ends,
+    installed_pin,
+    named_versions,
+    parse_release,
+    releases_between,
+)
+from pytest_sme2.bisect.search import Border
+from pytest_sme2.errors import UsageError
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.pip import Pin
+
+
+def row(good: str, bad: str, known: list[str]) -> list[str]:
+    found = releases_between(Pin("torch", good), Pin("torch", bad), known)
+    return [release.pin.version for release in found]
+
+
+def test_versions_are_in_order_with_both_ends() -> None:
+    known = ["2.13.0", "2.9.1", "2.12.1", "2.12.0", "2.10.0", "2.8.0"]
+    assert row("2.9.1", "2.13.0", known) == ["2.9.1", "2.10.0", "2.12.0", "2.12.1", "2.13.0"]
+    # An end that pip does not list may be in a folder of wheels.
+    assert row("2.11.9", "2.12.2", known) == ["2.11.9", "2.12.0", "2.12.1", "2.12.2"]
+
+
+def test_builds_for_something_else_are_left_out() -> None:
+    known = ["2.13.0+cpu", "2.13.0", "2.12.1", "2.12.1+cpu", "2.12.0+cu130"]
+    assert row("2.11.0", "2.13.0", known) == ["2.11.0", "2.12.1", "2.13.0"]
+    assert row("2.11.0+cpu", "2.13.0+cpu", known) == ["2.11.0+cpu", "2.12.1+cpu", "2.13.0+cpu"]
+    # The same version in another build is no version between.
+    assert row("2.12.1", "2.13.0+cpu", known) == ["2.12.1", "2.13.0+cpu"]
+
+
+def test_only_packages_that_change_something_are_taken() -> None:
+    assert parse_release("executorch==1.5.0") == Pin("executorch", "1.5.0")
+    assert parse_release("v1.0") is None
+    with pytest.raises(UsageError, match=r"'numpy' is not .*one of: executorch, torch, torchao"):
+        parse_release("numpy==2.0")
+    with pytest.raises(UsageError, match=r"'1\.x' is not a version"):
+        parse_release("torch==1.x")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "message"),
+    [
+        (Pin("torch", "2.13.0"), Pin("torchao", "0.18.0"), "two packages"),
+        (Pin("torch", "2.13.0"), Pin("torch", "2.12.0"), "is not older than"),
+        (Pin("torch", "2.13.0"), Pin("torch", "2.13"), "is not older than"),
+    ],
+)
+def test_ends_with_nothing_between_are_refused(good: Pin, bad: Pin, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_ends(good, bad)
+
+
+def test_versions_by_hand_lie_between_the_ends() -> None:
+    good, bad = Pin("executorch", "1.5.0"), Pin("executorch", "1.6.0")
+    assert named_versions(good, bad, ["1.5.1", "1.6.0"]) == ["1.5.1", "1.6.0"]
+    with pytest.raises(UsageError, match=r"--versions: 1\.4\.0 does not lie between"):
+        named_versions(good, bad, ["1.4.0"])
+
+
+def test_a_package_that_is_not_installed_needs_a_bad_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(UsageError, match="torch is not installed"):
+        installed_pin("torch")
+
+
+def test_another_version_goes_before_the_installed_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    about = tmp_path / "pytest-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pytest\nVersion: 0.1\n")
+    monkeypatch.setattr(packages, "package_folder", lambda pin, progress: tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    before = list(sys.path)
+    installed = importlib.metadata.version("pytest")
+    releases = [Release(Pin("pytest", version)) for version in ("0.1", installed)]
+    made = ReleaseRow(releases, Settings(), lambda line: None)
+    with made.shown(0):
+        assert importlib.metadata.version("pytest") == "0.1"
+    with made.shown(1):
+        assert importlib.metadata.version("pytest") == installed
+        assert sys.path == before
+    assert sys.path == before
+    assert made.commands(Border(0, 1), "sme2 run x") == (
+        "See it run: sme2 run x",
+        f"Before it: PYTHONPATH={tmp_path} sme2 run x",
+    )
