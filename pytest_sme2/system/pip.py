@@ -6,6 +6,7 @@ pip's own settings decide where it downloads from.
 from __future__ import annotations
 
 import base64
+import csv
 import importlib.metadata
 import re
 import shutil
@@ -132,7 +133,10 @@ def _is_whole(folder: Path, cache: Path) -> bool:
     """
     try:
         (distribution,) = importlib.metadata.distributions(path=[str(folder)])
-        for file in distribution.files or ():
+        files = distribution.files
+        if not files:
+            return False
+        for file in files:
             if file.hash is None or ".." in file.parts:
                 continue
             padding = "=" * (-len(file.hash.value) % 4)
@@ -141,7 +145,7 @@ def _is_whole(folder: Path, cache: Path) -> bool:
             if file.hash.mode != "sha256" or file_sha256(found) != expected:
                 return False
         trusted(folder, cache)
-    except (OSError, ValueError, Sme2Error):
+    except (OSError, ValueError, csv.Error, Sme2Error):
         return False
     return True
 

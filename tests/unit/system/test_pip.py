@@ -93,11 +93,21 @@ def test_a_version_is_installed_once_and_checked_when_read(
     assert "--no-deps" in played.calls[0]
     assert package_folder(PIN, cache=tmp_path, progress=told.append) == folder
     assert told == ["Installing torchao==0.17.0 into the cache"]
-    for damage in (lambda: (folder / "torchao.py").write_text("x"), (folder / "torchao.py").unlink):
+    record = folder / "torchao-0.17.0.dist-info" / "RECORD"
+    damages = (
+        lambda: (folder / "torchao.py").write_text("x"),
+        (folder / "torchao.py").unlink,
+        lambda: record.write_bytes(b"torchao.py,sha256=\xff,\n"),
+        lambda: record.write_text("torchao.py,md5=x,13\n"),
+        lambda: record.write_text(""),
+        record.unlink,
+        lambda: record.write_text("torchao.py,sha256=a,many\n"),
+    )
+    for damage in damages:
         damage()
         package_folder(PIN, cache=tmp_path)
         assert (folder / "torchao.py").read_text() == "version = 17\n"
-    assert len(played.calls) == 3
+    assert len(played.calls) == 1 + len(damages)
 
 
 def test_a_version_that_cannot_be_installed_leaves_nothing(
