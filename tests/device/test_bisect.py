@@ -118,7 +118,7 @@ def test_the_version_is_found_and_one_that_does_not_exist_is_passed_over(
     # All is known by now, but for a model that has changed.
     assert main([*words, "--qemu", "no-emulator", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["first_bad"] == "executorch-1.5.1"
-    (folder / "model.py").write_text(BY_VERSION.replace("16)", "24)"), "utf-8")
+    (folder / "model.py").write_text(BY_VERSION.replace("else 16", "else 24"), "utf-8")
     assert main([*words, "--qemu", "no-emulator"]) == 3
     assert "no-emulator" in capsys.readouterr().err
 
