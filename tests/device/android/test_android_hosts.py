@@ -65,5 +65,5 @@ def test_one_run_uses_the_phones_of_two_computers(
     used = set()
     for path in (pytester.path / "out").rglob("metrics.json"):
         facts = json.loads(path.read_text("utf-8"))["measured"]["fingerprint"]["facts"]
-        used.add(dict(facts)["model"])
+        used.add(dict(facts)["model"].removeprefix("pytest-sme2 "))
     assert used == {"Phone 0", "Phone 1"}
