@@ -30,6 +30,8 @@ _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 # .eh_frame_hdr as every linker writes it: version 1, pointer pc-relative, count plain, table of
 # 32-bit values relative to the header. Other encodings are legal, but we have not seen one.
 _EH_FRAME_HEADER = b"\x01\x1b\x03\x3b"
+# What reading at a place or of a length that a damaged file claims may raise.
+_DAMAGE = (struct.error, IndexError, OverflowError, ValueError)
 
 
 @dataclass(frozen=True, order=True)
@@ -112,7 +114,7 @@ def read_needs(path: Path) -> Needs:
         return Needs(machine, None, ())
     try:
         return Needs(machine, _interpreter(data), _libraries(data))
-    except (struct.error, ValueError) as error:
+    except _DAMAGE as error:
         raise ElfError(f"{path} is a damaged program ({error}). Build it again.") from error
 
 
@@ -124,7 +126,7 @@ def read_layout(path: Path) -> Layout:
     try:
         headers = list(_program_headers(data))
         entries = _dynamic_entries(data)
-    except (struct.error, ValueError) as error:
+    except _DAMAGE as error:
         raise ElfError(f"{path} is a damaged program ({error}). Build it again.") from error
     stacks = [flags for kind, flags, *_ in headers if kind == _GNU_STACK]
     return Layout(
@@ -160,7 +162,7 @@ def read_elf(path: Path) -> ElfFile:
             for function in _unwind_functions(data, header)
             if function.address not in starts
         )
-    except (struct.error, IndexError, OverflowError, ValueError) as error:
+    except _DAMAGE as error:
         raise ElfError(
             f"{path} is a truncated or damaged ELF file ({error}). Build or fetch it again."
         ) from error
