@@ -84,6 +84,13 @@ BENCHMARKS = (
         quick=None,
         long=True,
     ),
+    Benchmark(
+        "shards",
+        "two hundred programs over four shards with one cache",
+        8,
+        quick=None,
+        long=True,
+    ),
     Benchmark("report", "the report of fifty models", 1, quick=("--opens", "1")),
     Benchmark(
         "detection",
@@ -114,6 +121,13 @@ BENCHMARKS = (
         "simulated_gate",
         "the gate on pretended machines where the truth is known (a simulation)",
         5,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
+        "history",
+        "histories of 500 commits where every change is known (a simulation)",
+        6,
         quick=None,
         long=True,
     ),
