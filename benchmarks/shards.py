@@ -2,9 +2,9 @@
 
 Small networks are exported here without any of this project's code. pytest-split spreads the suite
 over four runs of pytest, each with a run directory of its own; all share one cache folder, which
-holds the emulator and the runner, but no emulated run yet; instructions are not counted. `sme2 merge` puts them together. Then
-once more, with one program cut off: its failure must reach the merged exit code. Last, one shard is
-left out, which must be noticed.
+holds the emulator and the runner, but no emulated run yet. Instructions are not counted. `sme2
+merge` puts them together. Then once more, with one program cut off: its failure must reach the
+merged exit code. Last, one shard is left out, which must be noticed.
 
     python -m benchmarks.shards [--programs N] [--json FILE]
 """
