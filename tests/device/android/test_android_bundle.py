@@ -109,6 +109,5 @@ def test_a_package_serves_a_machine_without_a_compiler(
     found = json.loads((tmp_path / "phone.json").read_text("utf-8"))["machine"]
     assert found["proven"] is True
     # One for another ExecuTorch is not used.
-    monkeypatch.setattr("pytest_sme2.session.phone_package.sdk_version", lambda: "1.99")
     with pytest.raises(BuildError, match=r"pip install pytest-sme2-phone==1\.99 \(.* is installed"):
-        phone_runner("linux-aarch64")
+        phone_runner("linux-aarch64", executorch="1.99")
