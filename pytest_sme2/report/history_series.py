@@ -170,7 +170,7 @@ def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[Track]:
 def _exact_steps(points: Sequence[Point]) -> Iterator[Step]:
     """A slow drift of changes below ``LEAST_CHANGE`` is one step, when together they reach it.
 
-    The emulator counts the runner's start as well, which is never quite the same.
+    Counts are exact, but another C library moves them by a few instructions.
     """
     level = points[0].value
     for at in range(1, len(points)):
