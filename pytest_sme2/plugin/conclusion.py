@@ -59,9 +59,8 @@ def conclude_run(
             problems.append(f"the report was not written: {error}")
     if settings.strict and not settings.update_baselines:
         problems += _devices_without_baselines(records.values(), _baseline_folder(settings))
-    stored = update_lines(updates, str(_baseline_folder(settings)), verbosity, width)
-    if settings.dry_run and updates:
-        stored.append("--sme2-dry-run: no baseline was written.")
+    root = str(_baseline_folder(settings))
+    stored = update_lines(updates, root, verbosity, width, dry_run=settings.dry_run)
     return [*lines, *stored, *problems], bool(problems)
 
 
@@ -78,7 +77,8 @@ def _stored(
         problems.append(f"{record.id}: the baseline was not written: {error}")
         return _without_baseline(record, Outcome.NOT_STORED, str(error))
     if settings.dry_run:
-        return record
+        message = "It was not stored: --sme2-dry-run only says what would change."
+        return _without_baseline(record, Outcome.NOT_STORED, message)
     if not updates[-1].stored:
         message = "It was not stored: a change matches no pattern of --sme2-accept."
         return _without_baseline(record, Outcome.NOT_STORED, message)

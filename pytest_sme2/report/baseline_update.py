@@ -43,12 +43,18 @@ class Update:
 
 
 def update_lines(
-    updates: Sequence[Update], root: str, verbosity: int = 0, width: int = WIDTH
+    updates: Sequence[Update],
+    root: str,
+    verbosity: int = 0,
+    width: int = WIDTH,
+    *,
+    dry_run: bool = False,
 ) -> list[str]:
-    """What was stored, for all cases together."""
+    """What was stored, or would be in a dry run, for all cases together."""
     if not updates:
         return []
-    return [*(_every(updates) if verbosity > 0 else _summary(updates, root, width))]
+    told = _every(updates, dry_run) if verbosity > 0 else _summary(updates, root, width, dry_run)
+    return [*told, *(["--sme2-dry-run: no baseline was written."] if dry_run else [])]
 
 
 def unaccepted(
@@ -66,13 +72,14 @@ def unaccepted(
     )
 
 
-def _every(updates: Sequence[Update]) -> Iterator[str]:
+def _every(updates: Sequence[Update], dry_run: bool) -> Iterator[str]:
     for update in updates:
         if not update.changes:
             yield f"{update.case}: the baseline stays as it is ({update.path})"
             continue
         if update.stored:
-            yield f"{update.case}: baseline written to {update.path}"
+            written = "changes for" if dry_run else "baseline written to"
+            yield f"{update.case}: {written} {update.path}"
         else:
             yield f"{update.case}: changes that were not stored in {update.path}"
         named = [entry for entry in update.changes if not _UNNAMED.match(entry.what)]
@@ -82,7 +89,7 @@ def _every(updates: Sequence[Update]) -> Iterator[str]:
         yield from (f"  warning: {doubt}" for doubt in update.doubts)
 
 
-def _summary(updates: Sequence[Update], root: str, width: int) -> Iterator[str]:
+def _summary(updates: Sequence[Update], root: str, width: int, dry_run: bool) -> Iterator[str]:
     new = [update for update in updates if update.new and update.stored]
     # What would have changed is told of those, too, that were not stored.
     changed = [update for update in updates if update.changes and not update.new]
@@ -113,7 +120,7 @@ def _summary(updates: Sequence[Update], root: str, width: int) -> Iterator[str]:
         more = f" ({count(len(doubts) - 1, 'more warning')} with -v)" if len(doubts) > 1 else ""
         yield bullet(f"warning: {doubts[0]}{more}", "  ", width)
     if new or changed or refused:
-        commit = " Commit the files." if new or stored else ""
+        commit = " Commit the files." if (new or stored) and not dry_run else ""
         yield f"  Every value, old and new, is shown with -v.{commit}"
 
 
@@ -140,6 +147,8 @@ def _kind(entry: BaselineChange) -> str:
     if word == "operator":
         numbers = [0 if text == "none" else int(text) for text in (entry.old, entry.new)]
         return f"{numbers[1] - numbers[0]:+d} {name}"
+    if _UNNAMED.match(entry.what):
+        return f"other kernels without a name{_UNNAMED.sub(' ', entry.what, count=1)}"
     if word == "kernel":
         return f"{'no longer ' if entry.new == 'none' else ''}runs {name}"
     return f"other {entry.what}"

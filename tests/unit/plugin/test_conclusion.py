@@ -109,6 +109,8 @@ def test_a_dry_run_says_what_an_update_would_change_and_writes_nothing(tmp_path:
     lines, failed = conclude_run(paths, {}, settings(tmp_path, update_baselines=True, dry_run=True))
     assert not failed
     assert "1 new" in " ".join(lines)
+    assert "Commit the files" not in " ".join(lines)
+    assert "NO_BASELINE" not in " ".join(lines)
     assert lines[-1] == "--sme2-dry-run: no baseline was written."
     assert not (tmp_path / "baselines").exists()
 

@@ -73,6 +73,21 @@ def test_a_kernel_that_comes_or_goes_is_a_kind_of_change() -> None:
     assert lines[1:3] == ["  4 cases: runs kai_y (off)", "  4 cases: no longer runs kai_x (on)"]
 
 
+def test_kernels_without_a_name_are_one_kind_of_change() -> None:
+    places = ("libxnnpack.so+0x18fe30", "libxnnpack.so+0x18fe34")
+    changes = tuple(BaselineChange(f"kernel {place} (on)", "none", "runs") for place in places)
+    lines = update_lines([update(f"net-{n}", changes) for n in range(4)], "/b")
+    assert lines[1] == "  4 cases: other kernels without a name (on)"
+    assert not any("+0x" in line for line in lines)
+
+
+def test_a_dry_run_does_not_say_that_it_wrote() -> None:
+    for verbosity in (0, 1):
+        lines = update_lines([update("toy", CHANGED)], "/b", verbosity, dry_run=True)
+        assert lines[-1] == "--sme2-dry-run: no baseline was written."
+        assert not any("Commit" in line or "written to" in line for line in lines)
+
+
 def test_changes_are_accepted_by_pattern() -> None:
     patterns = ("operator Transpose*", "program size")
     assert unaccepted(CHANGED[:2], patterns) == ()
