@@ -413,6 +413,7 @@ NOT_FUZZED = {
     "matrix/programs": "reads a record of its own child; tested with nonsense in tests/unit/matrix",
     "plugin/hooks": "reads what a worker of the same run reports",
     "report/experiments": "adds to documents that the same process has written",
+    "report/history_page": "reads files of this package",
     "report/html": "reads files of this package",
     "report/html_data": "shows nothing of a manifest that it cannot read",
     "report/matrix_page": "reads files of this package",
