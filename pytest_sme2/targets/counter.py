@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,44 +55,42 @@ def counting(program: Path, counts: Path, rest: Path) -> Iterator[Path]:
 
     Raises StorageError where the counter could not write what it counted.
     """
-    with tempfile.TemporaryDirectory(prefix="sme2-cost-") as folder:
-        pipe = Path(folder) / "log"
-        os.mkfifo(pipe)
-        # Not to wait for a writer; the counter itself does wait for what is written.
-        reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    reading, writing = os.pipe()
+    try:
+        counter = subprocess.Popen(
+            [program, counts, rest],
+            stdin=reading,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=whitelisted_environment(),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    failure: RunError | None = None
+    try:
+        # A path, since the emulator opens its log by name; no file, so that none can be left over.
+        yield Path(f"/proc/{os.getpid()}/fd/{writing}")
+    except RunError as error:
+        failure = error
+    except BaseException:
+        counter.kill()
+        raise
+    finally:
         # Held open until the emulator has ended, however it does, so that the end is seen then.
-        writing = os.open(pipe, os.O_WRONLY)
-        os.set_blocking(reading, True)
+        os.close(writing)
         try:
-            counter = subprocess.Popen(
-                [program, counts, rest],
-                stdin=reading,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=whitelisted_environment(),
-                start_new_session=True,
-            )
+            said = counter.communicate(timeout=_END_SECONDS)[1].decode(errors="replace")
         finally:
-            os.close(reading)
-        failure: RunError | None = None
-        try:
-            yield pipe
-        except RunError as error:
-            failure = error
-        except BaseException:
             counter.kill()
-            raise
-        finally:
-            os.close(writing)
-            try:
-                said = counter.communicate(timeout=_END_SECONDS)[1].decode(errors="replace")
-            finally:
-                counter.kill()
-        # An emulator whose log nobody reads ends with SIGPIPE: then the counter is the reason.
-        if counter.returncode != 0:
-            problem = said.strip().removeprefix("block_counter: ") or f"exit {counter.returncode}"
-            if counter.returncode == 1:
-                raise unwritable(counts, OSError(0, problem)) from failure
-            raise RunError(f"The program that counts instructions failed: {problem}.") from failure
-        if failure is not None:
-            raise failure
+    # An emulator whose log nobody reads ends with SIGPIPE: then the counter is the reason.
+    if counter.returncode != 0:
+        problem = said.strip().removeprefix("block_counter: ") or f"exit {counter.returncode}"
+        if counter.returncode == 1:
+            raise unwritable(counts, OSError(0, problem)) from failure
+        raise RunError(f"The program that counts instructions failed: {problem}.") from failure
+    if failure is not None:
+        raise failure
