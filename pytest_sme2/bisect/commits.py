@@ -109,6 +109,7 @@ class CommitRow:
     settings: Settings
     """Their folders of models are relative to the repository."""
     noun = "commit"
+    backwards = False
 
     @contextmanager
     def shown(self, number: int) -> Iterator[Settings]:

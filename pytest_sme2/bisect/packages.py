@@ -81,16 +81,13 @@ def check_ends(good: Pin, bad: Pin) -> None:
         raise UsageError(
             f"{good} and {bad} are versions of two packages. Search one after the other."
         )
-    if not _version(good.version) < _version(bad.version):
-        raise UsageError(
-            f"{good} is not older than {bad}. Name the older version with --good: it is the one "
-            "that was fine."
-        )
+    if _version(good.version) == _version(bad.version):
+        raise UsageError(f"{good} and {bad} are the same version. Name two.")
 
 
 def releases_between(good: Pin, bad: Pin, known: Iterable[str]) -> list[Release]:
-    """From ``good`` to ``bad``, both of them among it."""
-    ends = first, last = _version(good.version), _version(bad.version)
+    """From ``good`` to ``bad``, both of them among it; back in time where the bad one is older."""
+    ends = first, last = sorted((_version(good.version), _version(bad.version)))
     # Builds for something else (as in 2.13.0+cpu) are only taken where an end is one.
     builds = {end.local for end in ends}
     between = {
@@ -100,13 +97,14 @@ def releases_between(good: Pin, bad: Pin, known: Iterable[str]) -> list[Release]
         and version.local in builds
         and version.public not in (first.public, last.public)
     }
-    middle = (Pin(good.package, str(version)) for version in sorted(between))
+    row = sorted(between, reverse=_version(good.version) == last)
+    middle = (Pin(good.package, str(version)) for version in row)
     return [Release(pin) for pin in (good, *middle, bad)]
 
 
 def named_versions(good: Pin, bad: Pin, words: Sequence[str]) -> list[str]:
     """Versions that were given by hand: each must lie between the two ends, or be one."""
-    first, last = _version(good.version), _version(bad.version)
+    first, last = sorted((_version(good.version), _version(bad.version)))
     for word in words:
         if not first <= _version(word) <= last:
             raise UsageError(
@@ -123,6 +121,11 @@ class ReleaseRow:
     settings: Settings
     say: Say
     noun = "version"
+
+    @property
+    def backwards(self) -> bool:
+        first, last = (_version(self.changes[end].pin.version) for end in (0, -1))
+        return last < first
 
     @contextmanager
     def shown(self, number: int) -> Iterator[Settings]:

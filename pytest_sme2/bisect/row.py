@@ -38,6 +38,11 @@ class Row(Protocol):
         ...
 
     @property
+    def backwards(self) -> bool:
+        """Whether it goes back in time: then a search finds what made the case better."""
+        ...
+
+    @property
     def changes(self) -> Sequence[Change]: ...
 
     def shown(self, number: int) -> AbstractContextManager[Settings]:

@@ -23,13 +23,17 @@ def lines(found: Outcome, case: str, asked: str | None, run: str) -> list[str]:
         return [f"{case}: nothing is worse at {bad} than at {good} ({what}).", "", *table]
     border = culprit.border
     change = row.changes[border.first_bad]
-    told = [f"{change.short} made {case} worse: {_change(found, culprit)}"]
+    what = f"{change.short} made {case} worse"
+    if row.backwards:
+        fine = row.changes[border.last_good].short
+        what = f"{case} is worse up to {change.short}, and fine from {fine} on"
+    told = [f"{what}: {_change(found, culprit)}"]
     if change.subject:
         told.append(f"  {change.subject}")
     if border.doubtful:
         told.append(
-            f"  {count(border.doubtful, row.noun)} before it could not be judged: it may be one "
-            "of them."
+            f"  {count(border.doubtful, row.noun)} between could not be judged: it may be one of "
+            "them."
         )
     told += _causes(found, culprit)
     return [*told, "", *table, "", *row.commands(border, run)]

@@ -112,7 +112,7 @@ def test_the_version_is_found_and_one_that_does_not_exist_is_passed_over(
     assert main([*words, "--qemu", str(qemu.path)]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("executorch==1.5.1 made small-fp32 worse: instructions with SME2 on ")
-    assert "1 version before it could not be judged" in printed
+    assert "1 version between could not be judged" in printed
     assert "cannot be measured: executorch==1.5.0.99 could not be installed: ERROR" in printed
     assert "Before it: PYTHONPATH=" in printed
     # All is known by now, but for a model that has changed.

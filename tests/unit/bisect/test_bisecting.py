@@ -33,6 +33,7 @@ class PlayedRow:
 
     ratios: Sequence[float | Exception | Found]
     noun = "version"
+    backwards: bool = False
     asked: list[tuple[int, float]] = field(default_factory=list)
 
     @property
@@ -106,6 +107,9 @@ def test_what_runs_the_same_program_is_not_measured_again(search: Any) -> None:
     assert "torch==2.39" in printed
     assert "the same" in printed
     assert printed.endswith("See it run: sme2 run m")
+    row.backwards = True
+    first, *_ = lines(found, "m-fp32", "latency", "sme2 run m")
+    assert first.startswith("m-fp32 is worse up to torch==2.40, and fine from torch==2.39 on: ")
 
 
 @pytest.mark.parametrize("unsure", [Found.INCONCLUSIVE, Found.SUSPECTED, Found.INVALID])
@@ -115,7 +119,7 @@ def test_pairs_that_cannot_tell_make_a_change_neither_good_nor_bad(
     found, _ = search(1.0, 1.001, unsure, ModelError("it\nfails"), 1.5)
     assert (found.culprit.border, found.culprit.border.doubtful) == (Border(1, 4), 2)
     printed = "\n".join(lines(found, "m-fp32", "latency", "sme2 run m"))
-    assert "2 versions before it could not be judged" in printed
+    assert "2 versions between could not be judged" in printed
     assert "cannot tell: Too noisy." in printed
     assert "cannot be measured: it" in printed
     verdicts = [probe["figures"].get("latency") for probe in document(found)["probes"]]  # type: ignore[attr-defined]
