@@ -37,8 +37,8 @@ TIMEOUT_SECONDS = 3600.0
 # Our own files that decide the content of an artifact.
 _CODE = (
     *("artifacts.py", "child.py", "forking.py", "imports.py", "loading.py", "lowering.py"),
-    *("quantize.py", "random_weights.py", "server.py", "store.py", "torchvision_shim.py"),
-    "weights.py",
+    *("quantize.py", "random_weights.py", "sequences.py", "server.py", "store.py"),
+    *("torchvision_shim.py", "weights.py"),
 )
 _REWRITING = ("rewriting.py",)
 

@@ -130,6 +130,7 @@ class Export:
             "pte": f"{self.stem}.pte",
             "inputs": answer["inputs"],
             "outputs": answer["outputs"],
+            "tokens": answer["tokens"],
             "parameters": answer["parameters"],
             "operators": answer["operators"],
             "weights": weights,

@@ -31,10 +31,20 @@ from pytest_sme2.export.imports import (
 from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
+from pytest_sme2.export.sequences import (
+    Steps,
+    check_alike,
+    earlier_inputs,
+    last_answer,
+    token_count,
+)
 from pytest_sme2.export.torchvision_shim import import_torchvision, misses_operators
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
+
+_Inputs = tuple[tuple[Any, ...], dict[str, Any], Steps]
+"""Of the measured inference, by place and by keyword, and of those before it."""
 
 
 @dataclass(frozen=True)
@@ -118,18 +128,21 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
 
     progress.enter("loading the model")
     progress.own_files = request.entry.source_files()
-    network, arguments, keywords = _load(request, torch)
-    inputs = _leaves((arguments, keywords), torch, "input", request.entry.name)
+    name = request.entry.name
+    model, network, (arguments, keywords, earlier) = _load(request, torch)
+    inputs = _leaves((arguments, keywords), torch, "input", name)
+    steps = [_leaves((step, keywords), torch, "input", name) for step in earlier]
+    check_alike([*steps, inputs], name)
     loaded = [sys.modules[name] for name in sorted(set(sys.modules) - before)]
 
     progress.enter("running the eager model")
     with torch.no_grad(), _blame_model(request.entry):
-        answer = network(*arguments, **keywords)
-    outputs = _leaves(answer, torch, "output", request.entry.name)
+        answer = last_answer(network, earlier, arguments, keywords)
+    outputs = _leaves(answer, torch, "output", name)
 
     if request.variant.precision == "int4":
         progress.enter("quantizing the linear layers' weights to 4 bits")
-        quantize_weights(network, request.entry.name, torch)
+        quantize_weights(network, name, torch)
 
     progress.enter("capturing the graph")
     program = _capture(network, arguments, keywords, request.variant.rewrites, torch)
@@ -157,6 +170,9 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     executable.get_etrecord().save(str(pte.with_name(f"{pte.name}.etrecord")))
     for index, tensor in enumerate(inputs):
         (request.folder / f"input_{index}.bin").write_bytes(raw_values(tensor, torch))
+        if steps:
+            values = b"".join(raw_values(step[index], torch) for step in steps)
+            (request.folder / f"earlier_{index}.bin").write_bytes(values)
     for index, tensor in enumerate(outputs):
         (request.folder / f"reference_{index}.bin").write_bytes(raw_values(tensor, torch))
     if request.graph:
@@ -166,6 +182,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     return {
         "inputs": [tensor_spec(tensor) for tensor in inputs],
         "outputs": [tensor_spec(tensor) for tensor in outputs],
+        "tokens": token_count(model, name),
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operators": operators,
         "dependencies": {"files": files, "packages": packages},
@@ -193,8 +210,8 @@ def _capture(
 # --- the model ------------------------------------------------------------------------------------
 
 
-def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The network in the variant's dtype, its example inputs and keyword inputs."""
+def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs]:
+    """The model, its network in the variant's dtype, and its inputs."""
     entry = request.entry
     if entry.folder is not None:
         sys.path.insert(0, str(entry.folder))
@@ -216,20 +233,20 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Any, tuple[Any, ...], d
         arguments = tuple(model.get_example_inputs())
         keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
         keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
-        network, arguments, keywords = _in(torch.float32, network, arguments, keywords, torch)
+        inputs = (arguments, keywords, earlier_inputs(model))
+        network, inputs = _in(torch.float32, network, inputs, torch)
+        arguments, keywords, _ = inputs
         # All variants get the same weights, so fp32 decides for all.
         if request.weights is None and (
-            entry.kind == "executorch" or _is_dead(network, arguments, keywords, torch)
+            entry.kind == "executorch" or _is_dead(network, inputs, torch)
         ):
             settle_batch_norms(fill_zero_weights(network), *arguments, **keywords)
     if request.variant.precision == "fp16":
-        return _in(torch.float16, network, arguments, keywords, torch)
-    return network, arguments, keywords
+        network, inputs = _in(torch.float16, network, inputs, torch)
+    return model, network, inputs
 
 
-def _in(
-    dtype: Any, network: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def _in(dtype: Any, network: Any, inputs: _Inputs, torch: Any) -> tuple[Any, _Inputs]:
     """The network and its inputs with all their floats in one data type."""
     from torch.utils._pytree import tree_map
 
@@ -240,21 +257,19 @@ def _in(
             value = value.to(dtype)
         return value.detach().contiguous()
 
-    arguments, keywords = tree_map(fit, (arguments, keywords))
-    return network.to(dtype), arguments, keywords
+    return network.to(dtype), tree_map(fit, inputs)
 
 
-def _is_dead(
-    network: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
-) -> bool:
+def _is_dead(network: Any, inputs: _Inputs, torch: Any) -> bool:
     """Whether an output is zero or constant, as that of deep networks with random weights is.
 
     Then nothing would be known of the other variants: comparing such outputs says nothing.
     """
     from torch.utils._pytree import tree_leaves
 
+    arguments, keywords, earlier = inputs
     with torch.no_grad():
-        outputs = tree_leaves(network(*arguments, **keywords))
+        outputs = tree_leaves(last_answer(network, earlier, arguments, keywords))
     return any(
         lifeless(float(output.min()), float(output.max()), output.numel())
         for output in outputs

@@ -57,6 +57,7 @@ class Meta:
     versions: dict[str, str]
     dependencies: Dependencies
     files: dict[str, FileFacts]
+    tokens: int | None = None
 
 
 def load_artifact(folder: Path) -> Artifact:
@@ -156,6 +157,12 @@ def artifact_from(folder: Path, meta: Meta) -> Artifact:
         etrecord=folder / f"{meta.pte}.etrecord",
         weights=meta.weights,
         versions=meta.versions,
+        earlier_files=tuple(
+            folder / name
+            for name in (f"earlier_{index}.bin" for index in range(len(meta.inputs)))
+            if name in meta.files
+        ),
+        tokens=meta.tokens,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
 from pytest_sme2.report.markdown_text import TOP, code, table
 from pytest_sme2.report.text import percent
+from pytest_sme2.report.tokens import instructions_per_token
 from pytest_sme2.results import Arm, CaseResult, Category, Counts, InferenceCost, OperatorCost
 
 LIMITS_OF_COST = (
@@ -74,6 +75,10 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
     rows = [[name, *(cell(costs[arm]) for arm in arms)] for name, cell in _SUMMARY.items()]
     yield from table(["per inference", *(f"SME2 {arm}" for arm in arms)], rows)
     yield ""
+    each = instructions_per_token(measured)
+    if each:
+        yield f"{each[0].upper()}{each[1:]}."
+        yield ""
     yield from table(
         ["category", *(f"instructions {arm}" for arm in arms)],
         (

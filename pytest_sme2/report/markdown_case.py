@@ -14,6 +14,7 @@ from pytest_sme2.report.findings import bottleneck, comparison_findings, sentenc
 from pytest_sme2.report.markdown_text import TOP, code, prose, table
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.text import duration, percent, printable, times
+from pytest_sme2.report.tokens import tokens_per_second
 from pytest_sme2.results import (
     Arm,
     CaseResult,
@@ -97,6 +98,10 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
         if values
     ]
     yield from table(["arm", "processes", "median", "fastest", "slowest"], rows)
+    rate = tokens_per_second(measured)
+    if rate:
+        yield ""
+        yield f"{rate[0].upper()}{rate[1:]}."
     if measured.speedup is not None:
         found = measured.speedup
         yield ""

@@ -23,6 +23,7 @@ from pytest_sme2.report.cost import (
 from pytest_sme2.report.findings import RunFinding, run_findings
 from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
+from pytest_sme2.report.tokens import instructions_per_token, tokens_per_second
 from pytest_sme2.report.versus_baseline import (
     change_text,
     deciding,
@@ -262,6 +263,10 @@ def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iter
         )
     if any(record.measured.costs for record in records):
         yield say(f"Minst: a million instructions per inference; {LIMITS_OF_COST}")
+    for record in records:
+        for text in (instructions_per_token(record.measured), tokens_per_second(record.measured)):
+            if text:
+                yield say(f"{clipped(record.id, width - 3)}: {text}")
     for reason in sorted({record.measured.uncounted for record in records} - {""}):
         if any(record.measured.emulated for record in records):
             yield say(f"cost is not shown everywhere: {reason}")

@@ -177,6 +177,8 @@ class CaseResult:
     weights: str = "random"
     runtime: str = ""
     """The SHA-256 of the runner, libraries included."""
+    tokens: int | None = None
+    """How many tokens one inference takes; None where the model does not say."""
 
     @property
     def coverage(self) -> Coverage | None:

@@ -151,6 +151,8 @@ class Sme2Runner(Runner):
             arguments += ["--method", str(request.artifact.method)]
         for name in files.inputs:
             arguments += ["--input", name]
+        for name in files.earlier:
+            arguments += ["--earlier", name]
         if files.etdump is not None:
             arguments += ["--etdump", files.etdump]
         if files.outputs is not None:

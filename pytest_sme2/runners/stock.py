@@ -60,6 +60,11 @@ class PairRunner(Runner):
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
         if files.etdump is None:
             raise RunError("The stock runner's times are in its ETDump, but none was requested.")
+        if files.earlier:
+            raise RunError(
+                "The stock runner gives every execution the same inputs, so it cannot fill a cache "
+                "first. Leave --runner-on and --runner-off out."
+            )
         program: tuple[str, ...] = (f"./{self.program(request.arm)}",)
         # If its own C library is beside it, only the loader of that library may start it.
         if (self.folder / LOADER).exists():

@@ -108,6 +108,7 @@ def assemble(
     return CaseResult(
         model=artifact.model,
         variant=artifact.variant,
+        tokens=artifact.tokens,
         fingerprint=fingerprint,
         emulated=emulated,
         runner=everything[0].runner,

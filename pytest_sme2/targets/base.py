@@ -153,6 +153,7 @@ class Place:
             ProcessFiles(
                 model=name(artifact.pte.absolute()),
                 inputs=tuple(name(path.absolute()) for path in artifact.input_files),
+                earlier=tuple(name(path.absolute()) for path in artifact.earlier_files),
                 result=name(self.result),
                 etdump=None if self.etdump is None else name(self.etdump),
                 outputs=None if self.outputs is None else name(self.outputs),

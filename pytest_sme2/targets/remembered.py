@@ -81,6 +81,7 @@ def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
         "runner": [runner.kind, runner.sha256],
         "program": [request.artifact.sha256, request.artifact.method],
         "inputs": [file_sha256(path) for path in request.artifact.input_files],
+        "earlier": [file_sha256(path) for path in request.artifact.earlier_files],
         "request": asked,
     }
     text = json.dumps(parts, sort_keys=True, default=str)

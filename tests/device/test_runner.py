@@ -448,6 +448,33 @@ def test_missing_input_is_an_error(local_runner, programs, make_artifact, tmp_pa
     assert exit_code(tmp_path / "run") == 10
 
 
+def test_each_inference_finds_the_state_that_the_earlier_ones_leave(
+    place, programs, make_artifact, tmp_path
+):
+    target, runner = place
+    given, before = tmp_path / "given.bin", tmp_path / "before.bin"
+    np.array([1, 2, 3, 4], "float32").tofile(given)
+    np.array([[10, 0, 0, 0], [0, 20, 0, 0]], "float32").tofile(before)
+    artifact = replace(make_artifact(programs["state"], (given,)), earlier_files=(before,))
+    for traced in (False, True):
+        request = RunRequest(artifact, Arm.OFF, warmup=2, runs=3, keep_outputs=True, traced=traced)
+        run = target.run(runner, request, tmp_path / f"traced {traced}")
+        found = np.fromfile(run.outputs[0].file, "float32")
+        assert found.tolist() == [11, 22, 3, 4]
+    # The earlier ones are not in it.
+    assert run.etdump.read_bytes().count(b"Method::execute") == 3
+
+
+def test_earlier_inputs_must_be_whole(local_runner, programs, make_artifact, tmp_path):
+    given, before = tmp_path / "given.bin", tmp_path / "before.bin"
+    given.write_bytes(bytes(16))
+    before.write_bytes(bytes(40))
+    artifact = replace(make_artifact(programs["state"], (given,)), earlier_files=(before,))
+    with pytest.raises(RunError, match=r"float32\[4\], 16 bytes, and .* has 40, which is not"):
+        LocalTarget().run(local_runner, RunRequest(artifact, Arm.OFF), tmp_path / "run")
+    assert exit_code(tmp_path / "run") == 14
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -467,6 +494,7 @@ def test_missing_input_is_an_error(local_runner, programs, make_artifact, tmp_pa
             2,
             "--turn does not go with --etdump",
         ),
+        (["--earlier", "/nowhere/x"], 10, "cannot read input '/nowhere/x': No such file"),
         (["--method", "backward"], 17, "has no method 'backward'; it has: forward"),
         (["--json", "/dev/full"], 16, "cannot write '/dev/full': No space left on device"),
         (["--etdump", "/dev/full"], 16, "cannot write '/dev/full': No space left on device"),

@@ -208,6 +208,8 @@ def _compare_cpus(arguments: argparse.Namespace) -> int:
 def _lines(
     session: Session, case: Case, measured: CaseResult, folder: Path, precise: Noise | None
 ) -> list[str]:
+    from pytest_sme2.report.tokens import instructions_per_token, tokens_per_second
+
     able = session.bench.target.capabilities()
     lines = [f"{case.id} on {session.bench.target.name}, weights: {measured.weights}"]
     if measured.evidence is not None:
@@ -241,6 +243,8 @@ def _lines(
             )
     if measured.speedup is not None:
         lines.append(f"speedup    {estimate_text(measured.speedup)}")
+    tokens = (instructions_per_token(measured), tokens_per_second(measured))
+    lines += [f"tokens     {text}" for text in tokens if text]
     if precise is not None:
         lines.append(f"measured   {precise}")
     if not able.timing:

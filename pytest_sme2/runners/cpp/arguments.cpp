@@ -12,7 +12,8 @@ namespace sme2 {
 const char* const kUsage =
     "usage: sme2_runner --model FILE --sme2 on|off --json FILE|-\n"
     "                   [--threads N] [--warmup N] [--runs N] [--etdump FILE]\n"
-    "                   [--input FILE]... [--outputs FOLDER] [--seed N] [--method NAME]\n"
+    "                   [--input FILE]... [--earlier FILE]... [--outputs FOLDER] [--seed N]\n"
+    "                   [--method NAME]\n"
     "                   [--turn N --turn-descriptor FD [--lead N]] [--marks on|off]\n"
     "       sme2_runner --give-turns N LOG... -- COMMAND... [-- COMMAND...]\n"
     "\n"
@@ -26,6 +27,9 @@ const char* const kUsage =
     "  --etdump FILE     trace the timed inferences into FILE; untraced unless given\n"
     "  --input FILE      one input as raw little-endian values, in order, once an input;\n"
     "                    without any the inputs are random\n"
+    "  --earlier FILE    the same input of inferences that come first, one after the other in the\n"
+    "                    file, once an input. Before each inference the program's state is as\n"
+    "                    loaded, and these run untimed and untraced\n"
     "  --outputs FOLDER  write each output of the last inference as output_N.bin\n"
     "  --seed N          seed of the random inputs, 0 unless given\n"
     "  --method NAME     forward unless given\n"
@@ -73,7 +77,7 @@ Arguments parse_arguments(int count, char** values) {
       throw Failure(Exit::kUsage, "no value follows " + quoted(option));
     }
     const std::string value = values[index + 1];
-    if (!seen.insert(option).second && option != "--input") {
+    if (!seen.insert(option).second && option != "--input" && option != "--earlier") {
       throw Failure(Exit::kUsage, option + " was given twice");
     }
     if (option == "--model") {
@@ -90,6 +94,8 @@ Arguments parse_arguments(int count, char** values) {
       arguments.etdump = value;
     } else if (option == "--input") {
       arguments.inputs.push_back(value);
+    } else if (option == "--earlier") {
+      arguments.earlier.push_back(value);
     } else if (option == "--outputs") {
       arguments.outputs = value;
     } else if (option == "--seed") {

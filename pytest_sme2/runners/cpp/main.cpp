@@ -35,17 +35,55 @@ struct Measured {
   CoreMeter cores;
 };
 
+using Inputs = std::vector<std::unique_ptr<Input>>;
+
+// Makes a program ready for one inference: with its inputs, and in the state that the earlier
+// inferences of the sequence leave. Those are neither timed nor traced.
+class Preparation {
+ public:
+  Preparation(
+      Program& program, const Inputs& inputs, const std::vector<Inputs>& earlier, Tracer* tracer)
+      : program_(program), inputs_(inputs), earlier_(earlier), tracer_(tracer) {
+    if (!earlier_.empty()) {
+      program_.keep_state();
+    }
+  }
+
+  void operator()(bool traced) const {
+    if (!earlier_.empty()) {
+      if (tracer_ != nullptr) {
+        tracer_->pause();
+      }
+      program_.restore_state();
+      for (const Inputs& step : earlier_) {
+        program_.set_inputs(step);
+        program_.execute();
+      }
+      if (tracer_ != nullptr && traced) {
+        tracer_->resume();
+      }
+    }
+    program_.set_inputs(inputs_);
+  }
+
+ private:
+  Program& program_;
+  const Inputs& inputs_;
+  const std::vector<Inputs>& earlier_;
+  Tracer* tracer_;
+};
+
 void run_all(
     const Arguments& arguments,
     Program& program,
-    const std::vector<std::unique_ptr<Input>>& inputs,
+    const Preparation& prepare,
     Tracer* tracer,
     Measured& measured) {
   if (tracer != nullptr) {
     tracer->pause();
   }
   for (int i = 0; i < arguments.warmup; ++i) {
-    program.set_inputs(inputs);
+    prepare(false);
     const int64_t start = wall_ns();
     program.execute();
     measured.warmup_wall_ns.push_back(wall_ns() - start);
@@ -60,14 +98,14 @@ void run_all(
     if (arguments.turn > 0 && i % turn == 0) {
       wait_for_turn(arguments.turn_descriptor);
       for (int lead = 0; lead < arguments.lead; ++lead) {
-        program.set_inputs(inputs);
+        prepare(false);
         program.execute();
       }
     }
     if (i % turn == 0) {
       measured.cores.start();
     }
-    program.set_inputs(inputs);
+    prepare(true);
     const int64_t cpu_start = cpu_ns(arguments.threads);
     const int64_t wall_start = wall_ns();
     mark("sme2:inference");
@@ -130,7 +168,7 @@ std::string describe(
     const Arguments& arguments,
     size_t threads,
     const Measured& measured,
-    const std::vector<std::unique_ptr<Input>>& inputs,
+    const Inputs& inputs,
     const std::vector<Output>& outputs) {
   Json json;
   json.open_object();
@@ -221,8 +259,10 @@ void run(const Arguments& arguments) {
   measured.load_ns = wall_ns() - start;
   measured.peak_rss_load_bytes = peak_rss_bytes();
   const auto inputs = make_inputs(program.meta(), arguments.inputs, arguments.seed);
+  const auto earlier = make_input_sequence(program.meta(), arguments.earlier);
   forget_errors();
-  run_all(arguments, program, inputs, tracer.get(), measured);
+  const Preparation prepare(program, inputs, earlier, tracer.get());
+  run_all(arguments, program, prepare, tracer.get(), measured);
   measured.peak_rss_bytes = peak_rss_bytes();
   const std::vector<Output> outputs = program.copy_outputs();
   if (tracer) {

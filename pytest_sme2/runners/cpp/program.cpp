@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -123,6 +124,8 @@ struct Program::Parts {
   MallocMemoryAllocator temporary_allocator;
   std::vector<std::vector<uint8_t>> buffers;
   std::vector<Span<uint8_t>> spans;
+  // Of the buffers; empty for one that was all zeros, as nearly all are.
+  std::vector<std::vector<uint8_t>> kept;
   std::optional<HierarchicalAllocator> planned;
   std::optional<MemoryManager> manager;
   std::optional<Method> method;
@@ -205,6 +208,28 @@ void Program::execute() {
   const Error error = parts_->method->execute();
   if (error != Error::Ok) {
     fail(Exit::kExecutionFailed, error, "the inference failed");
+  }
+}
+
+// Mutable buffers stand in planned memory, which nothing else outlives an inference in.
+void Program::keep_state() {
+  for (const std::vector<uint8_t>& buffer : parts_->buffers) {
+    const bool zeros =
+        std::all_of(buffer.begin(), buffer.end(), [](uint8_t byte) { return byte == 0; });
+    parts_->kept.push_back(zeros ? std::vector<uint8_t>() : buffer);
+  }
+}
+
+void Program::restore_state() {
+  for (size_t index = 0; index < parts_->kept.size(); ++index) {
+    std::vector<uint8_t>& buffer = parts_->buffers[index];
+    const std::vector<uint8_t>& kept = parts_->kept[index];
+    if (kept.empty()) {
+      std::fill(buffer.begin(), buffer.end(), uint8_t{0});
+    } else {
+      // In place: tensors point here.
+      std::copy(kept.begin(), kept.end(), buffer.begin());
+    }
   }
 }
 

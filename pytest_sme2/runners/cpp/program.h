@@ -28,6 +28,9 @@ class Program {
   // Inputs must be set before every inference: their memory may be reused during one.
   void set_inputs(const std::vector<std::unique_ptr<Input>>& inputs);
   void execute();
+  // Whatever inferences change: as it is now, to go back to.
+  void keep_state();
+  void restore_state();
   std::vector<Output> copy_outputs() const;
 
  private:

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+
+#include <sys/stat.h>
 
 #include <executorch/runtime/core/exec_aten/util/scalar_type_util.h>
 
@@ -146,15 +149,25 @@ std::string describe(const Spec& spec) {
   return text + "]";
 }
 
+// A file with the values of one inference, or of several: then of which.
+struct Source {
+  const std::string* file = nullptr;
+  std::optional<size_t> step;
+};
+
 std::vector<uint8_t> read_input(
-    const std::string& path, const Spec& spec, size_t expected, size_t index) {
+    const Source& source, const Spec& spec, size_t expected, size_t index) {
+  const std::string& path = *source.file;
   FILE* file = std::fopen(path.c_str(), "rb");
   if (file == nullptr) {
     throw Failure(
         Exit::kNoSuchFile, "cannot read input " + quoted(path) + ": " + std::strerror(errno));
   }
+  if (source.step) {
+    std::fseek(file, static_cast<long>(*source.step * expected), SEEK_SET);
+  }
   // One byte more than expected shows a file that is too long without reading all of it.
-  std::vector<uint8_t> bytes(expected + 1);
+  std::vector<uint8_t> bytes(expected + (source.step ? 0 : 1));
   const size_t size = std::fread(bytes.data(), 1, bytes.size(), file);
   const bool failed = std::ferror(file) != 0;
   const int error = errno;
@@ -177,7 +190,7 @@ std::vector<uint8_t> read_input(
 void build_tensor(
     Input& input,
     const executorch::runtime::TensorInfo& info,
-    const std::string* file,
+    const Source& source,
     uint64_t seed,
     size_t index) {
   const ScalarType type = info.scalar_type();
@@ -196,8 +209,8 @@ void build_tensor(
         Exit::kWrongInput,
         "input " + std::to_string(index) + " has a type that this runner cannot make");
   }
-  if (file != nullptr) {
-    input.data = read_input(*file, input.spec, info.nbytes(), index);
+  if (source.file != nullptr) {
+    input.data = read_input(source, input.spec, info.nbytes(), index);
     if (!row_major(input.dim_order)) {
       const std::vector<uint8_t> rows = input.data;
       const size_t width = executorch::runtime::elementSize(type);
@@ -221,24 +234,25 @@ void build_tensor(
 }
 
 // Scalar inputs are mostly fixed when a program is exported, so without a file they are 1.
-void build_scalar(Input& input, Tag tag, const std::string* file, size_t index) {
+void build_scalar(Input& input, Tag tag, const Source& source, size_t index) {
   if (tag == Tag::Int) {
     input.spec.dtype = "int64";
     int64_t value = 1;
-    if (file != nullptr) {
-      std::memcpy(&value, read_input(*file, input.spec, 8, index).data(), 8);
+    if (source.file != nullptr) {
+      std::memcpy(&value, read_input(source, input.spec, 8, index).data(), 8);
     }
     input.value = EValue(value);
   } else if (tag == Tag::Double) {
     input.spec.dtype = "float64";
     double value = 1;
-    if (file != nullptr) {
-      std::memcpy(&value, read_input(*file, input.spec, 8, index).data(), 8);
+    if (source.file != nullptr) {
+      std::memcpy(&value, read_input(source, input.spec, 8, index).data(), 8);
     }
     input.value = EValue(value);
   } else if (tag == Tag::Bool) {
     input.spec.dtype = "bool";
-    const bool value = file == nullptr || read_input(*file, input.spec, 1, index)[0] != 0;
+    const bool value =
+        source.file == nullptr || read_input(source, input.spec, 1, index)[0] != 0;
     input.value = EValue(value);
   } else {
     throw Failure(
@@ -286,10 +300,13 @@ const char* dtype_name(ScalarType type) {
   }
 }
 
-std::vector<std::unique_ptr<Input>> make_inputs(
+namespace {
+
+std::vector<std::unique_ptr<Input>> make_step(
     const executorch::runtime::MethodMeta& meta,
     const std::vector<std::string>& files,
-    uint64_t seed) {
+    uint64_t seed,
+    std::optional<size_t> step) {
   const size_t count = meta.num_inputs();
   if (!files.empty() && files.size() != count) {
     throw Failure(
@@ -300,7 +317,7 @@ std::vector<std::unique_ptr<Input>> make_inputs(
   std::vector<std::unique_ptr<Input>> inputs;
   for (size_t index = 0; index < count; ++index) {
     auto input = std::make_unique<Input>();
-    const std::string* file = files.empty() ? nullptr : &files[index];
+    const Source source{files.empty() ? nullptr : &files[index], step};
     const auto tag = meta.input_tag(index);
     if (!tag.ok()) {
       throw Failure(Exit::kNotAProgram, "input " + std::to_string(index) + " is not described");
@@ -310,13 +327,66 @@ std::vector<std::unique_ptr<Input>> make_inputs(
       if (!info.ok()) {
         throw Failure(Exit::kNotAProgram, "input " + std::to_string(index) + " is not described");
       }
-      build_tensor(*input, *info, file, seed, index);
+      build_tensor(*input, *info, source, seed, index);
     } else {
-      build_scalar(*input, *tag, file, index);
+      build_scalar(*input, *tag, source, index);
     }
     inputs.push_back(std::move(input));
   }
   return inputs;
+}
+
+// How often the values of an inference stand in a file; it must be a whole number.
+size_t steps_in(const std::string& path, const Input& input, size_t index) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) {
+    throw Failure(
+        Exit::kNoSuchFile, "cannot read input " + quoted(path) + ": " + std::strerror(errno));
+  }
+  const size_t size = static_cast<size_t>(status.st_size);
+  // A number that is no tensor keeps no bytes of its own.
+  const size_t each = input.tensor ? input.data.size() : input.spec.dtype == "bool" ? 1 : 8;
+  if (each == 0 || size == 0 || size % each != 0) {
+    throw Failure(
+        Exit::kWrongInput,
+        "input " + std::to_string(index) + " is " + describe(input.spec) + ", " +
+            std::to_string(each) + " bytes, and " + quoted(path) + " has " +
+            std::to_string(size) + ", which is not several of them");
+  }
+  return size / each;
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Input>> make_inputs(
+    const executorch::runtime::MethodMeta& meta,
+    const std::vector<std::string>& files,
+    uint64_t seed) {
+  return make_step(meta, files, seed, std::nullopt);
+}
+
+std::vector<std::vector<std::unique_ptr<Input>>> make_input_sequence(
+    const executorch::runtime::MethodMeta& meta, const std::vector<std::string>& files) {
+  std::vector<std::vector<std::unique_ptr<Input>>> sequence;
+  if (files.empty()) {
+    return sequence;
+  }
+  sequence.push_back(make_step(meta, files, 0, 0));
+  size_t steps = 0;
+  for (size_t index = 0; index < files.size(); ++index) {
+    const size_t found = steps_in(files[index], *sequence[0][index], index);
+    if (index > 0 && found != steps) {
+      throw Failure(
+          Exit::kWrongInput,
+          quoted(files[index]) + " has " + std::to_string(found) + " inferences, and " +
+              quoted(files[0]) + " has " + std::to_string(steps));
+    }
+    steps = found;
+  }
+  for (size_t step = 1; step < steps; ++step) {
+    sequence.push_back(make_step(meta, files, 0, step));
+  }
+  return sequence;
 }
 
 Output copy_output(const EValue& value, size_t index) {

@@ -36,6 +36,10 @@ std::vector<std::unique_ptr<Input>> make_inputs(
     const std::vector<std::string>& files,
     uint64_t seed);
 
+// Those of several inferences, which stand one after the other in the files. Throws the same.
+std::vector<std::vector<std::unique_ptr<Input>>> make_input_sequence(
+    const executorch::runtime::MethodMeta& meta, const std::vector<std::string>& files);
+
 struct Output {
   Spec spec;
   std::vector<uint8_t> data;

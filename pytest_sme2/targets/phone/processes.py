@@ -94,10 +94,14 @@ class PhoneProcesses:
     ) -> PhoneRun:
         runner, request, artifact = job.runner, job.request, job.request.artifact
         model = self.storage.put({artifact.pte.name: artifact.pte})
-        inputs = [(self.storage.put({file.name: file}), file) for file in artifact.input_files]
+        inputs, earlier = (
+            tuple(f"{self.storage.put({file.name: file})}/{file.name}" for file in those)
+            for those in (artifact.input_files, artifact.earlier_files)
+        )
         files = ProcessFiles(
             model=f"{model}/{artifact.pte.name}",
-            inputs=tuple(f"{there}/{file.name}" for there, file in inputs),
+            inputs=inputs,
+            earlier=earlier,
             result=f"{place}/{RESULT_NAME}",
             etdump=f"{place}/{ETDUMP_NAME}" if runner.traces(request) else None,
             outputs=f"{place}/{OUTPUTS_NAME}" if request.keep_outputs else None,

@@ -81,6 +81,19 @@ def test_the_terminal_shows_instructions_and_says_what_they_are(
     assert "latency" not in lines[0]
 
 
+def test_what_a_token_costs_is_said_where_the_model_counts_tokens(
+    case: tuple[Path, CaseRecord],
+) -> None:
+    measured = case[1].measured
+    assert not any("per token" in line for line in cost_lines(measured))
+    counted = replace(measured, tokens=4)
+    off, on = (round(measured.costs[arm].total.instructions / 4) for arm in (Arm.OFF, Arm.ON))
+    text = f"nstructions per token: SME2 off {off:,}, SME2 on {on:,}"
+    assert f"I{text}." in list(cost_lines(counted))
+    lines = " ".join(" ".join(run_lines([replace(case[1], measured=counted)])).split())
+    assert f"i{text}" in lines
+
+
 def test_what_was_not_counted_is_said(case: tuple[Path, CaseRecord]) -> None:
     record = replace(
         case[1], measured=replace(case[1].measured, costs={}, uncounted="with 2 threads")

@@ -46,6 +46,11 @@ def test_a_method_is_named_unless_it_is_the_usual_one(runner):
         assert runner.command(asked, FILES)[-4 - len(words) : -4] == (words or ())
 
 
+def test_inputs_that_come_first_have_their_own_flag(runner):
+    files = replace(FILES, earlier=("/e", "/f"))
+    assert runner.command(request(), files)[-4:] == ("--earlier", "/e", "--earlier", "/f")
+
+
 def test_the_command_of_a_traced_run(runner):
     files = ProcessFiles("/m.pte", (), "/r.json", "/d.etdump", "/out")
     command = runner.command(request(arm=Arm.OFF), files)

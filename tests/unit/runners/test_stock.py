@@ -234,6 +234,12 @@ def test_a_log_with_fewer_iterations_contradicts(tmp_path: Path, pair: PairRunne
         result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1), log="\n".join(LOG.splitlines()[:-1]))
 
 
+def test_it_cannot_fill_a_cache_first(pair: PairRunner) -> None:
+    files = ProcessFiles("/m.pte", (), "/r.json", "/e.etdump", None, earlier=("/b.bin",))
+    with pytest.raises(RunError, match="cannot fill a cache first"):
+        pair.command(request(), files)
+
+
 def test_the_method_is_named_where_there_are_several(pair: PairRunner) -> None:
     files = ProcessFiles("/m.pte", (), "/r.json", "/e.etdump", None)
     asked = request()

@@ -166,6 +166,19 @@ def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: P
         program_case(program)
 
 
+def test_inputs_that_come_first_are_those_of_several_inferences(folder: Path) -> None:
+    program = folder / "toy_fp16.pte"
+    (folder / "toy_fp16.input_0.bin").write_bytes(bytes(1536))
+    before = folder / "toy_fp16.earlier_0.bin"
+    before.write_bytes(bytes(3 * 1536))
+    found = program_case(program).program
+    assert found is not None
+    assert found.earlier_files == (before,)
+    before.write_bytes(bytes(1537))
+    with pytest.raises(ProgramError, match=r"earlier_0.bin has 1537 bytes.*for each inference"):
+        program_case(program)
+
+
 def test_the_only_program_of_a_folder_needs_no_name_before_its_inputs(tmp_path: Path) -> None:
     shutil.copy(PROGRAMS / "toy_fp16.pte", tmp_path)
     (tmp_path / "input_0.bin").write_bytes(bytes(1536))
