@@ -83,6 +83,8 @@ write("dynamic", Linear(16, 16), (torch.randn(2, 16),), dynamic_shapes=({0: batc
 WITHOUT_SME2 = {
     "portable_only": "There is no SME2 kernel for any",
     "two_inputs": "There is no SME2 kernel for any",
+    "methods:scale": "has no matrix operators",
+    "phases:scale": "has no matrix operators",
 }
 
 
