@@ -160,8 +160,15 @@ class ReleaseRow:
         )
 
     def _run(self, number: int, run: str) -> str:
-        folder = self._folder(number)
-        if folder is None:
-            return run
-        others = ':"$PYTHONPATH"' if os.environ.get("PYTHONPATH") else ""
-        return f"PYTHONPATH={shlex.quote(str(folder))}{others} {run}"
+        folder, settings = self._folder(number), self.settings
+        environment = ""
+        if folder is not None:
+            others = ':"$PYTHONPATH"' if os.environ.get("PYTHONPATH") else ""
+            environment = f"PYTHONPATH={shlex.quote(str(folder))}{others} "
+        if settings.runtime is None:
+            return f"{environment}{run}"
+        # Only the export is of that version.
+        export = ["sme2", "export", *settings.models, "--variant", str(settings.variants[0])]
+        for models in settings.model_folders:
+            export += ["--models-folder", str(models)]
+        return f'sme2 run "$({environment}{shlex.join(export)})" --device {settings.device}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from pytest_sme2.bisect.packages import (
 )
 from pytest_sme2.bisect.search import Border
 from pytest_sme2.errors import UsageError
+from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.pip import Pin
 
@@ -109,4 +111,19 @@ def test_another_version_goes_before_the_installed_one(
     assert made.commands(Border(0, 1), "sme2 run x") == (
         "See it run: sme2 run x",
         f"Before it: PYTHONPATH={tmp_path} sme2 run x",
+    )
+    kept = replace(
+        made,
+        settings=Settings(
+            device="emulated",
+            models=("x",),
+            variants=(parse_variant("int8"),),
+            model_folders=(Path("m"),),
+            runtime="1.5.1",
+        ),
+    )
+    export = "sme2 export x --variant int8 --models-folder m"
+    assert kept.commands(Border(0, 1), "sme2 run x") == (
+        f'See it run: sme2 run "$({export})" --device emulated',
+        f'Before it: sme2 run "$(PYTHONPATH={tmp_path} {export})" --device emulated',
     )
