@@ -144,6 +144,21 @@ def test_with_the_same_c_library_its_code_counts() -> None:
     assert "left out" not in check.message
 
 
+@pytest.mark.parametrize("shift", [-500, -200, 200, 500])
+def test_another_state_of_the_heap_is_neither_a_regression_nor_an_improvement(shift: int) -> None:
+    new = counted(layer(20_000 + shift, system=1_000 + shift), system=500 + shift)
+    check = judged(counted(layer(20_000, system=1_000)), new)
+    assert check.verdict is Outcome.PASS
+    assert f"{23_000 + 2 * shift:,} instructions" in check.message
+
+
+def test_what_the_heap_explains_hides_nothing_else() -> None:
+    new = counted(layer(20_300, system=1_200))
+    check = judged(counted(layer(20_000, system=1_000)), new)
+    assert check.verdict is Outcome.REGRESSED
+    assert "20,000 → 20,100 instructions" in check.details[0]
+
+
 def test_what_was_not_counted_does_not_pass() -> None:
     measured = replace(counted(layer(1)), costs={}, uncounted="two threads")
     check = check_cost(measured, None, Limits(), Arm.ON)
