@@ -272,7 +272,7 @@ class Gate:
         return self.session.steadily(lambda: self._compare(versus, arm))
 
     def _compare(self, versus: Versus, arm: Arm | None) -> list[Check]:
-        checks = [self.session.bench.redo(lambda: versus.check_operators(arm))]
+        checks = [versus.check_operators(arm)]
         if not (self.session.bench.timed or self.session.uncounted(self.case)):
             checks.append(versus.check_cost(self.limits, arm))
         if self.session.bench.timed:
