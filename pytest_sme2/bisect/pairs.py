@@ -6,20 +6,16 @@ import math
 from collections.abc import Iterable
 
 from pytest_sme2.results import Check, Outcome
+from pytest_sme2.verdict.judging import metric_against
 
 TRIES = (1, 4)
 """In time budgets: pairs that did not decide are measured once more, and longer."""
 
 
-def latency_metric(good: str) -> str:
-    """As ``verdict.times.check_against`` names it."""
-    return f"latency against {good}"
-
-
 def same_as_good(good: str) -> Check:
     """Of a change that runs the same program on the same runtime: no pair is needed."""
     message = f"The program and the runtime are those of {good}, byte for byte."
-    return Check(latency_metric(good), Outcome.PASS, message)
+    return Check(metric_against("latency", good), Outcome.PASS, message)
 
 
 def is_slower(check: Check) -> bool | None:
@@ -31,7 +27,7 @@ def is_slower(check: Check) -> bool | None:
 
 def decided(checks: Iterable[Check], good: str, threshold: float) -> Check | None:
     """What earlier pairs with the good change said by the same measure, if they could tell."""
-    wanted = (latency_metric(good), threshold)
+    wanted = (metric_against("latency", good), threshold)
     found = (check for check in checks if (check.metric, check.limit) == wanted)
     return next((check for check in found if is_slower(check) is not None), None)
 

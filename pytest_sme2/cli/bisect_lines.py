@@ -8,6 +8,7 @@ from pytest_sme2.bisect.pairs import is_slower
 from pytest_sme2.bisect.probing import Probe
 from pytest_sme2.results import CaseResult, Check
 from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.judging import reference_of
 from pytest_sme2.verdict.structure import difference_lines
 
 _SHOWN = 12
@@ -62,7 +63,8 @@ def _latency(probe: Probe, check: Check) -> str:
     """In pairs with the good end, whichever change comes before this one."""
     old, new = ((value or 0.0) / 1e6 for value in (check.old, check.new))
     arm = "" if probe.measured is None else f" with SME2 {probe.measured.arm}"
-    return f"latency{arm} {old:.3f} ms -> {new:.3f} ms ({_growth(check)}, {check.metric[8:]})"
+    against = f"against {reference_of(check.metric)}"
+    return f"latency{arm} {old:.3f} ms -> {new:.3f} ms ({_growth(check)}, {against})"
 
 
 def _growth(check: Check) -> str:

@@ -5,7 +5,6 @@ The verdict is the last word of a row, so that the caller can colour it.
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,7 @@ from pytest_sme2.report.versus_baseline import (
 from pytest_sme2.results import Arm, CaseResult, Category, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.judging import UNCHECKED, combine, estimate_text
+from pytest_sme2.verdict.judging import UNCHECKED, combine, estimate_text, reference_of
 
 _HEADINGS = (
     "variant", "SME2", "by work", "off ms", "on ms", "speedup", "most time", "MB", "off Minst",
@@ -51,7 +50,6 @@ _NOTHING = "-"
 _SHORT = {Category.DATA_MOVEMENT: "MOVE", Category.ELEMENTWISE: "ELEM"}
 MOST_FINDINGS = 6
 _FINDINGS_PER_MODEL = 3
-_AGAINST = re.compile(r"(latency|cost|operators)( \((on|off)\))? against (?P<reference>.+)")
 
 
 def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WIDTH) -> list[str]:
@@ -287,9 +285,9 @@ def _references(records: Sequence[CaseRecord], width: int) -> Iterator[str]:
     found: dict[str, list[Outcome]] = {}
     for record in records:
         for check in record.checks:
-            named = _AGAINST.fullmatch(check.metric)
-            if named:
-                found.setdefault(named["reference"], []).append(check.verdict)
+            reference = reference_of(check.metric)
+            if reference is not None:
+                found.setdefault(reference, []).append(check.verdict)
     for name, verdicts in found.items():
         wrong = Counter(verdict for verdict in verdicts if verdict is not Outcome.PASS)
         others = ", ".join(f"{number} {verdict}" for verdict, number in wrong.items())

@@ -29,6 +29,7 @@ from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.cost import compare_costs
+from pytest_sme2.verdict.judging import metric_against
 from pytest_sme2.verdict.structure import operator_differences
 
 if TYPE_CHECKING:
@@ -102,9 +103,6 @@ class Versus:
             raise ValueError("a traced run leaves an ETDump")
         return build_profile(read_etdump(run.etdump), rules=self.bench.settings.rules)
 
-    def _metric(self, what: str, arm: Arm | None) -> str:
-        return f"{what}{'' if arm is None else f' ({arm})'} against {self.name}"
-
     @cached_property
     def _looked_at(self) -> dict[str, tuple[Traced, Profile]]:
         """One traced run of each side, counted where the target can."""
@@ -133,7 +131,7 @@ class Versus:
             cost_of(self.bench, *self._looked_at[side], self.sides[side][1])
             for side in (self.name, CANDIDATE)
         )
-        return compare_costs(self._metric("cost", arm), old, new, limits, self.name)
+        return compare_costs(metric_against("cost", self.name, arm), old, new, limits, self.name)
 
     def check_operators(self, arm: Arm | None = None) -> Check:
         """Exact, on any target: operators that came, went, or left the delegate."""
@@ -147,7 +145,7 @@ class Versus:
             else f"Not the same as in {self.name}: {count(len(differences), 'kind')} of operator."
         )
         return Check(
-            self._metric("operators", arm),
+            metric_against("operators", self.name, arm),
             verdict,
             message,
             old=old.total,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
-from pytest_sme2.results import CaseResult, Check, Estimate, Outcome, Verdict
+from pytest_sme2.results import Arm, CaseResult, Check, Estimate, Outcome, Verdict
 from pytest_sme2.system.wording import count
 
 UPDATE_HINT = "If that is intended, accept it with --update-baselines."
@@ -44,6 +45,21 @@ WARNING = (Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED, Outcome.NOT_STORED)
 
 UNCHECKED = (Outcome.NO_BASELINE, Outcome.NOT_MEASURED)
 """These say nothing: a test that found nothing else is skipped."""
+
+
+# Outputs are compared "against off" or "against reference", which are not versions.
+_AGAINST = re.compile(r"(latency|cost|operators)( \((on|off)\))? against (?P<reference>.+)")
+
+
+def metric_against(what: str, reference: str, arm: Arm | None = None) -> str:
+    """The name of a check that compares with another version; ``arm`` where several are."""
+    return f"{what}{'' if arm is None else f' ({arm})'} against {reference}"
+
+
+def reference_of(metric: str) -> str | None:
+    """The version that a check of this name compares with; None where it is another check."""
+    named = _AGAINST.fullmatch(metric)
+    return None if named is None else named["reference"]
 
 
 def judge(low: float, high: float, limit: float) -> Outcome:

@@ -19,7 +19,13 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.baselines import BUSY, differing_facts
-from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, judge, suspect
+from pytest_sme2.verdict.judging import (
+    CREATE_HINT,
+    UPDATE_HINT,
+    judge,
+    metric_against,
+    suspect,
+)
 from pytest_sme2.verdict.stored_latency import (
     FEWEST_PROCESSES,
     PROVISIONAL_SESSIONS,
@@ -304,7 +310,6 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     ``arm`` is named where pairs of several arms are measured.
     """
     reference = measurement.reference
-    which = "latency" if arm is None else f"latency ({arm})"
     limit = limits.max_regression
     interval = measurement.interval
     decision = measurement.decision
@@ -339,7 +344,7 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     elif verdict is Outcome.INCONCLUSIVE:
         message += " Measure longer (--budget)."
     return Check(
-        f"{which} against {reference}",
+        metric_against("latency", reference, arm),
         verdict,
         message,
         old=statistics.median(pair.reference_ns for pair in measurement.pairs),

@@ -14,13 +14,13 @@ import pytest
 from pytest_sme2.bisect import bisecting
 from pytest_sme2.bisect.bisecting import Bisecting, Outcome
 from pytest_sme2.bisect.packages import Release
-from pytest_sme2.bisect.pairs import latency_metric
 from pytest_sme2.bisect.search import Border
 from pytest_sme2.cli.bisect_lines import document, lines
 from pytest_sme2.errors import ModelError, RunError, TargetError, UsageError
 from pytest_sme2.results import CaseResult, Check, Limits
 from pytest_sme2.results import Outcome as Found
 from pytest_sme2.system.pip import Pin
+from pytest_sme2.verdict.judging import metric_against
 from tests.support import gate_examples
 
 SURE = 0.02
@@ -65,7 +65,7 @@ class PlayedChange:
     def compared(self, good: Any, threshold: float, family: int) -> tuple[CaseResult, Check]:
         measured, ratio = self.measured(), self.row.ratios[self.number]
         self.row.asked.append((self.number, threshold))
-        metric = latency_metric(good.name)
+        metric = metric_against("latency", good.name)
         if isinstance(ratio, Found):
             return measured, Check(metric, ratio, "Too noisy.", old=1e6, new=1e6)
         assert isinstance(ratio, float)
