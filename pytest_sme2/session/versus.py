@@ -112,8 +112,8 @@ class Versus:
                 side,
                 self.folder / f"{self._file_name(side)}_traced",
                 traced=True,
-                # As the case's own run has it, so that the candidate's need not be made again.
-                keep_outputs=True,
+                # As the emulator's run of the case has it, which then need not be made again.
+                keep_outputs=not self.bench.timed,
                 counted=not why_not_counted(self.bench, self.request.threads, runner),
                 warmup=0,
                 runs=1,
