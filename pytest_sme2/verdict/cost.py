@@ -120,7 +120,7 @@ def _with_heap_of(before: StoredCost, now: StoredCost) -> StoredCost:
     """``now``, but where the C library's part of an operator differs by so little that the state of
     the heap explains it, with the part that ``before`` has.
     """
-    if [entry.name for entry in before.operators] != [entry.name for entry in now.operators]:
+    if not _same_operators(before, now):
         return now
     shifts = [
         _heap_shift(old.system, new.system)
@@ -137,6 +137,10 @@ def _with_heap_of(before: StoredCost, now: StoredCost) -> StoredCost:
         ),
         system=now.system - sum(shifts) - outside,
     )
+
+
+def _same_operators(before: StoredCost, now: StoredCost) -> bool:
+    return [entry.name for entry in before.operators] == [entry.name for entry in now.operators]
 
 
 def _heap_shift(old: int, new: int) -> int:
@@ -179,7 +183,7 @@ def _by_category(cost: StoredCost, today: Mapping[str, Category]) -> Counter[str
 
 def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
     """One by one where both have the same operators; else those of one name together."""
-    if [entry.name for entry in before.operators] == [entry.name for entry in now.operators]:
+    if _same_operators(before, now):
         for place, (old, new) in enumerate(zip(before.operators, now.operators, strict=True)):
             what = f"operator {place} ({new.name})"
             changed = "" if old.kernel == new.kernel else f" (was {old.kernel})"
