@@ -83,7 +83,7 @@ def _order(check: Check) -> tuple[bool, int, bool]:
 
 
 def value_text(value: float | None, unit: str, metric: str = "") -> str:
-    """``12.345 ms``, ``1.20 MB``, ``1.85x``, ``43.0 %``, ``16``; a dash for nothing."""
+    """``12.345 ms``, ``1.20 MB``, ``1.85x``, ``43.0 %``, ``741,587``; a dash for nothing."""
     if value is None:
         return "-"
     if unit == "ns":
@@ -96,7 +96,8 @@ def value_text(value: float | None, unit: str, metric: str = "") -> str:
         return percent(value)
     if metric.startswith(_COST):
         return f"{value / 1e6:.3f} Minst" if value >= 1000 else f"{value:g}"
-    return f"{value:g}"
+    # From here on `g` would round, and then change to powers of ten.
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:g}"
 
 
 def change_text(check: Check) -> str:

@@ -18,6 +18,7 @@ def test_model(sme2_gate):
     sme2_gate.check_evidence()  # SME2 kernels ran with SME2 on, and none with SME2 off
     sme2_gate.check_coverage()  # no matrix operator left SME2, compared with the baseline
     sme2_gate.check_operators()  # the same operators as in the baseline
+    sme2_gate.check_cost()  # not more instructions than in the baseline; counted on an emulator
     sme2_gate.check_latency()  # measured only where times mean something: not on an emulator
     sme2_gate.check_against()  # what --against names, if it is given
 """

@@ -212,7 +212,7 @@ def test_hostile_names_neither_break_lines_nor_move_the_cursor() -> None:
     [
         ("ns", "1.000 ms -> 2.000 ms, [+10.0 %, +20.0 %], limit +50.0 %"),
         ("bytes", "1.00 MB -> 2.00 MB, [0.00 MB, 0.00 MB], limit 0.00 MB"),
-        ("count", "1e+06 -> 2e+06, [1.1, 1.2], limit 0.5"),
+        ("count", "1,000,000 -> 2,000,000, [1.1, 1.2], limit 0.5"),
     ],
 )
 def test_values_carry_their_units(unit: str, expected: str) -> None:
