@@ -30,7 +30,7 @@ from pytest_sme2.report.versus_baseline import (
     limit_text,
     value_text,
 )
-from pytest_sme2.results import Arm, CaseResult, Category, Check, Outcome
+from pytest_sme2.results import AS_EXPORTED, Arm, CaseResult, Category, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import UNCHECKED, combine, estimate_text, reference_of
@@ -87,7 +87,7 @@ def _table(
     width: int,
     expendable: Sequence[int] = (),
 ) -> Iterator[str]:
-    """``body`` holds the rows of each record. Cases of one model stand under its name."""
+    """``body`` holds the rows of each record, below a heading for all that belong together."""
     rows = [headings, *(row for found in body for row in found)]
     # A column in which nobody has anything to say, such as latency on an emulator, is left out.
     kept = [
@@ -120,12 +120,12 @@ def _table(
         )
 
     yield line(headings)
-    model = None
+    above = None
     for record, found in zip(records, body, strict=True):
-        name = (record.measured.model, record.measured.fingerprint.target)
-        if found and name != model:
-            yield clipped(f"{name[0]} on {name[1]}", width)
-            model = name
+        group = _group(record)
+        if found and group != above:
+            yield clipped(group, width)
+            above = group
         yield from map(line, found)
 
 
@@ -165,7 +165,16 @@ def _check_row(record: CaseRecord, check: Check) -> tuple[str, ...]:
     )
 
 
+def _group(record: CaseRecord) -> str:
+    """The variants of a model stand together. A program has none: all programs do."""
+    measured = record.measured
+    name = "programs" if measured.variant == AS_EXPORTED else measured.model
+    return f"{name} on {measured.fingerprint.target}"
+
+
 def _variant(record: CaseRecord) -> str:
+    if record.measured.variant == AS_EXPORTED:
+        return record.id.replace(f"-{AS_EXPORTED}", "", 1)
     return record.id.removeprefix(f"{record.measured.model}-") or record.measured.variant
 
 

@@ -8,7 +8,7 @@ import pytest
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines, split_verdict
 from pytest_sme2.report.text import WIDTH
-from pytest_sme2.results import Arm, Check, Estimate, Outcome
+from pytest_sme2.results import AS_EXPORTED, Arm, Check, Estimate, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support.golden import check_golden
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
@@ -117,6 +117,23 @@ def test_many_models_stay_few_lines(tmp_path: Path) -> None:
     findings = [line for line in lines if line.startswith("- model")]
     assert len(findings) == MOST_FINDINGS
     assert any("more with -v" in line for line in lines)
+
+
+def test_programs_have_a_line_each_below_one_heading(tmp_path: Path) -> None:
+    first = records(tmp_path)[0]
+    programs = [
+        replace(
+            first,
+            id=f"{name}-{AS_EXPORTED}",
+            measured=replace(first.measured, model=name, variant=AS_EXPORTED),
+        )
+        for name in ("one", "two:prefill")
+    ]
+    lines = run_lines([*programs, first], verbosity=-1)
+    on = first.measured.fingerprint.target
+    assert lines[1] == f"programs on {on}"
+    assert [line.split()[0] for line in lines[2:4]] == ["one", "two:prefill"]
+    assert lines[4] == f"{first.measured.model} on {on}"
 
 
 @pytest.mark.parametrize("emulated", [False, True])
