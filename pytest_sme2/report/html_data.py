@@ -157,6 +157,7 @@ def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
         "speedup": _speedup(measured),
         "precision": _precision(record),
         "cost": _case_cost(measured),
+        "tokens": measured.tokens,
         "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
         "arms": {
             str(arm): _arm(entry, arm, rules, timed)

@@ -12,7 +12,15 @@ import pytest
 from pytest_sme2.report.html import page as html_page
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.html_data import Entry, report_document
-from pytest_sme2.results import Check, Estimate, OperatorShapes, Outcome
+from pytest_sme2.results import (
+    Arm,
+    Check,
+    Counts,
+    Estimate,
+    InferenceCost,
+    OperatorShapes,
+    Outcome,
+)
 from pytest_sme2.session.run_directory import find_records, read_record
 from tests.support.chromium import Page
 from tests.support.records import stored_dumps, toy_run, write_case
@@ -259,6 +267,20 @@ def test_an_interval_that_says_nothing_is_left_out(page: Page, tmp_path: Path) -
     text = page.evaluate("document.body.innerText")
     assert "2.00x (3 pairs)" in text
     assert "[0.00" not in text
+
+
+def test_what_a_token_takes_is_told(page: Page, tmp_path: Path) -> None:
+    folder = write_case(tmp_path, "toy", "fp32", stored_dumps("toy_fp32"))
+    record = read_record(folder)
+    cost = InferenceCost("max", 512, (), (), runtime=Counts(instructions=700), setup=Counts())
+    measured = replace(record.measured, tokens=7, costs={Arm.ON: cost})
+    path = tmp_path / "report.html"
+    entry = Entry(folder, replace(record, measured=measured))
+    path.write_text(html_page(report_document([entry])), "utf-8")
+    page.open(path)
+    text = page.evaluate("document.querySelector('.facts').innerText")
+    assert "per inference; 100 per token" in text
+    assert "Tokens per second, SME2 on" in text
 
 
 def test_a_model_that_could_not_be_exported_is_shown(page: Page, tmp_path: Path) -> None:

@@ -464,7 +464,9 @@
     if (chosen.coverage) add("Matrix operators on SME2", `${chosen.coverage[0]} of ${chosen.coverage[1]}`);
     if (chosen.cost) {
       for (const arm of ["off", "on"]) {
-        if (known(chosen.cost.instructions[arm])) add(`Instructions, SME2 ${arm}`, whole(chosen.cost.instructions[arm]), "per inference");
+        const count = chosen.cost.instructions[arm];
+        if (known(count)) add(`Instructions, SME2 ${arm}`, whole(count),
+          known(chosen.tokens) ? `per inference; ${whole(count / chosen.tokens)} per token` : "per inference");
       }
       if (known(chosen.cost.by_work)) add("Multiply-accumulates on SME2", percent(chosen.cost.by_work));
       if (known(chosen.cost.tile_use)) add("Tile use", percent(chosen.cost.tile_use), "of what its outer products can do");
@@ -474,6 +476,7 @@
       const found = chosen.latency[arm];
       if (found) add(`Latency, SME2 ${arm}`, milliseconds(found.median),
         known(found.low) ? `${milliseconds(found.low)} to ${milliseconds(found.high)}` : amount(found.processes.length, "process"));
+      if (found && known(chosen.tokens)) add(`Tokens per second, SME2 ${arm}`, (1000 * chosen.tokens / found.median).toFixed(1));
     }
     if (chosen.speedup) {
       const [value, , high, confidence, pairs] = chosen.speedup;
