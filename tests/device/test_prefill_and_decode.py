@@ -12,11 +12,16 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.fake_phone.lab import fake_target
 from pytest_sme2.report.tokens import instructions_per_token
 from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.run_directory import find_records, read_record
+from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.targets.base import Target
 from tests.device import provision
 from tests.docs.pages import ROOT, blocks
+from tests.support.phones import start_lab
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +42,12 @@ def exported(models: Path, name: str, variant: str) -> Artifact:
     return export_model(discover([models]).get(name), parse_variant(variant))
 
 
-def logits(artifact: Artifact, folder: Path, runs: int = 1) -> np.ndarray:
+def logits(
+    artifact: Artifact, folder: Path, runs: int = 1, target: Target | None = None
+) -> np.ndarray:
     request = RunRequest(artifact, Arm.ON, warmup=0, runs=runs, keep_outputs=True)
-    (output,) = provision.emulator().run(provision.runner(), request, folder).outputs
+    where = target or provision.emulator()
+    (output,) = where.run(wheel_runner("linux-aarch64"), request, folder).outputs
     assert output.file is not None
     return np.fromfile(output.file, "float32")
 
@@ -55,6 +63,17 @@ def test_decode_sees_the_cache_that_earlier_tokens_filled(models: Path, tmp_path
     # Without them the cache is empty, and the answer another one.
     empty = logits(replace(artifact, earlier_files=()), tmp_path / "b")
     assert np.abs(empty - reference).max() > 1e-2
+
+
+def test_a_phone_is_given_the_earlier_tokens_too(models: Path, tmp_path: Path) -> None:
+    artifact = exported(models, "llama_decode", "fp32@8")
+    (reference,) = (np.fromfile(path, "float32") for path in artifact.reference_files)
+    with start_lab(emulator=find_qemu().path) as lab:
+        target = fake_target(lab.add())
+        target.prepare()
+        found = logits(artifact, tmp_path, target=target)
+        target.restore()
+    np.testing.assert_allclose(found, reference, atol=1e-4)
 
 
 def test_both_phases_say_what_a_token_costs(
