@@ -24,6 +24,7 @@ from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, set
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, distinct, durations, select
 from pytest_sme2.profile.origins import match_modules
 from pytest_sme2.profile.shapes import match_shapes
+from pytest_sme2.profile.statistics import outliers, robust_stats
 from pytest_sme2.results import (
     Attribution,
     Category,
@@ -34,17 +35,11 @@ from pytest_sme2.results import (
     Operator,
     OperatorProfile,
     Profile,
-    RobustStats,
 )
 from pytest_sme2.system.wording import count
 
 Key = TypeVar("Key", bound=Hashable)
 
-# A modified z-score above this is an outlier (Iglewicz and Hoaglin, 1993).
-OUTLIER_SCORE = 3.5
-# Fewer values cannot tell an outlier from spread.
-LEAST_FOR_OUTLIERS = 5
-TRIM = 0.1
 # XNNPACK's whole microseconds may exceed the call's own time by a little; beyond this it is news.
 NOTABLE_EXCESS = 0.02
 
@@ -71,47 +66,6 @@ class _Group:
     """Runs by OVERHEAD_PARTS."""
     first: int
     """The first of the runs, so that of equally frequent methods the first one comes first."""
-
-
-def outliers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which values lie too far from the median for the spread of the rest."""
-    if values.size < LEAST_FOR_OUTLIERS:
-        return np.zeros(values.size, dtype=bool)
-    distance = np.abs(values - np.median(values))
-    # The median distance is 0 where over half of the values are equal; then the mean has to do.
-    scale = 1.482602 * float(np.median(distance)) or 1.253314 * float(np.mean(distance))
-    return distance > OUTLIER_SCORE * scale if scale else np.zeros(values.size, dtype=bool)
-
-
-def robust_stats(values: Iterable[float]) -> RobustStats:
-    """Statistics that a few bad values cannot bend, beside those that they can."""
-    known = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.float64)
-    series = known.astype(np.float64)
-    if not series.size:
-        raise ValueError("an empty series has no statistics")
-    ordered = np.sort(series)
-    cut = int(series.size * TRIM)
-    median = float(np.median(ordered))
-    mean = float(ordered.mean())
-    deviation = float(ordered.std(ddof=1)) if series.size > 1 else 0.0
-    p5, p25, p75, p95, p99 = (float(value) for value in np.percentile(ordered, [5, 25, 75, 95, 99]))
-    return RobustStats(
-        count=int(series.size),
-        median=median,
-        mean=mean,
-        trimmed_mean=float(ordered[cut : series.size - cut].mean()),
-        mad=float(np.median(np.abs(ordered - median))),
-        minimum=float(ordered[0]),
-        maximum=float(ordered[-1]),
-        p5=p5,
-        p25=p25,
-        p75=p75,
-        p95=p95,
-        p99=p99,
-        standard_deviation=deviation,
-        cv=deviation / mean if mean else 0.0,
-        outliers=int(outliers(series).sum()),
-    )
 
 
 def build_profile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.coverage import sme2_states
-from pytest_sme2.results import OperatorProfile, Profile
+from pytest_sme2.profile.statistics import robust_stats_of_each
+from pytest_sme2.results import OperatorProfile, Profile, RobustStats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
     """``operators``, ``categories``, ``kinds``, ``executors``, ``runs`` and ``end_to_end``.
 
-    Times are in nanoseconds, shares from 0 to 1. ``runs`` has a row a run and a column an
+    Times are in nanoseconds, shares from 0 to 1. ``runs`` has one row per run and one column per
     operator (by index), after ``end_to_end_ns`` and ``overhead_ns``.
     """
     import pandas as pd
 
+    statistics = robust_stats_of_each([member.samples_ns for member in profile.operators])
+    rows = map(_operator_row, profile.operators, statistics, sme2_states(profile))
     return {
-        "operators": pd.DataFrame([*map(_operator_row, profile.operators, sme2_states(profile))]),
+        "operators": pd.DataFrame([*rows]),
         "categories": pd.DataFrame(
             [
                 *(
@@ -71,9 +73,10 @@ def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
     }
 
 
-def _operator_row(member: OperatorProfile, sme2: bool | None) -> dict[str, object]:
+def _operator_row(
+    member: OperatorProfile, statistics: RobustStats, sme2: bool | None
+) -> dict[str, object]:
     operator = member.operator
-    statistics = robust_stats(member.samples_ns)
     return {
         "index": member.index,
         "label": member.label,

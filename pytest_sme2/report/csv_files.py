@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.coverage import settled_operators, sme2_states
 from pytest_sme2.profile.evidence import check_pair
@@ -30,6 +29,7 @@ from pytest_sme2.profile.operators import (
     durations,
     select,
 )
+from pytest_sme2.profile.statistics import robust_stats, robust_stats_of_each
 from pytest_sme2.profile.transposes import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.results import (
@@ -99,7 +99,7 @@ def write_experiment(
     stem = safe_stem(stem or analysis.path.name.removesuffix(".etdump"))
     profile = analysis.profile
     rows = timeline_rows(select(analysis.columns, rules=analysis.rules), profile)
-    stats = [robust_stats(member.samples_ns) for member in profile.operators]
+    stats = robust_stats_of_each([member.samples_ns for member in profile.operators])
     table = map(_operator_row, profile.operators, stats, sme2_states(profile))
     texts = {
         "all_runs_timeline.csv": csv_text(TIMELINE_COLUMNS, rows),
@@ -231,7 +231,7 @@ def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, 
             {
                 "index": member.index,
                 "operator": member.label,
-                **asdict(found),
+                **vars(found),
             }
             for member, found in zip(profile.operators, stats, strict=True)
         ],

@@ -83,7 +83,7 @@ _TITLES = {
 
 
 def table(artifact: Artifact, device: str, on: KernelCensus, off: KernelCensus) -> str:
-    """Both arms side by side, a row a kernel."""
+    """Both arms side by side, one row per kernel."""
     what, counted = _TITLES[on.source]
     lines = [f"{artifact.model} ({artifact.variant}) on {device}: {what}, {counted}", ""]
     if on.source == "emulator":
