@@ -173,11 +173,12 @@ def _write_reports(
             path = chosen.resolve()
             write_text(path, export([record.measured for record in records.values()]))
             written.append(path)
-    if settings.history is not None:
-        added = write_history(settings.history.resolve(), list(records.values()))
-        written += [] if added is None else [added]
     if settings.comment is not None:
         path = settings.comment.resolve()
         write_text(path, comment_text(list(records.values())))
         written.append(path)
-    return [f"report: {path}" for path in written] if verbosity >= 0 else []
+    lines = [f"report: {path}" for path in written]
+    if settings.history is not None:
+        added = write_history(settings.history.resolve(), list(records.values()))
+        lines += [] if added is None else [f"history: {added}"]
+    return lines if verbosity >= 0 else []

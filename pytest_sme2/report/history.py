@@ -118,9 +118,7 @@ def write_history(folder: Path, records: Sequence[CaseRecord]) -> Path | None:
     if not made:
         return None
     lines = [json.dumps(encode(history_record(record)), sort_keys=True) for record in made]
-    first = made[0].measured
-    name = safe_name(f"{first.recorded}-{first.session}") + SUFFIX
-    path = folder / name
+    path = folder / f"{safe_name(made[0].measured.session)}{SUFFIX}"
     write_text(path, "".join(f"{line}\n" for line in lines))
     return path
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import FORWARD, Artifact
+from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.choices import one_of
 from pytest_sme2.system.files import is_program
+
+_BROKEN = "broken"
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Case:
     @property
     def id(self) -> str:
         if self.problem is not None:
-            return f"{self.model}-broken"
+            return f"{self.model}-{_BROKEN}"
         threads = f"-t{self.threads}" if self.sweep else ""
         return f"{self.model}-{self.variant_name}{threads}"
 
@@ -49,7 +51,11 @@ class Case:
     @property
     def variant_name(self) -> str:
         """The variant as results and baselines have it."""
-        return str(self.variant) if self.program is None else self.program.variant
+        if self.program is not None:
+            return self.program.variant
+        if self.unusable is not None:
+            return AS_EXPORTED
+        return _BROKEN if self.variant is None else str(self.variant)
 
 
 def check_names(registry: Registry, programs: Sequence[Case], settings: Settings) -> None:

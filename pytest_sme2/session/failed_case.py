@@ -21,9 +21,7 @@ def keep_failed(session: Session, case: Case, error: Sme2Error) -> tuple[Path, C
     name, begun = session.origin
     measured = CaseResult(
         model=case.model,
-        variant=case.id.removeprefix(f"{case.model}-")
-        if case.variant is None
-        else str(case.variant),
+        variant=case.variant_name,
         fingerprint=target.fingerprint(),
         emulated=session.emulated,
         runner="",

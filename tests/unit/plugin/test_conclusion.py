@@ -101,7 +101,7 @@ def test_a_run_is_added_to_the_history_when_asked(tmp_path: Path) -> None:
     lines, failed = conclude_run(folders(toy_run(tmp_path)[:1]), {}, chosen)
     assert not failed
     (path,) = (tmp_path / "history").iterdir()
-    assert f"report: {path}" in lines
+    assert f"history: {path}" in lines
 
 
 def test_a_dry_run_says_what_an_update_would_change_and_writes_nothing(tmp_path: Path) -> None:

@@ -67,6 +67,13 @@ def test_every_program_is_a_case_and_an_odd_one_has_its_reason(folder: Path) -> 
         assert reason in str(found[name])
 
 
+def test_an_odd_program_stands_with_the_programs(folder: Path) -> None:
+    (folder / "empty.pte").write_bytes(b"")
+    cases = program_cases([str(folder / "*.pte")], (1,))
+    assert {case.variant_name for case in cases} == {AS_EXPORTED}
+    assert [case.id for case in cases if case.problem] == ["empty-broken"]
+
+
 def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_path: Path) -> None:
     net = shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte")
     (tmp_path / "phases.pte").write_bytes(altered("methods.pte", b"forward", b"prefill"))
