@@ -18,7 +18,14 @@ def test_the_counters_part_is_of_what_counting_adds() -> None:
     ]
     row = cost._row(pairs)
     assert row["ratio"] == pytest.approx((7.2 + 1.0) / 2.0)
-    assert row["counter_share"] == pytest.approx(1.0 / (7.2 + 1.0 - 2.0), abs=1e-4)
+    # Another one, to which counting seems to add nothing but the counter's own time.
+    slow = cost._row([(Taken(9.0), Taken(9.0, 1.0))])
+    (share,) = (
+        claim.value
+        for claim in cost._counting_claims({"a": row, "b": slow})
+        if claim.key == "counter share"
+    )
+    assert share == pytest.approx(2.0 / (7.2 + 9.0 + 2.0 - 11.0))
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
