@@ -11,6 +11,10 @@ from pytest_sme2.system.wording import count
 
 def history_lines(series: Sequence[Series]) -> Iterator[str]:
     for each in series:
+        if len(series) > 1 and not any(track.steps or track.unlooked for track in each.tracks):
+            # One among many: its figures are shown when it is asked for alone.
+            yield f"{each.name}: {each.span}, nothing changed"
+            continue
         yield f"{each.name}: {each.span}"
         for track in each.tracks:
             yield from _track_lines(track)

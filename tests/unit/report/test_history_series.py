@@ -72,6 +72,15 @@ def test_what_did_not_change_says_so_and_few_runs_are_not_judged() -> None:
     ]
 
 
+def test_of_many_cases_those_without_a_change_take_one_line() -> None:
+    changed = [run(0, 1e6), run(1, 2e6)]
+    same = [run(number, 1e6, case="other-fp32") for number in range(2)]
+    told = lines([*changed, *same])
+    assert told[0] == "other-fp32 on emulated: 2 runs, 2026-01-01, nothing changed"
+    assert told[1:] == lines(changed)
+    assert lines(same)[1] == "  instructions (on): 1,000,000, unchanged"
+
+
 def test_a_figure_that_was_zero_has_no_percentage() -> None:
     runs = [run(0, 1, sme2_operators=0), run(1, 1, sme2_operators=6)]
     assert "  operators on SME2: 6, +6 in 1 step from 0" in lines(runs)
