@@ -111,11 +111,17 @@ def main(request_file: str) -> None:
     except MissingExtraError as error:
         send(error="MissingExtraError", package=error.package, extra=error.extra)
     except Sme2Error as error:
-        traceback.print_exc()
+        _log_traceback()
         send(error=type(error).__name__, message=str(error))
     except (Exception, SystemExit) as error:
-        traceback.print_exc()
+        _log_traceback()
         send(error="ExportError", message=explain(error, progress))
+
+
+def _log_traceback() -> None:
+    # On a full disk the log takes no more, and the answer must reach the parent all the same.
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
 
 
 def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
