@@ -1,4 +1,4 @@
-"""The process that has imported torch and ExecuTorch, and forks once per export.
+"""The process that has imported and warmed up torch and ExecuTorch, and forks once per export.
 
 It runs no model's code itself: a fork does, and ends with it. So a model that crashes, hangs or
 eats memory takes nothing else down, and this process does not grow. server.py starts it.
@@ -29,6 +29,7 @@ def serve(descriptor: int) -> None:
     """Answer requests until the other end of this socket closes."""
     control = socket.socket(fileno=descriptor)
     import_tools()
+    _warm_up()
     if not _can_fork():
         # The other end sees the socket close, and starts a process for each export.
         return
@@ -49,6 +50,25 @@ def serve(descriptor: int) -> None:
         control.send(str(child).encode())
         _, status = os.waitpid(child, 0)
         control.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _warm_up() -> None:
+    """Lower the smallest network there is, and forget it.
+
+    The first lowering of a process sets up tables that the later ones share. That takes ten times
+    as long as to lower a small network, and every fork then has them.
+    """
+    torch = sys.modules["torch"]
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    # Threads do not survive a fork: neither those of tqdm, which watch a bar, nor those of OpenMP.
+    importlib.import_module("tqdm").tqdm.monitor_interval = 0
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    program = torch.export.export(torch.nn.ReLU(), (torch.zeros(1),))
+    to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
+    torch.set_num_threads(threads)
 
 
 def _can_fork() -> bool:
