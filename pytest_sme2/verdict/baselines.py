@@ -315,8 +315,7 @@ def refuse_unfit(measured: CaseResult, *, force: bool = False) -> None:
         )
     if measured.emulated != (measured.fingerprint.target == "emulated"):
         raise BaselineError(
-            f"{who}: emulated runs and the target {measured.fingerprint.target!r} were mixed. "
-            "Measure one target at a time."
+            f"{who}: only real devices and --device=emulated have baselines; a fake phone has none."
         )
     if measured.nan_arms:
         arms = " and ".join(str(arm) for arm in measured.nan_arms)
