@@ -48,6 +48,24 @@ used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(used.ru_utime + used.ru_stime, flush=True)
 """
 
+# What variants could share, and what sharing it between processes would take, in CPU seconds.
+CAPTURE = """
+import io, json, time
+import torch
+from pytest_sme2.export.torchvision_shim import import_torchvision
+network = import_torchvision().models.mobilenet_v3_small().eval()
+inputs = (torch.randn(1, 3, 224, 224),)
+torch.export.export(torch.nn.ReLU(), (torch.zeros(1),))
+begun = time.process_time()
+program = torch.export.export(network, inputs)
+captured = time.process_time()
+stream = io.BytesIO()
+torch.export.save(program, stream)
+stream.seek(0)
+torch.export.load(stream)
+print(json.dumps([captured - begun, time.process_time() - captured]))
+"""
+
 
 class Worker:
     """A process that exports in one way."""
@@ -84,6 +102,14 @@ class Worker:
         return line.strip()
 
 
+def capture_seconds() -> tuple[float, float]:
+    """To capture a model once more, and to store a captured one and read it again."""
+    command = [sys.executable, "-W", "ignore", "-c", CAPTURE]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    again, shared = json.loads(done.stdout.splitlines()[-1])
+    return again, shared
+
+
 def all_cases() -> list[str]:
     registry = discover([ROOT / "models"], entry_points=False)
     return [f"{name}:{variant}" for name in MODELS for variant in registry.get(name).variants]
@@ -105,6 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{case}: {' and '.join(sorted(found[:12] for found in hashes))}", flush=True)
         seconds = {way: worker.finish() for way, worker in workers.items()}
     print(json.dumps(seconds))
+    again, shared = capture_seconds()
     claims = [
         Claim("different", "programs that a fork makes otherwise", len(different), limit=0),
         Claim(
@@ -116,6 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ),
         Claim("forked", "CPU time of these exports as forks", seconds["forked"], "s"),
         Claim("fresh", "CPU time of these exports as fresh processes", seconds["fresh"], "s"),
+        Claim("again", "CPU time to capture `mobilenet_v3_small` once more", again, "s"),
+        Claim("shared", "CPU time to store it captured, and to read it again", shared, "s"),
     ]
     return finish(claims, arguments.json, {"cases": cases, "different": different})
 
