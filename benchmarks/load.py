@@ -30,7 +30,6 @@ from benchmarks.many_cases import dump, write_cases
 from pytest_sme2.plugin.conclusion import conclude_run
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.report.html import write_html
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm
 from pytest_sme2.session.analysis import analyze_file
@@ -46,16 +45,14 @@ Peak = tuple[float, float]
 
 
 def controller(out: Path) -> None:
-    folders = sorted(path.parent for path in out.rglob("metrics.json"))
-    records = [(folder, read_record(folder)) for folder in folders]
-    lines, wrong = conclude_run(
-        {record.id: str(folder) for folder, record in records},
-        {record.id: encode(record.checks) for _, record in records},
-        Settings(out=out),
-    )
+    folders, checks = {}, {}
+    for path in sorted(out.rglob("metrics.json")):
+        record = read_record(path.parent)
+        folders[record.id] = str(path.parent)
+        checks[record.id] = encode(record.checks)
+    lines, wrong = conclude_run(folders, checks, Settings(out=out, report=out / "report.html"))
     if wrong:
         raise SystemExit("\n".join(lines))
-    write_html(out / "report.html", records)
 
 
 def worker(case: Path) -> None:
