@@ -197,7 +197,7 @@ class Export:
             except TimeoutError:
                 self._still(stage, log=Path(log.name), clock=clock)
             except EOFError:
-                SERVERS.drop(server, hopeless=True)
+                SERVERS.drop(server, hopeless=server.gave_up())
                 return None
         try:
             return server.fork(request_file, log, request_file.parent)

@@ -1,4 +1,4 @@
-"""The process that has imported and warmed up torch and ExecuTorch, and forks once per export.
+"""The process that has imported torch and ExecuTorch, and forks once per export.
 
 It runs no model's code itself: a fork does, and ends with it. So a model that crashes, hangs or
 eats memory takes nothing else down, and this process does not grow. server.py starts it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import json
 import os
 import socket
@@ -19,25 +20,34 @@ from typing import Any, NoReturn
 from pytest_sme2.export.imports import import_tools
 from pytest_sme2.export.lowering import main
 
-READY = b"ready"
+_READY = b"ready"
+# Warming up takes longer than it saves a single export, or one that fails at once.
+_WARM_FROM = 2
 _LARGEST_REQUEST = 1 << 16
 # Standard input, standard output, standard error.
 _STREAMS = 3
 
 
 def serve(descriptor: int) -> None:
-    """Answer requests until the other end of this socket closes."""
+    """Answer requests until the other end of this socket closes, or no fork is possible.
+
+    Before each request the other end asks whether this process is ready, so that it can say what
+    it waits for.
+    """
     control = socket.socket(fileno=descriptor)
     import_tools()
-    _warm_up()
-    if not _can_fork():
-        # The other end sees the socket close, and starts a process for each export.
-        return
-    # What lives now lives in every fork: the collector would only copy its pages.
-    gc.collect()
-    gc.freeze()
-    control.send(READY)
-    while True:
+    for number in itertools.count(1):
+        if not control.recv(_LARGEST_REQUEST):
+            return
+        if number == _WARM_FROM:
+            _warm_up()
+        if number in (1, _WARM_FROM):
+            if not _can_fork():
+                return
+            # What lives now lives in every fork: the collector would only copy its pages.
+            gc.collect()
+            gc.freeze()
+        control.send(_READY)
         message, streams, _, _ = socket.recv_fds(control, _LARGEST_REQUEST, _STREAMS)
         if not message:
             return

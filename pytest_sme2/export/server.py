@@ -32,6 +32,7 @@ _SERVER = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
     "from pytest_sme2.export.forking import serve; serve(int(sys.argv[1]))"
 )
+_ASK = b"ready?"
 # A fork takes milliseconds, also on a busy machine; this is for one that never answers.
 _FORK_SECONDS = 60.0
 
@@ -103,7 +104,7 @@ class Server:
         self.circumstances = circumstances
         self.owner = os.getpid()
         self.busy = threading.Lock()
-        self._is_ready = False
+        self._asked = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -123,10 +124,22 @@ class Server:
         tie(self._process.pid)
 
     def wait_until_ready(self, timeout: float) -> None:
-        """Return when it has imported torch. Raises TimeoutError, and EOFError if it cannot."""
-        if not self._is_ready:
-            self._receive(timeout)
-            self._is_ready = True
+        """Return when it can fork. Raises TimeoutError, and EOFError if it has ended.
+
+        After a TimeoutError this can be called again, also for another export.
+        """
+        if not self._asked:
+            try:
+                self._control.send(_ASK)
+            except OSError as error:
+                raise EOFError from error
+            self._asked = True
+        self._receive(timeout)
+        self._asked = False
+
+    def gave_up(self) -> bool:
+        """Of a server that has ended: whether by itself, so that another one would end, too."""
+        return self._process.wait() >= 0
 
     def fork(self, request_file: Path, log: IO[bytes], folder: Path) -> ForkedProcess:
         """A process for this request. Raises EOFError or TimeoutError if the server is gone."""

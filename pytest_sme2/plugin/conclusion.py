@@ -48,7 +48,7 @@ def conclude_run(
         except (Sme2Error, OSError) as error:
             problems.append(f"{case}: {error}")
             continue
-        records[folder] = record
+        records[folder] = _without_samples(record)
     # Workers report in any order.
     records = dict(sorted(records.items(), key=lambda item: _place(item[1], settings)))
     lines = run_lines(list(records.values()), verbosity, width)
@@ -62,6 +62,21 @@ def conclude_run(
     root = str(_baseline_folder(settings))
     stored = update_lines(updates, root, verbosity, width, dry_run=settings.dry_run)
     return [*lines, *stored, *problems], bool(problems)
+
+
+def _without_samples(record: CaseRecord) -> CaseRecord:
+    """What the reports of the whole run need: the time of single runs is in the case's own files.
+
+    It is most of the memory of a run of many large models.
+    """
+    profiles = {
+        arm: replace(
+            profile,
+            operators=tuple(replace(member, samples_ns=()) for member in profile.operators),
+        )
+        for arm, profile in record.measured.profiles.items()
+    }
+    return replace(record, measured=replace(record.measured, profiles=profiles))
 
 
 def _stored(

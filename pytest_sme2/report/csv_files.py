@@ -231,7 +231,7 @@ def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, 
             {
                 "index": member.index,
                 "operator": member.label,
-                **vars(found),
+                **asdict(found),
             }
             for member, found in zip(profile.operators, stats, strict=True)
         ],

@@ -33,10 +33,12 @@ from pathlib import Path
 
 import pandas
 import torch
+import tqdm
 from pytest_sme2 import register_model
 
-# Who made this program, for the test.
+# Who made this program, and whether that process had warmed up, for the test.
 print("parent", os.getppid())
+print("warm", tqdm.tqdm.monitor_interval == 0)
 end = Path(__file__).with_name("end.txt").read_text()
 if end == "crash":
     os.kill(os.getpid(), 11)
@@ -70,9 +72,13 @@ class Small:
 
     def parent(self, cache: Path) -> int:
         """The process that an export is started by; the export itself stops early."""
+        return parent_in(self.stopped(cache))
+
+    def stopped(self, cache: Path) -> Path:
+        """The log of an export that stops early."""
         with pytest.raises(ModelError, match="as asked") as caught:
             self.export(cache, end="stop")
-        return parent_in(Path(str(caught.value).rpartition("The full log: ")[2]))
+        return Path(str(caught.value).rpartition("The full log: ")[2])
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +133,20 @@ def test_what_ends_an_export_ends_nothing_else(small: Small, tmp_path: Path) -> 
     os.kill(before, signal.SIGKILL)
     # Without a server there is no reason to fail: this export has a process of its own.
     assert small.parent(tmp_path) == os.getpid()
+    # Nothing says that another server would end as well.
+    assert small.parent(tmp_path) not in (before, os.getpid())
+
+
+def test_only_a_second_export_waits_for_the_warming_up(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = Servers()
+    monkeypatch.setattr(child, "SERVERS", servers)
+    try:
+        warm = ["warm True" in small.stopped(tmp_path).read_text() for _ in range(3)]
+    finally:
+        servers.close()
+    assert warm == [False, True, True]
 
 
 def here(**environment: str) -> Circumstances:
@@ -158,6 +178,7 @@ def test_a_server_that_cannot_start_is_not_tried_again() -> None:
     assert isinstance(server, Server)
     with pytest.raises(EOFError):
         server.wait_until_ready(60)
+    assert server.gave_up()
     servers.drop(server, hopeless=True)
     assert servers.get(nowhere) is None
 
