@@ -35,6 +35,7 @@ _SERVER = (
 _ASK = b"ready?"
 # A fork takes milliseconds, also on a busy machine; this is for one that never answers.
 _FORK_SECONDS = 60.0
+_END_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,12 @@ class Server:
         self._asked = False
 
     def gave_up(self) -> bool:
-        """Of a server that has ended: whether by itself, so that another one would end, too."""
-        return self._process.wait() >= 0
+        """Of a server that has hung up: whether by itself, so that another one would, too."""
+        try:
+            return self._process.wait(_END_SECONDS) >= 0
+        except subprocess.TimeoutExpired:
+            # Threads that keep it from forking can also keep it from ending.
+            return True
 
     def fork(self, request_file: Path, log: IO[bytes], folder: Path) -> ForkedProcess:
         """A process for this request. Raises EOFError or TimeoutError if the server is gone."""

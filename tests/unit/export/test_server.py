@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import ExportError, ModelError
-from pytest_sme2.export import child
+from pytest_sme2.export import child, server
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.server import Circumstances, Server, Servers
@@ -174,13 +174,27 @@ def test_other_circumstances_take_another_server() -> None:
 def test_a_server_that_cannot_start_is_not_tried_again() -> None:
     servers = Servers()
     nowhere = Circumstances({}, ["/nowhere"], {})
-    server = servers.get(nowhere)
-    assert isinstance(server, Server)
+    one = servers.get(nowhere)
+    assert isinstance(one, Server)
     with pytest.raises(EOFError):
-        server.wait_until_ready(60)
-    assert server.gave_up()
-    servers.drop(server, hopeless=True)
+        one.wait_until_ready(60)
+    assert one.gave_up()
+    servers.drop(one, hopeless=True)
     assert servers.get(nowhere) is None
+
+
+def test_a_server_that_hangs_up_and_goes_on_has_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does whose threads neither let it fork nor end."""
+    monkeypatch.setattr(server, "_END_SECONDS", 0.1)
+    hangs_up = "import os, sys, time; os.close(int(sys.argv[1])); time.sleep(600)"
+    monkeypatch.setattr(server, "_SERVER", hangs_up)
+    one = Server(here())
+    try:
+        with pytest.raises(EOFError):
+            one.wait_until_ready(60)
+        assert one.gave_up()
+    finally:
+        one.close()
 
 
 @pytest.mark.parametrize("threads", [0, 1])
