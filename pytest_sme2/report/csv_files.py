@@ -220,18 +220,18 @@ def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, 
             if member.operator.category is category
         ]
         if members:
-            by_category[str(category)] = asdict(robust_stats(np.sum(members, axis=0)))
+            by_category[str(category)] = vars(robust_stats(np.sum(members, axis=0)))
     return {
         "unit": "ns",
         "method": profile.method,
         "runs": profile.runs,
-        "end_to_end": asdict(profile.end_to_end),
+        "end_to_end": vars(profile.end_to_end),
         "categories": by_category,
         "operators": [
             {
                 "index": member.index,
                 "operator": member.label,
-                **asdict(found),
+                **vars(found),
             }
             for member, found in zip(profile.operators, stats, strict=True)
         ],

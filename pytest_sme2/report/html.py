@@ -13,7 +13,7 @@ import html
 import importlib.resources
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def _baseline(root: Path | None, record: CaseRecord) -> Baseline | None:
         return None
 
 
-def page(document: dict[str, Any], *, title: str = DEFAULT_TITLE) -> str:
+def page(document: Mapping[str, Any], *, title: str = DEFAULT_TITLE) -> str:
     """The whole page."""
     charts, script = _part(_CHARTS), _part(_SCRIPT)
     policy = "; ".join(
@@ -78,22 +78,22 @@ def page(document: dict[str, Any], *, title: str = DEFAULT_TITLE) -> str:
             "form-action 'none'",
         )
     )
-    parts = {
-        "{{policy}}": html.escape(policy, quote=False).replace('"', "&quot;"),
-        "{{title}}": html.escape(title),
-        "{{style}}": _part(_STYLE),
-        "{{data}}": embedded_json(document),
-        "{{charts}}": charts,
-        "{{script}}": script,
+    parts: dict[str, Iterable[str]] = {
+        "{{policy}}": [html.escape(policy, quote=False).replace('"', "&quot;")],
+        "{{title}}": [html.escape(title)],
+        "{{style}}": [_part(_STYLE)],
+        "{{data}}": _data(document),
+        "{{charts}}": [charts],
+        "{{script}}": [script],
     }
     # Piece by piece: what was filled in is never searched for another mark.
     text = _part(_PAGE)
     filled = []
-    for mark, value in parts.items():
+    for mark, pieces in parts.items():
         before, found, text = text.partition(mark)
         if not found:
             raise AssertionError(f"the page has no {mark}, or not in this order")
-        filled += [before, value]
+        filled += [before, *pieces]
     return "".join([*filled, text])
 
 
@@ -105,6 +105,23 @@ def _part(name: str) -> str:
 def _hash(script: str) -> str:
     digest = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _data(document: Mapping[str, Any]) -> Iterator[str]:
+    """The document as JSON, in pieces. A large run's cases fill the memory, so each is one."""
+    before = "{"
+    for name, value in document.items():
+        yield f"{before}{embedded_json(name)}:"
+        before = ","
+        if isinstance(value, Iterator):
+            yield "["
+            for number, entry in enumerate(value):
+                yield "," if number else ""
+                yield embedded_json(entry)
+            yield "]"
+        else:
+            yield embedded_json(value)
+    yield "}"
 
 
 def embedded_json(document: object) -> str:

@@ -70,6 +70,7 @@ class Entry:
 
 
 def report_document(entries: Sequence[Entry], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    """What the page shows. The cases are an iterator, since all of them can be large."""
     order = {id(record): n for n, record in enumerate(worst_first([e.record for e in entries]))}
     entries = sorted(entries, key=lambda entry: order[id(entry.record)])
     records = [entry.record for entry in entries]
@@ -88,7 +89,7 @@ def report_document(entries: Sequence[Entry], *, rules: Sequence[Rule] = ()) -> 
             }
             for found in run_findings(records)
         ],
-        "cases": [_case(entry, rules) for entry in entries],
+        "cases": (_case(entry, rules) for entry in entries),
     }
 
 

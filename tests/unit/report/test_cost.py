@@ -129,7 +129,7 @@ def test_other_services_get_instructions_and_no_time(case: tuple[Path, CaseRecor
 
 def test_the_page_holds_instructions_operator_by_operator(case: tuple[Path, CaseRecord]) -> None:
     document: Any = report_document([Entry(*case)])
-    shown = document["cases"][0]
+    shown = next(document["cases"])
     assert shown["cost"]["instructions"]["on"] < shown["cost"]["instructions"]["off"]
     arm = shown["arms"]["on"]["cost"]
     assert sum(arm["instructions"]) + arm["runtime"] == arm["total"]
