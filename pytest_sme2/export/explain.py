@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import linecache
+import os
 import re
 import traceback
 from collections.abc import Callable
@@ -38,6 +40,10 @@ _WAYS_OUT = (
     (
         re.compile(r"Missing out variants?"),
         "ExecuTorch has no kernel for that operator: write it with others, or register a kernel.",
+    ),
+    (
+        re.compile(f"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}"),
+        "Free space where the cache and the temporary files are: `sme2 clean` shows what it holds.",
     ),
 )
 

@@ -22,6 +22,7 @@ def reporter(**facts: object) -> Reporter:
         ("Missing out variants: {'aten::_linalg_det'}", "register a kernel"),
         ("unsupported scalar type ComplexFloat", "sine and cosine"),
         ("DynamicCache is not registered with pytree", "use_cache=False"),
+        ("[Errno 28] No space left on device", "Free space where the cache"),
     ],
 )
 def test_a_known_failure_names_the_way_out(text: str, remedy: str) -> None:
