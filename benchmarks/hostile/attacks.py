@@ -52,6 +52,33 @@ def links(chance: Random, folder: Path) -> None:
     expect(precious.read_text() == PRECIOUS, f"{precious} was overwritten")
 
 
+def backup(chance: Random, folder: Path) -> None:
+    """Every file of a run directory has a second name: nothing is changed under that one."""
+    stage = make_stage(folder)
+    page = stage.out / "report.html"
+    commands = [
+        stage.sme2("report", stage.out, "--html", page),
+        stage.sme2("validate", stage.out),
+        stage.sme2("analyze", stage.out),
+        stage.measure(),
+    ]
+    stage.run(stage.measure()).expect_success("a measurement")
+    stage.run(commands[0]).expect_success("a report")
+    kept = folder / "kept"
+    kept.mkdir()
+    for number, path in enumerate(sorted(stage.out.rglob("*"))):
+        if path.is_file():
+            (kept / f"{number}-{path.name}").hardlink_to(path)
+    before = {path: path.read_bytes() for path in kept.iterdir()}
+    for words in chance.sample(commands, len(commands)):
+        stage.run(words).expect_plain()
+    # The lock of the run directory is refused as it is.
+    (stage.out / ".run.lock").unlink(missing_ok=True)
+    stage.run(stage.measure()).expect_success("a measurement without the old lock")
+    changed = [path.name for path, content in before.items() if path.read_bytes() != content]
+    expect(not changed, f"changed under their second names: {', '.join(changed)}")
+
+
 def paths(chance: Random, folder: Path) -> None:
     """A run directory that names files outside of it: nothing is read from or written there."""
     stage = make_stage(folder)
@@ -250,6 +277,7 @@ def no_flock(chance: Random, folder: Path) -> None:
 
 SUBJECTS = (
     Subject("attack-links", "links in a run directory", 10, 2, links),
+    Subject("attack-backup", "a backup of a run directory by hard links", 3, 1, backup),
     Subject("attack-paths", "files that a run directory names outside of it", 5, 1, paths),
     Subject("attack-planted", "programs that somebody put into the cache", 10, 2, planted),
     Subject("attack-terminal", "escape sequences in names and values", 40, 6, terminal),

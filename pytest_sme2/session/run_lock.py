@@ -42,6 +42,12 @@ class RunLock:
         except OSError as error:
             raise unwritable(folder / LOCK, error) from error
         self._close = weakref.finalize(self, os.close, descriptor)
+        if os.fstat(descriptor).st_nlink > 1:
+            self.leave()
+            raise UsageError(
+                f"{folder / LOCK} has another name (a hard link), and that file would be changed "
+                "with it. Remove it, and run again."
+            )
         try:
             holder = _holder(descriptor, run)
         except OSError as error:

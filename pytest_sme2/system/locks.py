@@ -165,6 +165,8 @@ class _Waiting:
 def _write_holder(descriptor: int) -> None:
     """Only for those who wait: a full disk does not keep anybody from holding the lock."""
     with contextlib.suppress(OSError):
+        if os.fstat(descriptor).st_nlink > 1:
+            return  # by its other name it may be anything
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(_myself()).encode(), 0)
 

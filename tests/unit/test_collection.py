@@ -29,7 +29,7 @@ def collected(folder: Path, *, seconds: int, hash_seed: int) -> list[str]:
     outcome = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "moved_clock"),
-            *("-p", "no:cacheprovider", "-p", "no:xdist"),
+            *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"),
             *(
                 "tests/unit",
                 "tests/plugin",

@@ -31,6 +31,16 @@ def test_the_processes_of_one_run_hold_it_together(tmp_path: Path) -> None:
     RunLock(tmp_path, "run-2").leave()
 
 
+def test_a_file_with_another_name_is_not_written(tmp_path: Path) -> None:
+    other = tmp_path / "precious"
+    other.write_text("keep me")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / LOCK).hardlink_to(other)
+    with pytest.raises(UsageError, match=r"run\.lock has another name .* Remove it"):
+        RunLock(tmp_path / "out", "run-1")
+    assert other.read_text() == "keep me"
+
+
 def test_it_ends_with_its_process(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; "

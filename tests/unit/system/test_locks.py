@@ -101,6 +101,19 @@ def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     assert target.read_text() == "keep me"
 
 
+def test_a_file_with_another_name_is_locked_and_not_written(tmp_path: Path) -> None:
+    file, other = tmp_path / "x.lock", tmp_path / "precious"
+    other.write_text("keep me")
+    file.hardlink_to(other)
+    with (
+        locked(file, "working"),
+        pytest.raises(BusyError, match="Another process is working"),
+        locked(file, "working", timeout_seconds=0),
+    ):
+        raise AssertionError("the lock was given twice")
+    assert other.read_text() == "keep me"
+
+
 def test_a_file_that_was_removed_meanwhile_is_not_the_lock(tmp_path: Path) -> None:
     file = tmp_path / "x.lock"
     with locked(file, "working"):
