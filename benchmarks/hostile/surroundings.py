@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
 import site
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -107,12 +105,10 @@ time_t time(time_t *where) {
 """
 
 
-@functools.cache
-def _jumping_clock() -> Path:
+def _jumping_clock(folder: Path) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise NotPossibleError("no C compiler to make the jumping clock with")
-    folder = Path(tempfile.mkdtemp(prefix="hostile-clock-"))
     (folder / "clock.c").write_text(_JUMPING_CLOCK)
     library = folder / "clock.so"
     words = [compiler, "-shared", "-fPIC", "-O1", "-o", library, folder / "clock.c", "-ldl"]
@@ -124,7 +120,7 @@ def clock(chance: Random, folder: Path) -> None:
     """The wall clock jumps by years ten times a second; durations do not care."""
     stage = make_stage(folder)
     stage.extra = {
-        "LD_PRELOAD": str(_jumping_clock()),
+        "LD_PRELOAD": str(_jumping_clock(folder)),
         "JUMPING_CLOCK_SEED": str(chance.getrandbits(30)),
     }
     stage.run(stage.measure()).expect_success("a measurement")
