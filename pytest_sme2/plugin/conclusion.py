@@ -67,7 +67,7 @@ def conclude_run(
 def _without_samples(record: CaseRecord) -> CaseRecord:
     """What the reports of the whole run need: the time of single runs is in the case's own files.
 
-    It is most of the memory of a run of many large models.
+    Their memory grows with the operators and with the runs, for every case until the end.
     """
     profiles = {
         arm: replace(
