@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_sme2.system.wording import count
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -113,6 +115,6 @@ def clean_claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     trials = sum(row["trials"] for row in rows)
     clean = sum(row["clean"] for row in rows)
     return [
-        Claim("trials", f"trials of {len(rows)} kinds of faults and damage", trials),
+        Claim("trials", f"trials of {count(len(rows), 'kind')} of faults and damage", trials),
         Claim("clean", "trials that ended clean", clean, limit=trials, least=True),
     ]

@@ -151,12 +151,22 @@ def write_json(path: Path, value: object) -> None:
 
 
 @functools.cache
+def cattrs_library() -> Any:
+    """The package cattrs. It is imported late, since that takes 0.4 s, and only once.
+
+    A pytest run inside a test forgets the modules that it imported. After a second import, the
+    converters of the first one stay, and the second one does not know their errors.
+    """
+    import cattrs.gen
+    import cattrs.preconf.json
+
+    return cattrs
+
+
+@functools.cache
 def converter() -> Any:
     """The one way from values to JSON types and back; a value of another type is not converted."""
-    # Imported late: it takes 0.4 s.
-    from cattrs.preconf.json import make_converter
-
-    made = make_converter()
+    made = cattrs_library().preconf.json.make_converter()
     for kind, accepted in ((str, str), (bool, bool), (int, int), (float, (int, float))):
         made.register_structure_hook(kind, functools.partial(_plain, accepted=accepted))
     return made
@@ -182,10 +192,8 @@ def decode(
     error: type[Sme2Error] = Sme2Error,
 ) -> Any:
     """A value from JSON types, or an error that names the field."""
-    import cattrs
-
     try:
         return converter().structure(document, kind)
     except Exception as reason:  # cattrs puts the errors of all fields into a group
-        reasons = cattrs.transform_error(reason)
+        reasons = cattrs_library().transform_error(reason)
         raise error(f"{where} is damaged: {'; '.join(reasons[:3])}. {remedy}") from reason

@@ -31,6 +31,7 @@ from pytest_sme2.results import (
     StoredCost,
     Structure,
 )
+from pytest_sme2.system.files import cattrs_library
 from pytest_sme2.system.reading import json_value
 
 # The history of the file. A change of its meaning raises the number and adds the function that
@@ -184,16 +185,14 @@ class _File:
 @functools.cache
 def _converter() -> Any:
     """Strict: no value is turned into another type, and no entry is left out or added."""
-    from cattrs.gen import make_dict_structure_fn
-    from cattrs.preconf.json import make_converter
-
-    converter = make_converter()
+    cattrs = cattrs_library()
+    converter = cattrs.preconf.json.make_converter()
 
     for kind, check in ((bool, _truth), (int, _count), (float, _real), (str, _text)):
         converter.register_structure_hook(kind, check)
 
     def table(kind: type) -> Callable[[Any, Any], Any]:
-        read: Any = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
+        read = cattrs.gen.make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
 
         def check(value: Any, _: Any) -> Any:
             if not isinstance(value, dict):
@@ -255,22 +254,18 @@ def _spread(value: object, _: object = None) -> Spread:
 
 
 def _structured(document: Document) -> _File:
-    import cattrs
-
     try:
         found: _File = _converter().structure(document, _File)
     except Exception as error:  # cattrs gathers whatever the fields raised into a group
-        reasons = cattrs.transform_error(error, format_exception=_reason)
+        reasons = cattrs_library().transform_error(error, format_exception=_reason)
         raise ValueError("; ".join(map(_place_first, reasons[:3]))) from error
     return found
 
 
 def _reason(error: BaseException, kind: type | None) -> str:
-    import cattrs
-
     if isinstance(error, KeyError):
         return "is missing"
-    if isinstance(error, cattrs.ForbiddenExtraKeysError):
+    if isinstance(error, cattrs_library().ForbiddenExtraKeysError):
         return f"unknown entries {', '.join(sorted(map(repr, error.extra_fields)))}"
     return "is not a table" if isinstance(error, AttributeError) else str(error)
 

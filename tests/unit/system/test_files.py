@@ -1,0 +1,44 @@
+"""Values as JSON and back, also after somebody imported cattrs again."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import BaselineError, Sme2Error
+from pytest_sme2.system import files
+from pytest_sme2.verdict.baseline_file import parse, render
+from tests.support.gate_examples import baseline
+
+
+@dataclass
+class Run:
+    threads: int
+
+
+@pytest.fixture
+def cattrs_imported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pytest run inside a test leaves: converters, and modules that are not theirs."""
+    first = files.cattrs_library()
+    files.converter()
+    parse(render(baseline()), Path("baseline.json"))
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("cattrs", "cattr")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert importlib.import_module("cattrs") is not first
+
+
+@pytest.mark.usefixtures("cattrs_imported_again")
+def test_a_damaged_document_is_still_explained() -> None:
+    with pytest.raises(Sme2Error, match=r"run\.json is damaged: .*expected int @ \$\.threads"):
+        files.decode({"threads": "two"}, Run, "run.json")
+
+
+@pytest.mark.usefixtures("cattrs_imported_again")
+def test_a_damaged_baseline_is_still_explained() -> None:
+    text = render(baseline()).replace('"model"', '"modell"', 1)
+    with pytest.raises(BaselineError, match=r"model: is missing.*unknown entries 'modell'"):
+        parse(text, Path("baseline.json"))
