@@ -322,15 +322,18 @@ def test_twelve_events_in_ten_thousand_runs_are_quick() -> None:
         bundled_input=np.tile(one.bundled_input, runs),
     )  # fmt: skip
     build_profile(one)
-    times = []
+    single, many = [], []
     for _ in range(3):
-        start = time.process_time()
+        begun = time.process_time()
+        build_profile(one)
+        between = time.process_time()
         profile = build_profile(columns)
-        times.append(time.process_time() - start)
+        single.append(between - begun)
+        many.append(time.process_time() - between)
     assert profile.runs == runs
     assert total_share(profile) == pytest.approx(1.0)
-    # A loop over runs takes seconds; the margin is for slow machines.
-    assert min(times) < 0.3
+    # It takes as long as a dozen single runs, on any machine; a loop over runs would take thousands.
+    assert min(many) < 200 * min(single)
 
 
 # --- properties -----------------------------------------------------------------------------------
