@@ -332,7 +332,7 @@ def test_twelve_events_in_ten_thousand_runs_are_quick() -> None:
         many.append(time.process_time() - between)
     assert profile.runs == runs
     assert total_share(profile) == pytest.approx(1.0)
-    # It takes as long as a dozen single runs, on any machine; a loop over runs would take thousands.
+    # As long as a dozen single runs, on any machine; a loop over the runs would take thousands.
     assert min(many) < 200 * min(single)
 
 
