@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-import torch
-from torch.fx.traceback import NodeSource
 
 from pytest_sme2.export.imports import share_node_sources
 
+torch = pytest.importorskip("torch")
 
-class _Small(torch.nn.Module):
+
+class _Small(torch.nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(4, 4)
 
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+    def forward(self, rows: Any) -> Any:
         return torch.nn.functional.layer_norm(self.layer(rows), (4,))
 
 
@@ -33,6 +35,8 @@ def _histories() -> list[str]:
 # torch uses what it has deprecated itself.
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_shared_histories_say_the_same_as_copied_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.fx.traceback import NodeSource
+
     copied = _histories()
     # Also puts back what the call sets.
     monkeypatch.setattr(NodeSource, "__deepcopy__", None, raising=False)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from pytest_sme2 import import_torchvision
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.quantize import quantize
 from tests.support.recorded_runs import ARCHITECTURES
+
+torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8_dynamic"])
