@@ -160,6 +160,16 @@ def test_torch_is_pinned_where_ci_runs() -> None:
     assert "torch" not in locked
 
 
+def test_a_package_that_a_machine_has_to_build_can_be_built() -> None:
+    """CI installs without an index, so what builds a package has to be there as well."""
+    # adbutils has no wheel for Arm Linux, antlr4 has none at all.
+    needed = {"adbutils": {"setuptools", "pbr"}, "antlr4-python3-runtime": {"setuptools"}}
+    locked = pins("requirements.txt")
+    for name, tools in needed.items():
+        assert name in locked
+        assert tools <= {*locked}, name
+
+
 def test_ci_installs_by_the_locks_alone() -> None:
     text = (CI / "run").read_text(encoding="utf-8")
     for lock in LOCKS:
