@@ -121,25 +121,27 @@ class FakeLab:
         progress: Callable[[str], None] | None = None,
     ) -> None:
         parts = parts or find_parts(cache=cache, progress=progress)
+        # What may fail comes before what has to be closed.
+        sandbox, plan = sandbox_command(), json.dumps(_plan(parts, emulator))
+        # All labs use one empty folder as mount point; each sees only its own mount.
+        folder = (cache or cache_folder()) / "fake-phone" / "mount"
+        folder.mkdir(parents=True, exist_ok=True)
         self.emulator = emulator
         self.phones: list[FakePhone] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._control.settimeout(180)
-        # All labs use one empty folder as mount point; each sees only its own mount.
-        folder = (cache or cache_folder()) / "fake-phone" / "mount"
-        folder.mkdir(parents=True, exist_ok=True)
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    *sandbox_command(),
+                    *sandbox,
                     sys.executable,
                     "-m",
                     "pytest_sme2.fake_phone.supervisor",
                     str(theirs.fileno()),
                     str(folder),
-                    json.dumps(_plan(parts, emulator)),
+                    plan,
                 ],
                 env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": _import_path()},
                 stdin=subprocess.DEVNULL,
@@ -267,7 +269,9 @@ class FakeLab:
 def sandbox_command() -> list[str]:
     """The command for separate namespaces; ``--kill-child`` ends them with their starter."""
     if shutil.which("unshare") is None or shutil.which("mount") is None:
-        raise TargetError("A fake phone needs unshare and mount. Install the package util-linux.")
+        raise TargetError(
+            "A fake phone needs unshare and mount. Install util-linux (Debian: and mount)."
+        )
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -207,3 +208,15 @@ def test_a_lab_that_cannot_start_says_what_it_needs(monkeypatch: pytest.MonkeyPa
     )
     with pytest.raises(TargetError, match=r"Operation not permitted.*needs root"):
         FakeLab()
+
+
+def test_a_lab_without_its_tools_names_them_and_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing_installed = SimpleNamespace(which=lambda name: None)
+    monkeypatch.setattr("pytest_sme2.fake_phone.lab.shutil", nothing_installed)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    # What is raised keeps the lab alive, and with it what it had opened.
+    with pytest.raises(TargetError, match="unshare and mount") as raised:
+        FakeLab()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before, raised
