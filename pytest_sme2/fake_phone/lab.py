@@ -268,9 +268,11 @@ class FakeLab:
 
 def sandbox_command() -> list[str]:
     """The command for separate namespaces; ``--kill-child`` ends them with their starter."""
-    if shutil.which("unshare") is None or shutil.which("mount") is None:
+    missing = [tool for tool in ("unshare", "mount", "ldd") if shutil.which(tool) is None]
+    if missing:
         raise TargetError(
-            "A fake phone needs unshare and mount. Install util-linux (Debian: and mount)."
+            f"A fake phone needs {' and '.join(missing)}. "
+            "Debian has unshare, mount and ldd in util-linux, mount and libc-bin."
         )
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]

@@ -217,6 +217,6 @@ def test_a_lab_without_its_tools_names_them_and_leaves_nothing_open(
     monkeypatch.setattr("pytest_sme2.fake_phone.lab.shutil", nothing_installed)
     before = len(list(Path("/proc/self/fd").iterdir()))
     # What is raised keeps the lab alive, and with it what it had opened.
-    with pytest.raises(TargetError, match="unshare and mount") as raised:
+    with pytest.raises(TargetError, match="unshare and mount and ldd") as raised:
         FakeLab()
     assert len(list(Path("/proc/self/fd").iterdir())) == before, raised
