@@ -22,6 +22,7 @@ from pytest_sme2.errors import (
 from pytest_sme2.results import FarmDevice, Fingerprint
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import provision
+from pytest_sme2.system.platforms import emulated_on
 from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu, find_qemu, parse_cpu
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -215,8 +216,9 @@ def choose_target(
     all are in use, one is waited for.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
-    without SME2, whose capabilities then say why. ``emulated`` fetches an emulator where there is
-    none, if there is a ``progress`` to tell.
+    without SME2, whose capabilities then say why. Never is it a machine
+    that is emulated itself. ``emulated`` fetches an emulator where there is none, if there is a
+    ``progress`` to tell.
     """
     device = parse_device(settings.device)
     if device == "android":
@@ -230,6 +232,11 @@ def choose_target(
         raise TargetError(
             f"--device={device} runs on this machine, but this machine runs "
             f"{_SYSTEMS.get(local.name, local.name)}. Choose {local.name}, emulated or auto."
+        )
+    if (real := emulated_on()) is not None:
+        raise TargetError(
+            f"--device={device} cannot be used: this machine is emulated on {real}, so its times "
+            "say nothing about hardware. Choose emulated, or run on the machine itself."
         )
     return local
 
@@ -294,6 +301,8 @@ def _adb(progress: Callable[[str], None] | None) -> Path | None:
 
 
 def _automatic(settings: Settings) -> Target:
+    if emulated_on() is not None:
+        return _emulator(settings)
     local = this_machine()
     if local.capabilities().sme2:
         return local

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from pathlib import Path
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.macos import is_translated
@@ -21,6 +22,20 @@ _MACHINES = {
     ("linux", "amd64"): LINUX_X86_64,
     ("darwin", "arm64"): MACOS_ARM64,
 }
+
+_KERNEL = Path("/proc/sys/kernel/arch")
+
+
+def emulated_on() -> str | None:
+    """The architecture of the real machine, where an emulator runs all programs of this Linux.
+
+    Containers for another architecture work like that. Kernels before 6.1 do not tell.
+    """
+    try:
+        kernel = _KERNEL.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return None if kernel == platform.machine() else kernel
 
 
 def host_platform() -> str:

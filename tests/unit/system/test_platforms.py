@@ -26,3 +26,24 @@ def test_unknown_machine_lists_the_supported_ones(monkeypatch):
     monkeypatch.setattr(platforms.platform, "machine", lambda: "riscv64")
     with pytest.raises(TargetError, match=r"riscv64.*Use Linux on aarch64"):
         platforms.host_platform()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "machine", "real"),
+    [
+        (b"x86_64\n", "aarch64", "x86_64"),
+        (b"aarch64\n", "x86_64", "aarch64"),
+        (b"aarch64\n", "aarch64", None),
+        (b"\xff", "aarch64", None),
+        (None, "aarch64", None),
+    ],
+)
+def test_a_kernel_of_another_architecture_shows_an_emulator(
+    monkeypatch, tmp_path, kernel, machine, real
+):
+    file = tmp_path / "arch"
+    if kernel is not None:
+        file.write_bytes(kernel)
+    monkeypatch.setattr(platforms, "_KERNEL", file)
+    monkeypatch.setattr(platforms.platform, "machine", lambda: machine)
+    assert platforms.emulated_on() == real

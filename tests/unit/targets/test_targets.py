@@ -25,6 +25,7 @@ QEMU = Qemu(Path("/opt/qemu aarch64"), "11.1.2")
 @pytest.fixture
 def machine(monkeypatch):
     """A machine of our choice, with or without SME2 and an emulator."""
+    monkeypatch.setattr(device, "emulated_on", lambda: None)
 
     def make(platform: str, *, sme2: bool, qemu: Qemu | None) -> None:
         def find(chosen):
@@ -67,6 +68,17 @@ def test_auto_is_else_this_machine_without_sme2_and_says_why(machine):
     assert (capabilities.timing, capabilities.sme2) == (True, False)
     assert "has no SME2" in capabilities.reason
     assert "No emulator was found" in capabilities.reason
+
+
+def test_a_machine_that_is_emulated_itself_measures_no_time(machine, monkeypatch):
+    monkeypatch.setattr(device, "emulated_on", lambda: "x86_64")
+    machine("linux-aarch64", sme2=True, qemu=QEMU)
+    assert choose_target(Settings(device="auto")).name == "emulated"
+    with pytest.raises(TargetError, match=r"linux cannot be used: .* is emulated on x86_64"):
+        choose_target(Settings(device="linux"))
+    machine("linux-aarch64", sme2=True, qemu=None)
+    with pytest.raises(TargetError, match="No emulator"):
+        choose_target(Settings(device="auto"))
 
 
 def test_a_chosen_emulator_that_cannot_be_used_is_an_error_even_for_auto(machine):
