@@ -216,7 +216,7 @@ def choose_target(
     all are in use, one is waited for.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
-    without SME2, whose capabilities then say why. Never is it a machine
+    without SME2, whose capabilities then say why. It is never this machine if
     that is emulated itself. ``emulated`` fetches an emulator where there is none, if there is a
     ``progress`` to tell.
     """

@@ -96,7 +96,7 @@ def _when_time_is_up(make: Make, **second: Any) -> list[Finished | None]:
     for seconds in (5, 120):
         begun = time.monotonic()
         answers = run_in_turns([make("a"), make("b", **second)], 3, timeout_seconds=seconds)
-        assert time.monotonic() - begun < 20 * seconds
+        assert time.monotonic() - begun < 300
         if answers[1] is not None:
             break
     return answers
