@@ -427,6 +427,7 @@ NOT_FUZZED = {
     "system/conditions": "reads the kernel's own files",
     "system/llvm_mca": "reads what its own child process says",
     "system/locks": "reads a holder's name; tested with nonsense in tests/unit/system",
+    "system/platforms": "reads a file of the kernel; tested with nonsense in tests/unit/system",
     "system/reading": "is what the others read with",
     "targets/counter": "reads a file of this package",
     "targets/local": "reads the kernel's own files",
