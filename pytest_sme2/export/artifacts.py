@@ -37,7 +37,7 @@ TIMEOUT_SECONDS = 3600.0
 # Our own files that decide the content of an artifact.
 _CODE = (
     *("artifacts.py", "child.py", "forking.py", "imports.py", "loading.py", "lowering.py"),
-    *("quantize.py", "random_weights.py", "sequences.py", "server.py", "store.py"),
+    *("quantize.py", "quicker.py", "random_weights.py", "sequences.py", "server.py", "store.py"),
     *("torchvision_shim.py", "weights.py"),
 )
 _REWRITING = ("rewriting.py",)

@@ -10,7 +10,6 @@ import queue
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +30,7 @@ from pytest_sme2.export.store import (
 )
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
+from pytest_sme2.system.cache import put_in_place, working_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.processes import end_group, tie, untie
 
@@ -90,23 +90,12 @@ class Export:
 
     def make(self, timeout_seconds: float) -> Artifact:
         """Fill a temporary folder and rename it: there is a complete artifact or none."""
-        prefix = f".making-{self.key}-"
-        for left_over in self.root.glob(f"{prefix}*"):
-            shutil.rmtree(left_over, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=self.root))
-        try:
+        with working_folder(self.root / self.key) as folder:
             answer = self._run_child(folder, timeout_seconds)
             meta = self._meta(folder, answer)
             (folder / META_FILE).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
-            folder.chmod(0o755)
             final = self.root / self._folder_name(meta)
-            if final.exists():
-                # Moved away in one step; a reader sees the old one, none, or the new one.
-                final.rename(folder.with_name(f"{folder.name}-old"))
-            folder.rename(final)
-        finally:
-            for left_over in self.root.glob(f"{prefix}*"):
-                shutil.rmtree(left_over, ignore_errors=True)
+            put_in_place(folder, final)
         return load_artifact(final)
 
     def _folder_name(self, meta: Mapping[str, Any]) -> str:

@@ -37,17 +37,6 @@ def import_tools() -> frozenset[str]:
     return frozenset(sys.modules) - before
 
 
-def share_node_sources() -> None:
-    """Let graphs share what torch keeps about where a node came from.
-
-    Each pass over a graph copies the whole history of each node, which takes a seventh of an
-    export's time. Nothing changes a history once it is made, so one is enough.
-    """
-    from torch.fx.traceback import NodeSource
-
-    NodeSource.__deepcopy__ = lambda source, _copied: source
-
-
 def dependencies(
     modules: list[ModuleType], own: tuple[Path, ...]
 ) -> tuple[list[str], dict[str, str]]:

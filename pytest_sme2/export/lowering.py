@@ -26,9 +26,9 @@ from pytest_sme2.export.imports import (
     dependencies,
     import_or_name_extra,
     import_tools,
-    share_node_sources,
 )
 from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
+from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.export.sequences import (
@@ -128,7 +128,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     """Write the program and its files; the answer describes them."""
     progress.enter("importing torch")
     tools = import_tools()
-    share_node_sources()
+    lower_quicker()
     torch = sys.modules["torch"]
     before = set(sys.modules) - tools
 
@@ -242,11 +242,12 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs]:
         inputs = (arguments, keywords, earlier_inputs(model))
         network, inputs = _in(torch.float32, network, inputs, torch)
         arguments, keywords, _ = inputs
+        example = entry.kind == "executorch"
         # All variants get the same weights, so fp32 decides for all.
-        if request.weights is None and (
-            entry.kind == "executorch" or _is_dead(network, inputs, torch)
-        ):
-            settle_batch_norms(fill_zero_weights(network), *arguments, **keywords)
+        if request.weights is None and (example or _is_dead(network, inputs, torch)):
+            # What a model's own code has set to zero stays: it may be what is wrong with it.
+            network = fill_zero_weights(network) if example else network
+            settle_batch_norms(network, *arguments, **keywords)
     if request.variant.precision == "fp16":
         network, inputs = _in(torch.float16, network, inputs, torch)
     return model, network, inputs

@@ -12,7 +12,7 @@ from pytest_sme2.errors import ExportError, UsageError
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact, TensorSpec
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import find_cache
 from pytest_sme2.system.files import decode, file_sha256, safe_name
 from pytest_sme2.system.reading import read_json
 
@@ -69,7 +69,7 @@ def find_artifact(
     model: str, variant: Variant, sha256: str, *, cache: Path | None = None
 ) -> Artifact | None:
     """The artifact whose program has this content, if it is still in the cache."""
-    root = (cache or cache_folder()) / "exports"
+    root = (cache or find_cache()) / "exports"
     for folder in sorted(root.glob(f"{artifact_stem(model, variant)}-*")):
         try:
             found = load_artifact(folder)

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8_dynamic"])
-@pytest.mark.parametrize("name", ["gpt2", "qwen2"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("qwen2", marks=pytest.mark.nightly)])
 # torch and transformers use what they have deprecated themselves.
 @pytest.mark.filterwarnings("ignore")
 def test_a_decoder_keeps_its_positions_whole_numbers(name: str, precision: str) -> None:

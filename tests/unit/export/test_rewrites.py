@@ -51,7 +51,9 @@ def test_each_rewrite_removes_what_it_is_known_for() -> None:
     assert set(after) == {"aten::embedding.out"}, "which is a look-up, and cheap"
 
 
-@pytest.mark.parametrize("precision", ["int8", "int8_dynamic"])
+@pytest.mark.parametrize(
+    "precision", ["int8", pytest.param("int8_dynamic", marks=pytest.mark.nightly)]
+)
 def test_indices_stay_whole_numbers_when_a_model_is_quantized(precision: str) -> None:
     assert exported(precision).pte.is_file()
 

@@ -177,7 +177,7 @@ def test_a_server_that_cannot_start_is_not_tried_again() -> None:
     one = servers.get(nowhere)
     assert isinstance(one, Server)
     with pytest.raises(EOFError):
-        one.wait_until_ready(60)
+        one.wait_until_ready(600)
     assert one.gave_up()
     servers.drop(one, hopeless=True)
     assert servers.get(nowhere) is None
@@ -191,7 +191,7 @@ def test_a_server_that_hangs_up_and_goes_on_has_given_up(monkeypatch: pytest.Mon
     one = Server(here())
     try:
         with pytest.raises(EOFError):
-            one.wait_until_ready(60)
+            one.wait_until_ready(600)
         assert one.gave_up()
     finally:
         one.close()

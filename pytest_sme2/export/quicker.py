@@ -1,0 +1,200 @@
+"""Keeps torch and ExecuTorch from doing the same work again and again while they lower a model.
+
+Each function changes one of their classes for the rest of this process, which only exports. None
+changes a program: a test compares the bytes of programs that are made with and without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+_Replayed = list[tuple[Any, ...]]
+_REPLAYED = "_sme2_replayed"
+
+
+def lower_quicker() -> None:
+    """Apply all of them; one that does not fit the installed versions is left out."""
+    for change in (
+        share_node_sources,
+        compile_graphs_when_called,
+        list_operators_once,
+        remember_signatures,
+        replay_changed_graphs,
+    ):
+        with contextlib.suppress(ImportError, AttributeError):
+            change()
+
+
+def share_node_sources() -> None:
+    """Let graphs share what torch keeps about where a node came from.
+
+    Each pass over a graph copies the whole history of each node. Nothing changes a history once it
+    is made, so one is enough.
+    """
+    from torch.fx.traceback import NodeSource
+
+    NodeSource.__deepcopy__ = lambda source, _copied: source
+
+
+def compile_graphs_when_called() -> None:
+    """Make a graph's Python code when it is called or read.
+
+    Torch writes and compiles it after every pass, and nearly no graph is ever called: passes
+    interpret its nodes.
+    """
+    from torch.fx import graph_module
+
+    module: Any = graph_module.GraphModule
+    if module.recompile.__module__ == __name__:
+        return
+    recompile, code = module.recompile, module.code.fget
+    reduce, text = module.__reduce__, module.__str__
+
+    class Code:
+        """What ``recompile`` returns; whoever looks into it gets the real one."""
+
+        def __init__(self, graph: Any) -> None:
+            self._graph = graph
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(recompile(self._graph), name)
+
+    def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        recompile(self)
+        return self(*arguments, **keywords)
+
+    def mark(self: Any) -> Code:
+        codegen = self._graph._codegen
+        if isinstance(codegen, graph_module._PyTreeCodeGen):
+            self._in_spec = codegen.pytree_info.in_spec
+            self._out_spec = codegen.pytree_info.out_spec
+        # Each graph has a class of its own.
+        type(self).forward = forward
+        self._recompile_submodules()
+        return Code(self)
+
+    def compiled(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def after_compiling(self: Any) -> Any:
+            if type(self).forward is forward:
+                recompile(self)
+            return read(self)
+
+        return after_compiling
+
+    module.recompile = mark
+    module.code = property(compiled(code))
+    module.__str__, module.__reduce__ = compiled(text), compiled(reduce)
+
+
+def list_operators_once() -> None:
+    """Ask torch once, not once per namespace, which operators are made of others.
+
+    Each decomposition of a program asks twice, and each answer makes hundreds of Python objects.
+    """
+    from torch._export import utils
+    from torch.export import decomp_utils, exported_program
+
+    if utils._collect_all_valid_cia_ops.__module__ == __name__:
+        return
+    collect, look = utils._collect_all_valid_cia_ops, utils._materialize_cpp_cia_ops
+
+    def collect_after_one_look() -> Any:
+        look()
+        utils._materialize_cpp_cia_ops = lambda: None
+        try:
+            return collect()
+        finally:
+            utils._materialize_cpp_cia_ops = look
+
+    for module in (utils, decomp_utils, exported_program):
+        module._collect_all_valid_cia_ops = collect_after_one_look
+
+
+def remember_signatures() -> None:
+    """Make the maps from inputs to weights once, not at every question about one input.
+
+    Torch makes them at each call, from all inputs: quadratic in the number of weights.
+    """
+    from torch.export import graph_signature
+
+    changes = 0
+
+    def count_change(self: Any, name: str, value: Any) -> None:
+        nonlocal changes
+        changes += 1
+        object.__setattr__(self, name, value)
+
+    def remembered(make: Callable[[Any], Any]) -> property:
+        known: dict[int, tuple[int, list[Any], int, Any]] = {}
+
+        def read(self: Any) -> Any:
+            inputs = self.input_specs
+            state = (changes, len(inputs))
+            found = known.get(id(self))
+            # The list is held, so that another signature at the same address has another one.
+            if found and found[1] is inputs and (found[0], found[2]) == state:
+                return found[3]
+            made = make(self)
+            known[id(self)] = (changes, inputs, len(inputs), made)
+            return made
+
+        return property(read)
+
+    signature: Any = graph_signature.ExportGraphSignature
+    if signature.inputs_to_buffers.fget.__module__ == __name__:
+        return
+    for part in (graph_signature.InputSpec, graph_signature.TensorArgument):
+        part.__setattr__ = count_change
+    for name in ("inputs_to_parameters", "inputs_to_buffers"):
+        setattr(signature, name, remembered(getattr(signature, name).fget))
+
+
+def replay_changed_graphs() -> None:
+    """Interpret a graph only if it changed since it was last interpreted.
+
+    Most passes over a part of a model find nothing to do, and end by interpreting the whole part
+    once more. The result would be the same graph.
+    """
+    from executorch.exir.pass_base import ExportPass, _ExportPassBase
+    from torch.fx.passes.infra.pass_base import PassResult
+
+    if _ExportPassBase.call.__module__ == __name__:
+        return
+    interpret = _ExportPassBase.call
+    steps = {
+        name
+        for name, value in vars(_ExportPassBase).items() | vars(ExportPass).items()
+        if callable(value) and name not in ("__init__", "call")
+    }
+
+    def state(graph: Any) -> _Replayed:
+        return [
+            (node, node.args, node.kwargs, node.target, node.meta.get("val"))
+            for node in graph.graph.nodes
+        ]
+
+    def unchanged(graph: Any) -> bool:
+        before: _Replayed | None = vars(graph).get(_REPLAYED)
+        now = state(graph)
+        return (
+            before is not None
+            and len(before) == len(now)
+            and all(
+                one is other
+                for row, known in zip(now, before, strict=True)
+                for one, other in zip(row, known, strict=True)
+            )
+        )
+
+    def call(self: Any, graph: Any) -> Any:
+        if any(getattr(type(self), name) is not getattr(ExportPass, name) for name in steps):
+            return interpret(self, graph)
+        if unchanged(graph):
+            return PassResult(graph, True)
+        result = interpret(self, graph)
+        vars(result.graph_module)[_REPLAYED] = state(result.graph_module)
+        return result
+
+    _ExportPassBase.call = call
