@@ -22,7 +22,7 @@ class ImageEncoder(nn.Module):
 @register_model(
     "edgetam_image_encoder",
     variants=("fp32", "fp16", "int8"),
-    emulated=("fp32@256", "fp16@128"),
+    emulated=("fp32@64", "fp16@64"),
 )
 class EdgeTamImageEncoderModel:
     """One image of 1024x1024, as EdgeTAM takes it, unless another size is asked for."""

@@ -11,7 +11,7 @@ from pytest_sme2 import register_model
 @register_model(
     "efficient_sam",
     variants=("fp32", "fp16", "int8", "int8_dynamic"),
-    emulated=("fp32@128", "int8_dynamic@128"),
+    emulated=("fp32@32", "int8_dynamic@32"),
 )
 class EfficientSamModel:
     """One image of 1024x1024, as EfficientSAM takes it, unless another size is asked for.

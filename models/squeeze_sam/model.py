@@ -158,7 +158,7 @@ class SqueezeSam(nn.Module):
 @register_model(
     "squeeze_sam",
     variants=("fp32", "fp16", "int8"),
-    emulated=("fp32@64", "fp16@64"),
+    emulated=("fp32@16", "fp16@16"),
 )
 class SqueezeSamModel:
     """One image of 512x512, as in the paper, unless another size (a power of two) is asked for."""
