@@ -1,11 +1,11 @@
 """A lab of fake phones, as a test uses it: started, stopped, and broken on purpose.
 
-The adb server and every adbd run in a sandbox whose own network has only a loopback interface. So
-adbd, which listens on all interfaces, listens only there. The only way in is the listening socket
-of the adb server: it is made outside, bound to a separate port of this machine's loopback, and
-passed to the server (``-L acceptfd:``). So only this machine can reach the server, and only the
-server can reach the devices. USB, mDNS and emulator scanning are off, so the server never takes a
-real phone from the user's own server.
+The adb server and every adbd run in a sandbox with a network and files of its own, as a user
+without rights (``supervisor.py``). adbd, which listens on all interfaces, finds only a loopback
+interface there. The only way in is the adb server's socket: a file of the sandbox, which only its
+owner may open, and only the one who started the sandbox (or root) can look into. It ends with the
+sandbox. USB, mDNS and emulator scanning are off, so the server never takes a real phone from the
+user's own server.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ import pytest_sme2
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.parts import Parts, find_parts, shared_libraries
 from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, STATE, Phone
+from pytest_sme2.fake_phone.supervisor import SOCKET
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.qemu import DEFAULT_CPU
@@ -93,8 +95,7 @@ class FakePhone:
 
 def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
     """A fake phone as a target."""
-    server = AdbServer(phone.lab.host, phone.lab.port)
-    return AndroidTarget(AdbDevice(server, phone.serial), **options)
+    return AndroidTarget(AdbDevice(phone.lab.server, phone.serial), **options)
 
 
 def open_fake_phone(emulator: Path, **options: Any) -> AndroidTarget:
@@ -105,7 +106,7 @@ def open_fake_phone(emulator: Path, **options: Any) -> AndroidTarget:
     lab = FakeLab(emulator=emulator, progress=options.get("progress"))
     atexit.register(lab.close)
     phone = lab.add()
-    make_ready(AdbServer(lab.host, lab.port), phone.serial)
+    make_ready(lab.server, phone.serial)
     return fake_target(phone, **options)
 
 
@@ -132,6 +133,7 @@ class FakeLab:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._control.settimeout(180)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
             self._process = subprocess.Popen(
                 [
@@ -150,8 +152,7 @@ class FakeLab:
                 start_new_session=True,
             )
         try:
-            self._receive()
-            self.host, self.port = "127.0.0.1", 0
+            self.server = AdbServer(f"/proc/{self._receive()['sender']}/root/{SOCKET}")
             self.start_server()
         except BaseException:
             self.close()
@@ -166,7 +167,7 @@ class FakeLab:
     @property
     def address(self) -> str:
         """The address of the adb server, for ``--adb-server``."""
-        return f"{self.host}:{self.port}"
+        return str(self.server)
 
     def add(self, **likeness: Any) -> FakePhone:
         """Add a phone; ``likeness`` are fields of ``root.Phone``."""
@@ -198,15 +199,10 @@ class FakeLab:
         return f"127.0.0.1:{port}"
 
     def start_server(self) -> None:
-        """Start the adb server; a second start uses the same port."""
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self.host, self.port))
-            listener.listen(64)
-            self.port = listener.getsockname()[1]
-            self.ask("start server", descriptors=[listener.fileno()])
+        """Start the adb server; a second start uses the same address."""
+        self.ask("start server")
         try:
-            AdbServer(self.host, self.port).ask("host:version", timeout=30)
+            self.server.ask("host:version", timeout=30)
         except TargetError as error:
             lines = self.log().strip().splitlines()
             said = lines[-1] if lines else "it said nothing"
@@ -218,19 +214,20 @@ class FakeLab:
     def log(self, name: str = "server") -> str:
         return str(self.ask("log", name=name)["text"])
 
-    def ask(self, verb: str, *, descriptors: list[int] | None = None, **rest: Any) -> Any:
+    def ask(self, verb: str, **rest: Any) -> Any:
         message = json.dumps({"do": verb, **rest}).encode()
         # A test may call this from another thread than the measuring one.
         with self._lock:
             try:
-                socket.send_fds(self._control, [message], descriptors or [])
+                self._control.send(message)
             except OSError as error:
                 raise TargetError(f"The fake phone's sandbox is gone: {error}.") from error
             return self._receive()
 
     def _receive(self) -> Any:
+        """An answer, and the ``sender``: the sandbox's first process, by its number here."""
         try:
-            message = self._control.recv(1 << 20)
+            message, credentials, _, _ = self._control.recvmsg(1 << 20, socket.CMSG_SPACE(12))
         except OSError as error:
             raise TargetError(f"The fake phone's sandbox does not answer: {error}.") from error
         if not message:
@@ -238,7 +235,7 @@ class FakeLab:
         answer: Mapping[str, Any] = json.loads(message)
         if "error" in answer:
             raise TargetError(f"The fake phone's sandbox failed: {answer['error']}")
-        return answer
+        return {**answer, "sender": struct.unpack("3i", credentials[0][2])[0]}
 
     def _last_words(self) -> str:
         text = ""
@@ -268,45 +265,38 @@ class FakeLab:
 
 def sandbox_command() -> list[str]:
     """The command for separate namespaces; ``--kill-child`` ends them with their starter."""
-    missing = [tool for tool in ("unshare", "mount", "ldd") if shutil.which(tool) is None]
+    missing = [tool for tool in ("unshare", "ldd") if shutil.which(tool) is None]
     if missing:
         raise TargetError(
             f"A fake phone needs {' and '.join(missing)}. "
-            "Debian has unshare, mount and ldd in util-linux, mount and libc-bin."
+            "Debian has unshare and ldd in util-linux and libc-bin."
         )
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    return ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    return ["unshare", *user, "--net", "--ipc", "--mount", "--pid", "--fork", "--kill-child"]
 
 
 def _plan(parts: Parts, emulator: Path | None) -> dict[str, Any]:
-    loader, libraries = shared_libraries(parts.adbd, parts.environment)
-    programs = {"system/bin/sh": parts.mksh, "system/bin/toybox": parts.toybox}
-    files = {LINKER: loader, **programs}
-    for program in programs.values():
+    programs = {}
+    for place, program in (("adbd", parts.adbd), ("server/adb", parts.adb)):
+        loader, libraries = shared_libraries(program, parts.environment)
+        programs[place] = [str(program), str(loader), *map(str, libraries)]
+    tools = {"system/bin/sh": parts.mksh, "system/bin/toybox": parts.toybox}
+    files = {LINKER: loader, **tools}
+    for program in tools.values():
         for library in shared_libraries(program, parts.environment)[1]:
             files[f"{LIBRARIES}/{library.name}"] = library
     if emulator is not None:
         files[EMULATOR_ON_PHONE.lstrip("/")] = emulator
     return {
-        "adb": str(parts.adb),
-        "adb_environment": parts.environment,
-        "adbd_files": [str(parts.adbd), str(loader), *map(str, libraries)],
+        "environment": parts.environment,
+        "programs": programs,
         "loader": loader.name,
         "patchelf": str(parts.patchelf),
         "toybox": str(parts.toybox),
-        "programs": list(programs),
+        "with own loader": list(tools),
         "files": {place: str(file) for place, file in files.items()},
     }
 
 
 def _import_path() -> str:
     return str(Path(pytest_sme2.__file__).resolve().parent.parent)
-
-
-@contextlib.contextmanager
-def fake_lab(phones: int = 1, **options: Any) -> Iterator[FakeLab]:
-    """A lab with ``phones`` plain phones."""
-    with FakeLab(**options) as lab:
-        for _ in range(phones):
-            lab.add()
-        yield lab

@@ -1,4 +1,4 @@
-"""Makes the root folder of a fake phone. Runs inside the sandbox, with the standard library only.
+"""Makes the files of a fake phone. Runs inside the sandbox, with the standard library only.
 
 The root has mksh as its shell, toybox for the tools, and replacements for Android's own programs,
 which keep their state in files. A program that is pushed finds no C library and no loader: those of
@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pytest_sme2.fake_phone.namespaces import READ_PROCESSES, SHELL, bind, mount
 
 STATE = "data/system/fake"
-_PROGRAMS = Path(__file__).parent / "programs"
-
-_ANSWERS = Path(__file__).parent / "answers"
+DATA = (Path(__file__).parent / "programs", Path(__file__).parent / "answers")
+_PROGRAMS, _ANSWERS = DATA
 LINKER = "system/bin/linker64"
 LIBRARIES = "system/lib64"
 
-# Android's numbers: the user of a shell, and the group that may see all processes.
-SHELL = 2000
-READ_PROCESSES = 3009
-SHELL_GROUPS = (1004, 1007, 1011, 1015, 1028, 3001, 3002, 3003, 3006, READ_PROCESSES, 3011)
 # Android's C library knows these names without a file.
-_USERS = {"root": 0, "system": 1000, "shell": SHELL, "readproc": READ_PROCESSES}
+_USERS = {"root": 0, "system": 1000, "readproc": READ_PROCESSES}
 _SETTINGS = {
     "low_power": "0",
     "stay_on_while_plugged_in": "0",
@@ -56,16 +51,14 @@ class Phone:
     properties: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str | None] = field(default_factory=dict)
     """Override the defaults; None removes a setting, so that it reads as ``null``."""
+    settings_refused: bool = False
+    """Whether ``settings put`` and ``delete`` are refused; ``svc`` goes on working."""
     storage_bytes: int | None = None
     """The size of ``/data/local/tmp``; None means as much as memory allows."""
     fixed_performance: bool = True
     max_frequencies_khz: Sequence[int] = ()
     """One per core; empty means that all are of one kind."""
     temperature_millidegrees: int = 30_000
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Phone:
-        return cls(**value)
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class Userland:
     tools: Sequence[str]
     """The names of toybox."""
     shell: int
-    """The user of the phone's shell, as this process must name it."""
+    """The user of the phone's shell, as this process must name it; 0 where it has but one user."""
 
 
 def own_loader(patchelf: str, program: Path) -> list[str]:
@@ -110,10 +103,11 @@ def lay_out(root: Path, phone: Phone, userland: Userland) -> None:
         shutil.copyfile(program, target)
         target.chmod(0o755)
     (root / "system/etc").mkdir()
-    users = "".join(f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in _USERS.items())
-    groups = "".join(f"{name}:x:{number}:\n" for name, number in _USERS.items())
-    (root / "system/etc/passwd").write_text(users, encoding="ascii")
-    (root / "system/etc/group").write_text(groups, encoding="ascii")
+    numbers = {**_USERS, "shell": userland.shell or SHELL}
+    users = "".join(f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in numbers.items())
+    groups = "".join(f"{name}:x:{number}:\n" for name, number in numbers.items())
+    (root / "system/etc/passwd").write_text(users, encoding="utf-8")
+    (root / "system/etc/group").write_text(groups, encoding="utf-8")
     _write_state(root, phone)
 
 
@@ -135,6 +129,8 @@ def _write_state(root: Path, phone: Phone) -> None:
     (state / "wakefulness").write_text("Awake\n", encoding="utf-8")
     (state / "journal").write_text("", encoding="utf-8")
     (state / "logcat").write_text("", encoding="utf-8")
+    if phone.settings_refused:
+        (state / "settings_refused").touch()
     if phone.fixed_performance:
         (state / "fixed_performance").write_text("false\n", encoding="utf-8")
     features = _FEATURES + (
@@ -187,23 +183,23 @@ def _mount(root: Path, phone: Phone, shell: int) -> None:
     /proc shows the processes of the mounting process, so this runs in the phone's process tree.
     """
     # A group that does not exist here cannot be named. Then the shell owns all that it may see.
-    group = f",gid={READ_PROCESSES}" if shell == SHELL else ""
-    mount("-t", "proc", "-o", f"hidepid=2{group}", "proc", root / "proc")
-    mount("--bind", root / STATE / "cpuinfo", root / "proc/cpuinfo")
-    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "dev")
-    for name in ("null", "zero", "full", "random", "urandom", "tty"):
-        (root / "dev" / name).touch()
-        mount("--bind", Path("/dev") / name, root / "dev" / name)
+    group = f",gid={READ_PROCESSES}" if shell else ""
+    mount("proc", root / "proc", f"hidepid=2{group}")
+    bind(root / STATE / "cpuinfo", root / "proc/cpuinfo")
+    make_devices(root / "dev")
     (root / "dev/pts").mkdir()
-    mount("-t", "devpts", "-o", "newinstance,ptmxmode=0666", "devpts", root / "dev/pts")
+    mount("devpts", root / "dev/pts", "newinstance,ptmxmode=0666")
     (root / "dev/ptmx").symlink_to("pts/ptmx")
     storage = root / "data/local/tmp"
     storage.mkdir()
     size = f",size={phone.storage_bytes}" if phone.storage_bytes else ""
-    options = f"mode=0771,uid={shell},gid={shell}{size}"
-    mount("-t", "tmpfs", "-o", options, "tmpfs", storage)
-    mount("--bind", root.parent / "adbd", root / "adbd")
+    mount("tmpfs", storage, f"mode=0771,uid={shell},gid={shell}{size}")
+    bind(root.parent / "adbd", root / "adbd")
 
 
-def mount(*words: str | Path) -> None:
-    subprocess.run(["mount", *map(str, words)], timeout=60, check=True)
+def make_devices(folder: Path) -> None:
+    """Mount a folder of devices that every program may use."""
+    mount("tmpfs", folder, "mode=0755")
+    for name in ("null", "zero", "full", "random", "urandom", "tty"):
+        (folder / name).touch()
+        bind(Path("/dev", name), folder / name)

@@ -1,16 +1,20 @@
 """The first process of a fake phone lab's sandbox: starts and stops its adb server and devices.
 
 ``lab.py`` starts it in separate namespaces (processes, mounts, network), with the standard library
-only. It ends when the other end of its control socket closes, for whatever reason. As the first
+only. It leaves this machine's files before it starts anything: what runs in the sandbox can change
+nothing outside, whoever asks for it. The adb server and every adbd have no rights and a root of
+their own even in there.
+
+It ends when the other end of its control socket closes, for whatever reason. As the first
 process of the sandbox it ends all its processes, mounts and ports, so nothing is left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -20,35 +24,34 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pytest_sme2.fake_phone.no_vsock import forbid_vsock
-from pytest_sme2.fake_phone.process_tree import ProcessTree
+from pytest_sme2.fake_phone.namespaces import (
+    SHELL,
+    ProcessTree,
+    becoming_shell,
+    bring_up_loopback,
+    forbid_vsock,
+    leave_machine,
+    mount,
+)
 from pytest_sme2.fake_phone.root import (
+    DATA,
     LIBRARIES,
     LINKER,
-    SHELL,
-    SHELL_GROUPS,
     Phone,
     Userland,
     build_root,
-    mount,
+    make_devices,
     own_loader,
 )
 
-_SIOCGIFFLAGS = 0x8913
-_SIOCSIFFLAGS = 0x8914
-_IFF_UP = 0x1
-
-
-def bring_up_loopback() -> None:
-    """Start the loopback interface, the only one of a new network namespace."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        request = fcntl.ioctl(control, _SIOCGIFFLAGS, struct.pack("16sh14x", b"lo", 0))
-        flags = struct.unpack("16sh14x", request)[1]
-        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+SOCKET = "adb.socket"
+"""Where the adb server listens, in the sandbox's root."""
+# Where systemd takes numbers for users of short life; accounts do not have them.
+_SPARE_USERS = range(61184, 65520)
 
 
 class Supervisor:
@@ -58,7 +61,7 @@ class Supervisor:
         self.control = control
         self.folder = folder
         self.plan = plan
-        self.userland: Userland | None = None
+        self.userland: Userland
         self.server: subprocess.Popen[bytes] | None = None
         self.devices: dict[str, subprocess.Popen[bytes]] = {}
         self.trees: dict[str, ProcessTree] = {}
@@ -67,134 +70,139 @@ class Supervisor:
     def start(self) -> None:
         bring_up_loopback()
         forbid_vsock()
-        mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", self.folder)
-        adbd = self.folder / "adbd"
-        adbd.mkdir()
-        for file in self.plan["adbd_files"]:
-            shutil.copy2(file, adbd / Path(file).name)
-        (self.folder / "home").mkdir()
-        self.userland = self._make_userland(self.folder / "userland")
+        shell = _shell_user()
+        mount("tmpfs", self.folder, "mode=0755")
+        for place in ("adbd", "server/adb", "server/home", "dev", "proc"):
+            (self.folder / place).mkdir(parents=True)
+        for place, files in self.plan["programs"].items():
+            for file in files:
+                shutil.copy2(file, self.folder / place / Path(file).name)
+        os.chown(self.folder / "server/home", shell, shell)
+        tools = self._make_userland(self.folder / "userland")
+        for folder in DATA:
+            # Read when a phone is added, from the same place.
+            shutil.copytree(folder, self.folder / folder.relative_to("/"))
+        make_devices(self.folder / "dev")
+        mount("proc", self.folder / "proc")
+        leave_machine(self.folder)
+        self.folder = Path("/")
+        self.userland = Userland(Path("/userland"), tools, shell)
 
-    def _make_userland(self, folder: Path) -> Userland:
-        """Lay the shell and the tools where a phone has them, with a loader of their own."""
+    def _make_userland(self, folder: Path) -> list[str]:
+        """Lay the shell and the tools where a phone has them, and return the tools' names."""
         for place in (Path(LINKER).parent, Path(LIBRARIES)):
             (folder / place).mkdir(parents=True)
         for place, file in self.plan["files"].items():
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, folder / place)
             (folder / place).chmod(0o755)
-        for place in self.plan["programs"]:
+        for place in self.plan["with own loader"]:
             _run(*own_loader(self.plan["patchelf"], folder / place))
-        listed = _run(self.plan["toybox"], environment=self.plan["adb_environment"])
-        return Userland(folder, listed.split(), SHELL if _has_user(SHELL) else 0)
+        return _run(self.plan["toybox"], environment=self.plan["environment"]).split()
 
     def serve(self) -> None:
-        while True:
-            message, descriptors, _, _ = socket.recv_fds(self.control, 65536, 1)
-            if not message:
-                return
+        while message := self.control.recv(65536):
             request = json.loads(message)
             try:
-                answer = self._handlers[request.pop("do")](self, descriptors, **request)
+                answer = self._handlers[request.pop("do")](self, **request)
             except (OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
-            finally:
-                for descriptor in descriptors:
-                    os.close(descriptor)
             self.control.send(json.dumps(answer).encode())
 
-    def start_server(self, descriptors: list[int]) -> dict[str, Any]:
-        """Start adb in the sandbox, with a listening socket of the host's loopback."""
-        environment = {
-            "PATH": os.environ.get("PATH", ""),
-            "HOME": str(self.folder / "home"),
-            "TMPDIR": str(self.folder / "home"),
-            "ADB_MDNS": "0",
-            "ADB_USB": "0",
-            "ADB_EMU": "0",
-            **self.plan["adb_environment"],
-        }
-        with (self.folder / "server.log").open("ab") as log:
-            self.server = subprocess.Popen(
-                [self.plan["adb"], "-L", f"acceptfd:{descriptors[0]}", "server", "nodaemon"],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=descriptors[:1],
-                cwd=self.folder,
+    def start_server(self) -> dict[str, Any]:
+        """Start adb; only the user who started the sandbox can connect to it."""
+        environment = {"HOME": "/home", "TMPDIR": "/home"}
+        environment |= dict.fromkeys(("ADB_MDNS", "ADB_USB", "ADB_EMU"), "0")
+        place = self.folder / SOCKET
+        place.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            usual = os.umask(0o177)
+            listener.bind(str(place))
+            os.umask(usual)
+            listener.listen(64)
+            descriptor = listener.fileno()
+            words = ["-L", f"acceptfd:{descriptor}", "server", "nodaemon"]
+            self.server = self._start(
+                *("server", "/adb", "adb", words), environment, pass_fds=[descriptor]
             )
-        return {"pid": self.server.pid}
-
-    def add_phone(self, descriptors: list[int], phone: dict[str, Any]) -> dict[str, Any]:
-        made = Phone.from_json(phone)
-        tree = ProcessTree()
-        with tree:
-            build_root(self.folder / made.name, made, self._known_userland())
-        self.phones[made.name], self.trees[made.name] = made, tree
-        return self.start_adbd(descriptors, made.name)
-
-    def _known_userland(self) -> Userland:
-        if self.userland is None:
-            raise ValueError("the supervisor has not started")
-        return self.userland
-
-    def add_stubborn(self, descriptors: list[int], port: int) -> dict[str, Any]:
-        """Start a fake adbd that asks every host for its key and never accepts it."""
-        listener = socket.create_server(("127.0.0.1", port))
-        threading.Thread(target=_never_authorize, args=(listener,), daemon=True).start()
         return {}
 
-    def start_adbd(self, descriptors: list[int], name: str) -> dict[str, Any]:
-        phone = self.phones[name]
-        root = self.folder / name
-        environment = {
-            "ADBD_PORT": str(phone.port),
-            "PATH": "/system/bin:/vendor/bin",
-            "HOME": "/data/local/tmp",
-            "SHELL": "/system/bin/sh",
-            "TMPDIR": "/data/local/tmp",
-        }
-        with (self.folder / f"{name}.log").open("ab") as log, self.trees[name]:
-            self.devices[name] = subprocess.Popen(
-                [
-                    *as_shell(root, self._known_userland().shell),
-                    *(f"/adbd/{self.plan['loader']}", "--library-path", "/adbd", "/adbd/adbd"),
-                ],
+    def _start(
+        self,
+        name: str,
+        place: str,
+        program: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        **options: Any,
+    ) -> subprocess.Popen[bytes]:
+        """Start a program of ``place`` in the root ``name``, as the shell's user."""
+        loader = [f"{place}/{self.plan['loader']}", "--library-path", place]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [*loader, f"{place}/{program}", *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=becoming_shell(self.folder / name, self.userland.shell),
+                **options,
             )
-        _wait_for_listener(phone.port, self.devices[name])
-        return {"serial": f"127.0.0.1:{phone.port}"}
 
-    def kill_adbd(self, descriptors: list[int], name: str) -> dict[str, Any]:
+    def add_phone(self, phone: dict[str, Any]) -> dict[str, Any]:
+        made = Phone(**phone)
+        tree = ProcessTree()
+        with tree:
+            build_root(self.folder / made.name, made, self.userland)
+        self.phones[made.name], self.trees[made.name] = made, tree
+        return self.start_adbd(made.name)
+
+    def add_stubborn(self, port: int) -> dict[str, Any]:
+        """Start a fake adbd that asks every host for its key and never accepts it."""
+        listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=_never_authorize, args=(listener,), daemon=True).start()
+        return {}
+
+    def start_adbd(self, name: str) -> dict[str, Any]:
+        port = self.phones[name].port
+        environment = {
+            "ADBD_PORT": str(port),
+            "PATH": "/system/bin:/vendor/bin",
+            "HOME": "/data/local/tmp",
+            "SHELL": "/system/bin/sh",
+            "TMPDIR": "/data/local/tmp",
+        }
+        with self.trees[name]:
+            self.devices[name] = self._start(name, "/adbd", "adbd", (), environment)
+        _wait_for_listener(port, self.devices[name])
+        return {"serial": f"127.0.0.1:{port}"}
+
+    def kill_adbd(self, name: str) -> dict[str, Any]:
         """Kill only adbd; its processes go on, as when a cable is pulled."""
         return _kill(self.devices[name])
 
-    def kill_server(self, descriptors: list[int]) -> dict[str, Any]:
+    def kill_server(self) -> dict[str, Any]:
         return _kill(self.server) if self.server is not None else {}
 
-    def read(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+    def read(self, name: str, path: str) -> dict[str, Any]:
         """A file of the phone, read without adb."""
         return {"text": (self.folder / name / path).read_text(encoding="utf-8")}
 
-    def write(self, descriptors: list[int], name: str, path: str, text: str) -> dict[str, Any]:
+    def write(self, name: str, path: str, text: str) -> dict[str, Any]:
         file = self.folder / name / path
         file.write_text(text, encoding="utf-8")
         around = file.parent.stat()
         os.chown(file, around.st_uid, around.st_gid)
         return {}
 
-    def files(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+    def files(self, name: str, path: str) -> dict[str, Any]:
         """All files below a folder of the phone, listed without adb."""
         folder = self.folder / name / path
         found = sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))
         return {"files": found}
 
-    def fill(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+    def fill(self, name: str, path: str) -> dict[str, Any]:
         """Write a file until the phone's storage is full."""
         size = 0
         file = (self.folder / name / path).open("wb", buffering=0)
@@ -203,11 +211,11 @@ class Supervisor:
                 size += file.write(bytes(1 << 20))
         return {"size": size}
 
-    def remove(self, descriptors: list[int], name: str, path: str) -> dict[str, Any]:
+    def remove(self, name: str, path: str) -> dict[str, Any]:
         (self.folder / name / path).unlink(missing_ok=True)
         return {}
 
-    def processes(self, descriptors: list[int], name: str) -> dict[str, Any]:
+    def processes(self, name: str) -> dict[str, Any]:
         """Command lines of the processes in the phone's root, without adbd."""
         root = self.folder / name
         own = self.devices[name].pid
@@ -221,11 +229,11 @@ class Supervisor:
                     found[entry.name] = [word.decode("utf-8", "replace") for word in words]
         return {"processes": found}
 
-    def signal(self, descriptors: list[int], pid: int, number: int) -> dict[str, Any]:
+    def signal(self, pid: int, number: int) -> dict[str, Any]:
         os.kill(pid, number)
         return {}
 
-    def log(self, descriptors: list[int], name: str) -> dict[str, Any]:
+    def log(self, name: str) -> dict[str, Any]:
         text = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return {"text": text[-8000:]}
 
@@ -247,25 +255,24 @@ class Supervisor:
     }
 
 
-def as_shell(root: Path, shell: int) -> list[str]:
-    """What starts a program in a phone's root as the user of its shell."""
-    if shell == SHELL:
-        groups = ",".join(map(str, SHELL_GROUPS))
-        chroot = _program("chroot")
-        return [chroot, f"--userspec={SHELL}:{SHELL}", f"--groups={groups}", str(root)]
-    # There is one user in the sandbox. In there it gets the number.
-    user = [f"--map-user={SHELL}", f"--map-group={SHELL}"]
-    return [_program("unshare"), "--user", *user, f"--root={root}"]
+def _shell_user() -> int:
+    """The number of the shell's user, which no account has: who has it could enter the phone.
 
-
-def _program(name: str) -> str:
-    """With its folder: what it starts has another PATH."""
-    return shutil.which(name) or f"/usr/sbin/{name}"
+    0 where there is only one user.
+    """
+    if not _has_user(SHELL):
+        return 0
+    for number in (SHELL, *filter(_has_user, _SPARE_USERS)):
+        try:
+            pwd.getpwuid(number)
+        except KeyError:
+            return number
+    raise OSError("a fake phone needs the number of a user that no account has")
 
 
 def _has_user(number: int) -> bool:
     """Whether files and processes here can belong to a user with this number."""
-    for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines():
+    for line in Path("/proc/self/uid_map").read_text(encoding="utf-8").splitlines():
         first, _, count = map(int, line.split())
         if first <= number < first + count:
             return True
@@ -313,7 +320,7 @@ def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 60
     while True:
         rows = "".join(
-            Path(table).read_text(encoding="ascii") for table in ("/proc/net/tcp", "/proc/net/tcp6")
+            Path(table).read_text(encoding="utf-8") for table in ("/proc/net/tcp", "/proc/net/tcp6")
         )
         if re.search(rf":{port:04X} \S+:0000 0A ", rows):
             return

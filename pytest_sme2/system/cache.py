@@ -1,24 +1,70 @@
-"""The cache: where exports, runners and tools are kept."""
+"""The cache: where exports, runners and tools are kept, and which of it is ours to delete.
+
+It is one folder of our own with a mark. Without the mark nothing in it is ever deleted, and what is
+deleted is listed in a log.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import glob
 import os
 import pwd
+import secrets
 import shlex
 import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_sme2.errors import StorageError
 
+NAME = "pytest-sme2"
+MARK = "pytest-sme2-cache"
+# Another version has another layout, so it does not delete anything of this one.
+_MARKED = b"pytest-sme2 cache, version 1\n"
+# By the Cache Directory Tagging convention: backups leave such folders out.
+_TAG = """Signature: 8a477f597d28d172789f06886806bc55
+# This file is a cache directory tag created by pytest-sme2.
+# For information about cache directory tags, see https://bford.info/cachedir/
+"""
+LOG = "removed.log"
+_LONGEST_LOG = 200_000
+_TOKEN = "[0-9a-f]" * 8
+# What a killed process leaves: half made, or half removed.
+LEFT_OVER = rf"\..+\.{_TOKEN}\.(part|removed)"
+
 
 def cache_folder() -> Path:
-    """Where exports, runners and tools are kept: ``SME2_CACHE_DIR``, else the platform's own."""
+    """The cache, made now if it is missing."""
+    folder = find_cache()
+    try:
+        mark_cache(folder)
+    except OSError as error:
+        # Otherwise nobody can write there, or another process was faster.
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(
+                f"{folder}: cannot be written: {error.strerror}. Free space there, or set "
+                "SME2_CACHE_DIR to another folder."
+            ) from error
+    return folder
+
+
+def find_cache() -> Path:
+    """Where exports, runners and tools are kept: a folder of our own, which may not exist yet.
+
+    It is in the one that ``SME2_CACHE_DIR`` names, else in the platform's folder for caches. If
+    ``SME2_CACHE_DIR`` names a cache of ours, that is the one.
+    """
     chosen = os.environ.get("SME2_CACHE_DIR")
     try:
         folder = Path(chosen).expanduser().resolve() if chosen else _usual_cache_folder()
+        around = folder
+        if chosen and not is_ours(folder):
+            folder = folder / NAME
         # The home of another user: every later access to a file in there would fail.
         folder.exists()
     except (RuntimeError, OSError) as error:
@@ -26,7 +72,64 @@ def cache_folder() -> Path:
             f"{chosen or 'The default cache folder'!r} cannot be used for exports and runners: "
             f"{error}. Set SME2_CACHE_DIR to another folder."
         ) from error
-    return trusted(folder, folder)
+    return trusted(folder, around)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder has our mark, of this version."""
+    mark = folder / MARK
+    try:
+        with mark.open("rb") as file:
+            return not mark.is_symlink() and file.read(len(_MARKED) + 1) == _MARKED
+    except OSError:
+        return False
+
+
+def mark_cache(folder: Path) -> None:
+    """Make a cache of ours, unless there is something: in one step, never without its mark."""
+    with contextlib.suppress(FileNotFoundError):
+        if any(folder.iterdir()):
+            return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{NAME}-") as temporary:
+        made = Path(temporary) / NAME
+        made.mkdir()
+        (made / "CACHEDIR.TAG").write_text(_TAG, encoding="utf-8")
+        (made / MARK).write_bytes(_MARKED)
+        # Whoever shares the folder around it shares the cache.
+        made.chmod(folder.parent.stat().st_mode & 0o2775 | stat.S_IRWXU)
+        made.rename(folder)
+
+
+def discard(path: Path, why: str) -> None:
+    """Remove a file or folder of the cache, and list it in the cache's log.
+
+    Raises:
+        StorageError: it is in no folder with our mark, so it may be somebody else's.
+    """
+    cache = next((parent for parent in path.parents if is_ours(parent)), None)
+    if cache is None:
+        raise StorageError(
+            f"{path} is not deleted: no folder above it has the mark of a cache ({MARK}), so it "
+            "may not be ours. Move it away, or set SME2_CACHE_DIR to another folder."
+        )
+    # Renamed first, so that nobody finds half of it.
+    gone = path.with_name(f".{path.name[:200].lstrip('.')}.{secrets.token_hex(4)}.removed")
+    try:
+        path.rename(gone)
+    except OSError:
+        return
+    with contextlib.suppress(OSError):
+        log = cache / LOG
+        if log.exists() and log.stat().st_size > _LONGEST_LOG:
+            log.replace(cache / f"{LOG}.old")
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{moment} {str(path.relative_to(cache))!a}: {why}\n")
+    if gone.is_dir() and not gone.is_symlink():
+        shutil.rmtree(gone, ignore_errors=True)
+    else:
+        gone.unlink()
 
 
 def trusted(path: Path, cache: Path) -> Path:
@@ -48,7 +151,8 @@ def trusted(path: Path, cache: Path) -> Path:
         if found.st_mode & stat.S_IWOTH:
             raise StorageError(
                 f"{step} cannot be used: every user of this machine can write to it, and programs "
-                f"in the cache are executed. Run: chmod -R o-w {shlex.quote(str(cache))}, or set "
+                f"in the cache are executed. Run: chmod {'' if step == cache else '-R '}o-w "
+                f"{shlex.quote(str(step))}, or set "
                 "SME2_CACHE_DIR to a folder of your own. To share a cache, use a group: "
                 "docs/troubleshooting.md."
             )
@@ -90,11 +194,19 @@ def _usual_cache_folder() -> Path:
 @contextlib.contextmanager
 def working_folder(final: Path) -> Iterator[Path]:
     """An empty folder beside ``final``, removed afterwards. Hold the lock of ``final``."""
-    folder = final.with_name(f".{final.name}.part")
-    # Files that a killed process left.
-    shutil.rmtree(folder, ignore_errors=True)
+    for left_over in final.parent.glob(f".{glob.escape(final.name)}.{_TOKEN}.part"):
+        with contextlib.suppress(StorageError):
+            discard(left_over, "left by a killed process")
+    folder = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
     folder.mkdir()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def put_in_place(made: Path, final: Path) -> None:
+    """Rename ``made`` to ``final``, whose lock is held; what is there is damaged or outdated."""
+    if final.exists() or final.is_symlink():
+        discard(final, "made again")
+    made.rename(final)

@@ -5,30 +5,30 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import BusyError, StorageError, UsageError
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import LEFT_OVER, discard, find_cache, is_ours
 from pytest_sme2.system.locks import locked
 
 LIMIT_VARIABLE = "SME2_CACHE_LIMIT"
 DEFAULT_LIMIT = 10 * 10**9
-KINDS = (
-    "exports",
-    "runners",
-    "emulated",
-    "bundles",
-    "sdk",
-    "packages",
-    "source-builds",
-    "tools",
-    "weights",
-    "fake-phone",
-)
+# Each kind is a folder of the cache, with the names that we give. What has another is not ours.
+KINDS = {
+    "exports": r".+-[0-9a-f]{24}-[0-9a-f]{8}",
+    "runners": r".+-[0-9a-f]{12}",
+    "emulated": r"[0-9a-f]{32}",
+    "bundles": r"[0-9a-f]{32}",
+    "sdk": r"executorch-.+",
+    "packages": r".+-cp\d+-.+",
+    "source-builds": r"[0-9a-f]{12}",
+    "tools": r"qemu|llvm|vm-.+|(guest|block_counter)-[0-9a-f]+",
+    "weights": r"[^.].*",
+    "fake-phone": r"programs-.+",
+}
 # Fetched from elsewhere, perhaps by hand: only removed when somebody asks for it.
 _KEPT = ("tools", "weights", "fake-phone")
 # A run that began earlier than this ago may still use what it found then.
@@ -61,13 +61,14 @@ def mark_used(folder: Path) -> None:
         os.utime(folder)
 
 
-def entries(cache: Path, kinds: Sequence[str] = KINDS) -> list[Entry]:
+def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[Entry]:
     """What the cache holds, the least recently used first."""
     found = []
     for kind in kinds:
         with contextlib.suppress(OSError):
             for path in (cache / kind).iterdir():
-                if path.is_dir() and not path.is_symlink() and path.name not in ("locks", "logs"):
+                known = re.fullmatch(f"{KINDS[kind]}|{LEFT_OVER}", path.name)
+                if known and path.is_dir() and not path.is_symlink():
                     found.append(Entry(kind, path, _bytes(path), path.stat().st_mtime))
     return sorted(found, key=lambda entry: (entry.used, entry.path))
 
@@ -100,24 +101,20 @@ def chosen(
     return removed
 
 
-def remove(removed: Iterable[Entry]) -> None:
+def remove(removed: Iterable[Entry], why: str) -> None:
     for entry in removed:
-        # Renamed first, so that nobody finds half of it.
-        gone = entry.path.with_name(f".{entry.path.name.lstrip('.')}.removed")
-        with contextlib.suppress(OSError):
-            entry.path.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        discard(entry.path, "left by a killed process" if entry.left_over else why)
 
 
 def apply_limit(cache: Path | None = None) -> list[Entry]:
     """Remove what killed processes left and, above the limit, what was not used for longest.
 
     What may be in use stays, so the limit is one for what is kept from run to run. Once an hour is
-    enough.
+    enough. A folder without our mark is left alone.
     """
     limit = limit_from(os.environ.get(LIMIT_VARIABLE))
-    root = cache or cache_folder()
-    if limit is None or not root.is_dir():
+    root = cache or find_cache()
+    if limit is None or not is_ours(root):
         return []
     now = time.time()
     looked = root / _LOOKED
@@ -133,7 +130,7 @@ def apply_limit(cache: Path | None = None) -> list[Entry]:
             rest = [entry for entry in found if entry not in removed]
             over = chosen(rest, now=now, keep=limit)
             removed += [entry for entry in over if entry in idle and entry.kind not in _KEPT]
-            remove(removed)
+            remove(removed, "the cache is above its limit")
     except (BusyError, StorageError, OSError):
         # Another process is at it, or the cache is read-only.
         return []

@@ -1,30 +1,38 @@
 """Programs from Debian's archive, unpacked into a folder of ours; the system is left as it is.
 
-The archives' addresses and keys are those that the system's own apt uses, and apt checks every
-signature. What is in a package decides neither where it lands nor what it may do there: see
-unpack_content.
+The archives' addresses, keys and preferences (pins) are those that the system's own apt uses, and
+apt checks every signature, as its own user. Only archives by Debian and Ubuntu are used, unless
+SME2_APT_ORIGINS names others. What is in a package decides neither where it lands nor what it may
+do there: see unpack_content.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import pwd
 import re
 import shutil
+import stat
 import subprocess
 import tarfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import unquote
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.apt_sources import Archive
-from pytest_sme2.system.cache import working_folder
+from pytest_sme2.system.cache import put_in_place, working_folder
 from pytest_sme2.system.files import unwritable
 
 _LONGEST_SECONDS = 600
+# As their Release files have it.
+ORIGINS = ("Debian", "Debian Backports", "Ubuntu")
+ORIGINS_VARIABLE = "SME2_APT_ORIGINS"
 
 # What apt says, by the reason that it stands for. The first reason that fits is given.
 _REASONS = (
@@ -39,9 +47,12 @@ _REASONS = (
         r"resolving|resolve|[Cc]ould not connect|[Cc]onnection|[Uu]nreachable|[Tt]imed? ?out|Proxy",
     ),
     (
+        "apt has no candidate: no archive of this machine has it, or a pin forbids it",
+        r"no candidate|no installation candidate|Can't select",
+    ),
+    (
         "no archive of this machine has it",
-        r"Unable to locate|no installation candidate|Couldn't find|was not found|"
-        r"Release file|404|Can't select|Can't find a source",
+        r"Unable to locate|Couldn't find|was not found|Release file|404|Can't find a source",
     ),
 )
 
@@ -85,29 +96,110 @@ def unpack_packages(
             "Install these programs by other means and put them on PATH."
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with working_folder(folder) as work:
-        apt = ["apt-get", "-q", *_private_apt(work, archives, architecture)]
+    with working_folder(folder) as work, _fetching_folder(work) as place:
+        apt = ["apt-get", "-q", *_private_apt(place, archives, architecture)]
         take = ["install", "--yes", "--download-only"] if dependencies else ["download"]
-        updated = _call([*apt, "update"], work)
-        offered = _call([*apt, *take, "--print-uris", *packages], work)
+        updated = _call([*apt, "update"], place)
+        archives = _of_known_origin(packages, archives, apt, place)
+        offered = _call([*apt, *take, "--print-uris", *packages], place)
         if offered.code != 0:
             raise TargetError(_why(packages, archives, updated.said + offered.said))
+        _respect_pins(packages, archives, apt, place, _offered(offered.answer))
         approve(_offered(offered.answer))
-        fetched = _call([*apt, *take, *packages], work)
+        fetched = _call([*apt, *take, *packages], place / "fetched")
         if fetched.code != 0:
             raise TargetError(_why(packages, archives, fetched.said))
         unpacked = work / "unpacked"
         unpacked.mkdir()
         content = work / "content.tar"
-        for package in sorted((*work.glob("*.deb"), *work.glob("cache/archives/*.deb"))):
+        found = place / ("cache/archives" if dependencies else "fetched")
+        for package in sorted(found.glob("*.deb")):
             with content.open("wb") as file:
-                done = _call(["dpkg-deb", "--fsys-tarfile", str(package)], work, stdout=file)
+                done = _call(["dpkg-deb", "--fsys-tarfile", str(package)], place, stdout=file)
             if done.code != 0:
                 raise TargetError(_why([package.name], archives, done.said))
             unpack_content(content, unpacked, package.name)
-        if folder.exists():
-            shutil.rmtree(folder)
-        unpacked.rename(folder)
+        put_in_place(unpacked, folder)
+
+
+@contextlib.contextmanager
+def _fetching_folder(work: Path) -> Iterator[Path]:
+    """Where apt works: in ``work``, or as root in a folder that apt's own user can reach.
+
+    Root's apt drops to that user to fetch what strangers wrote, but not where the user cannot get
+    at the folder, such as a private cache.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="sme2-apt-", dir=_reachable_folder() if os.geteuid() == 0 else work
+    ) as name:
+        place = Path(name)
+        place.chmod(0o755)
+        (place / "fetched").mkdir(0o700)
+        with contextlib.suppress(KeyError, PermissionError):
+            os.chown(place / "fetched", pwd.getpwnam("_apt").pw_uid, -1)
+        yield place
+
+
+def _reachable_folder() -> str | None:
+    for name in (tempfile.gettempdir(), "/var/tmp", "/tmp"):  # noqa: S108
+        steps = [Path(name).resolve(), *Path(name).resolve().parents]
+        if all(step.is_dir() and step.stat().st_mode & stat.S_IXOTH for step in steps):
+            return name
+    return None
+
+
+def _of_known_origin(
+    packages: Sequence[str], archives: Sequence[Archive], apt: Sequence[str], place: Path
+) -> list[Archive]:
+    """The archives that Debian or Ubuntu made, by their signed Release files; apt has no other."""
+    named = [name.strip() for name in os.environ.get(ORIGINS_VARIABLE, "").split(",")]
+    wanted, others = {*ORIGINS, *filter(None, named)}, set()
+    each = [replace(archive, suites=(suite,)) for archive in archives for suite in archive.suites]
+    form = "$(REPO_URI)\t$(RELEASE)\t$(ORIGIN)"
+    found = {}
+    for line in _call([*apt, "indextargets", "--format", form], place).answer.splitlines():
+        uri, suite, origin = line.split("\t")
+        found[_plain(uri), suite] = origin
+        others |= {origin or "without a name"} - wanted
+    kept = [
+        archive
+        for archive in each
+        if found.get((_plain(archive.uri), archive.suites[0])) in (None, *wanted)
+    ]
+    if not kept:
+        raise TargetError(
+            f"Cannot fetch {', '.join(packages)}: the archives of this machine are by others than "
+            f"Debian and Ubuntu: {', '.join(sorted(others))}. If you trust them, name them: "
+            f"{ORIGINS_VARIABLE}='{','.join(sorted(others))}'."
+        )
+    _write_sources(place, kept)
+    return kept
+
+
+def _plain(uri: str) -> str:
+    """An address as both of us write it: apt drops the slashes of ``file://`` and adds one."""
+    return uri.rstrip("/").replace("file:///", "file:/")
+
+
+def _respect_pins(
+    packages: Sequence[str],
+    archives: Sequence[Archive],
+    apt: Sequence[str],
+    place: Path,
+    offered: Sequence[Package],
+) -> None:
+    """Apt takes what is asked for as NAME/SUITE even where a pin forbids it; we do not."""
+    for package in packages:
+        name, slash, _ = package.partition("/")
+        table = _call(["apt-cache", *apt[2:], "policy", name], place).answer if slash else ""
+        for version, priority in re.findall(r"^[ *]{5}(\S+) (-?\d+)$", table, re.MULTILINE):
+            chosen = any(
+                (unquote(found.file_name).partition("_")[0], found.version)
+                == (name, version.rpartition(":")[2])
+                for found in offered
+            )
+            if chosen and int(priority) < 0:
+                raise TargetError(_why([package], archives, f"E: {package} is no candidate"))
 
 
 def _offered(answer: str) -> tuple[Package, ...]:
@@ -206,9 +298,7 @@ def _private_apt(work: Path, archives: Sequence[Archive], architecture: str | No
     """Options that keep apt in ``work``: its lists, its cache, and only these sources."""
     installed = work / "status"
     installed.touch()
-    sources = work / "private.sources"
-    text = "\n".join(archive.stanza() for archive in archives)
-    sources.write_text(text, encoding="utf-8")
+    sources = _write_sources(work, archives)
     for part in ("lists/partial", "cache/archives/partial"):
         (work / part).mkdir(parents=True)
     values = {
@@ -220,20 +310,23 @@ def _private_apt(work: Path, archives: Sequence[Archive], architecture: str | No
         "Dir::State::status": installed,
         "APT::Install-Recommends": "false",
         "Debug::NoLocking": "true",
-        # Pins and a default release are about what gets installed, and nothing is installed here.
-        "Dir::Etc::preferences": "/dev/null",
-        "Dir::Etc::preferencesparts": "/dev/null",
+        # It names a suite that may not be among these, which would be an error.
         "APT::Default-Release": "",
         "Acquire::Languages": "none",
         # An archive that nobody needs here must not keep us waiting for long.
         "Acquire::http::Timeout": "20",
         "Acquire::https::Timeout": "20",
-        # apt's own sandbox user may not read a private cache folder.
-        "APT::Sandbox::User": "root",
     }
     if architecture is not None:
         values |= {"APT::Architecture": architecture, "APT::Architectures": architecture}
     return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
+
+
+def _write_sources(work: Path, archives: Sequence[Archive]) -> Path:
+    sources = work / "private.sources"
+    text = "\n".join(archive.stanza() for archive in archives)
+    sources.write_text(text, encoding="utf-8")
+    return sources
 
 
 @dataclass(frozen=True)

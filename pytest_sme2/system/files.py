@@ -90,7 +90,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
         # mkstemp makes files that only their owner may read.
-        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -100,6 +100,23 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill; it becomes ``path``, which is missing or empty, if the block does not fail.
+
+    A process that is killed meanwhile leaves nothing there that could be taken for the whole.
+    """
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        dir=path.parent, prefix=_unfinished(path), suffix=".tmp"
+    ) as temporary:
+        made = Path(temporary) / "made"
+        made.mkdir()
+        yield made
+        made.replace(path)
 
 
 def new_file(path: Path) -> IO[bytes]:
@@ -140,7 +157,8 @@ def _unfinished(path: Path) -> str:
     return f".{safe_name(path.name)}."
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that new files of this process do not get."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

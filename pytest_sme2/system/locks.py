@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_sme2.errors import BusyError, StorageError
+from pytest_sme2.system.files import umask
 from pytest_sme2.system.terminal import Say
 
 _PAUSE_SECONDS = 0.05
@@ -48,7 +49,7 @@ def locked(
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unusable(file, error) from error
-    with _held(file, doing, say, timeout_seconds, mode=_ALL_USERS & ~_umask()):
+    with _held(file, doing, say, timeout_seconds, mode=_ALL_USERS & ~umask()):
         yield
 
 
@@ -168,10 +169,10 @@ def _write_holder(descriptor: int) -> None:
         if os.fstat(descriptor).st_nlink > 1:
             return  # by its other name it may be anything
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(_myself()).encode(), 0)
+        os.pwrite(descriptor, json.dumps(_holder_info()).encode(), 0)
 
 
-def _myself() -> dict[str, object]:
+def _holder_info() -> dict[str, object]:
     return {
         "pid": os.getpid(),
         "user": user_name(),
@@ -266,9 +267,3 @@ def _unusable(file: Path, error: OSError) -> StorageError:
         f"{file} cannot be written: {error.strerror or error}. Free space there, or correct its "
         "permissions. If it is in the cache, you can set SME2_CACHE_DIR to another folder."
     )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -9,7 +9,6 @@ import base64
 import csv
 import importlib.metadata
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import BuildError, Sme2Error
-from pytest_sme2.system.cache import cache_folder, trusted, working_folder
+from pytest_sme2.system.cache import cache_folder, put_in_place, trusted, working_folder
 from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
@@ -103,7 +102,6 @@ def package_folder(pin: Pin, *, cache: Path | None = None, progress: Say | None 
             if not _is_whole(folder, root):
                 if progress is not None:
                     progress(f"Installing {pin} into the cache")
-                shutil.rmtree(folder, ignore_errors=True)
                 _install(pin, folder)
     except OSError as error:
         raise BuildError(
@@ -122,8 +120,7 @@ def _install(pin: Pin, folder: Path) -> None:
         )
         if finished.returncode != 0 or not made.is_dir():
             raise BuildError(f"{pin} could not be installed: {_reason(finished)} {_CHECK}")
-        # The folder appears in one step.
-        made.rename(folder)
+        put_in_place(made, folder)
 
 
 def _is_whole(folder: Path, cache: Path) -> bool:

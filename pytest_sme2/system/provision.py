@@ -18,7 +18,6 @@ from pathlib import Path
 from packaging.version import Version
 
 from pytest_sme2.errors import BuildError, Sme2Error, TargetError
-from pytest_sme2.system import llvm_mca
 from pytest_sme2.system.apt_sources import MAIN, Archive, system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import Package, reason_of, unpack_packages
@@ -255,45 +254,8 @@ def chromium(say: Say, check: bool) -> Provided:
     return _program("Chromium", programs, BROWSER, cost, say, check)
 
 
-# What llvm-mca loads. Its C library is newer than that of most machines, so it comes along.
-_LLVM_PACKAGES = (
-    f"llvm-{llvm_mca.LEAST_VERSION}", f"libllvm{llvm_mca.LEAST_VERSION}", "libc6", "libstdc++6",
-    "libgcc-s1", "libffi8", "libedit2", "libz3-4", "zlib1g", "libzstd1", "libxml2-16", "libtinfo6",
-    "libbsd0", "libmd0",
-)  # fmt: skip
-
-
-def core_model(say: Say, check: bool) -> Provided:
-    """An llvm-mca that models SME: on PATH, in the cache, or fetched into the cache."""
-    name, cost = "llvm-mca with SME", "sme2 bound cannot be used"
-    try:
-        return _described_model(name)
-    except Sme2Error as error:
-        problem = str(error)
-    archives = with_suites(system_archives(), ["sid"], [MAIN])
-    if check or not archives or "debian" not in _families():
-        return Provided(name, None, "missing", cost, problem)
-    folder = tools_folder() / llvm_mca.FOLDER
-
-    def approve(offered: Sequence[Package]) -> None:
-        size = sum(package.bytes for package in offered)
-        say(f"fetching llvm-mca into the cache ({size / 1e6:.1f} MB to download)")
-
-    try:
-        with locked(Path(f"{folder}.lock"), "fetching llvm-mca", say=say):
-            unpack_packages(_LLVM_PACKAGES, archives, folder, approve)
-        return _described_model(name, "installed")
-    except Sme2Error as error:
-        return Provided(name, None, "missing", cost, str(error))
-
-
-def _described_model(name: str, action: str = "found") -> Provided:
-    found = llvm_mca.find_llvm_mca()
-    return Provided(name, f"{found.command[-1]} ({found.version})", action)
-
-
 # What each purpose needs on top of what everybody needs.
-PURPOSES = ("use", "tests", "bound")
+PURPOSES = ("use", "tests")
 
 
 def provision(say: Say, *, check: bool = False, purpose: str = PURPOSES[0]) -> tuple[Provided, ...]:
@@ -301,8 +263,6 @@ def provision(say: Say, *, check: bool = False, purpose: str = PURPOSES[0]) -> t
     parts = [build_tools, compiler]
     if purpose == "tests":
         parts.append(chromium)
-    if purpose in ("tests", "bound"):
-        parts.append(core_model)
     if platform.system() == "Linux":
         parts.append(qemu)
         if platform.machine() != "aarch64":

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Arm
-from pytest_sme2.system.cache import cache_folder, trusted
+from pytest_sme2.system.cache import find_cache, trusted
 from pytest_sme2.system.processes import ANSWER_SECONDS, run_process
 
 VECTOR_BITS = (128, 256, 512)
@@ -117,10 +117,10 @@ def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:
     if chosen is not None:
         return check_qemu(chosen)
     found = [Path(path) for path in map(shutil.which, _NAMES) if path]
-    kept = (cache or cache_folder()) / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
+    kept = (cache or find_cache()) / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
     problems = []
     if kept.exists():
-        found.append(trusted(kept, cache or cache_folder()))
+        found.append(trusted(kept, cache or find_cache()))
     for path in found:
         try:
             return check_qemu(path)

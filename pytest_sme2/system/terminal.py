@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 from pytest_sme2.errors import plain
 
 Say = Callable[[str], None]
-
 
 _NOT_TEXT = re.compile("([\udc80-\udcff]+)")
 
@@ -24,8 +25,26 @@ class _PlainStream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        self.stream.write(self._shown(text))
+        with self._unheard():
+            self.stream.write(self._shown(text))
         return len(text)
+
+    def flush(self) -> None:
+        with self._unheard():
+            self.stream.flush()
+
+    @contextlib.contextmanager
+    def _unheard(self) -> Iterator[None]:
+        """Whoever reads may stop, as ``head`` does: the command and its exit code go on."""
+        try:
+            yield
+        except BrokenPipeError:
+            self.drop()
+
+    def drop(self) -> None:
+        """Write nowhere from now on; what is still buffered would fail again at the end."""
+        with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.stream.fileno())
 
     def _shown(self, text: str) -> str:
         if self.stream.isatty():
@@ -41,13 +60,32 @@ class _PlainStream:
 @contextlib.contextmanager
 def plain_output() -> Iterator[None]:
     """Everything that is printed meanwhile is plain text."""
+    _open_closed_streams()
     before = sys.stdout, sys.stderr
-    sys.stdout = cast(TextIO, _PlainStream(sys.stdout))
-    sys.stderr = cast(TextIO, _PlainStream(sys.stderr))
+    shown = _PlainStream(sys.stdout), _PlainStream(sys.stderr)
+    sys.stdout, sys.stderr = cast(tuple[TextIO, TextIO], shown)
     try:
         yield
     finally:
+        for stream in shown:
+            try:
+                stream.flush()
+            except OSError:
+                stream.drop()
         sys.stdout, sys.stderr = before
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller closed (``>&-``) leads nowhere, and not to the next open file."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    # Without a number Python has no stream at all.
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
 def _controlled(stream: TextIO) -> TextIO:
@@ -55,18 +93,24 @@ def _controlled(stream: TextIO) -> TextIO:
     return stream.stream if isinstance(stream, _PlainStream) else stream
 
 
+def say(line: str) -> None:
+    """A line about the progress of a command, beside its answer."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
 def terminal_line(stream: TextIO) -> Say:
     """Overwrite one line of a terminal; any other stream gets a new line each time."""
     if not stream.isatty():
         return lambda line: print(plain(line), file=stream, flush=True)
 
-    def say(line: str) -> None:
+    def overwrite(line: str) -> None:
         width = shutil.get_terminal_size().columns - 1
         controlled = _controlled(stream)
         controlled.write(f"\r\x1b[K{plain(line)[:width]}")
         controlled.flush()
 
-    return say
+    return overwrite
 
 
 def clear_line(stream: TextIO) -> None:

@@ -147,7 +147,7 @@ class Place:
 
     def command(self, job: Job, turn_descriptor: int | None = None) -> tuple[str, ...]:
         artifact = job.request.artifact
-        name = _as_long_as_any if job.request.counted else str
+        name = _pad_path if job.request.counted else str
         return job.runner.command(
             job.request,
             ProcessFiles(
@@ -162,7 +162,7 @@ class Place:
         )
 
 
-def _as_long_as_any(path: Path) -> str:
+def _pad_path(path: Path) -> str:
     """The same file under a name whose length does not depend on where it lies.
 
     Arguments lie on the stack and names on the heap, so their lengths move what comes after them,

@@ -19,8 +19,13 @@ from pytest_sme2.errors import RunError
 from pytest_sme2.results import CountedInference, KernelCensus, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.files import unwritable
-from pytest_sme2.targets.base import Target
-from pytest_sme2.targets.counter import block_counter, counting
+from pytest_sme2.targets.base import LOG_NAME, Target
+from pytest_sme2.targets.counter import (
+    block_counter,
+    counter_command,
+    log_options,
+    raise_failure,
+)
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.cost_log import read_counts
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
@@ -28,10 +33,13 @@ from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpa
 # in_asm: every block of code as it is translated, which is when it is first about to run.
 # strace: where the loader maps the libraries. Both work in every version that knows SME2.
 _LOG_ITEMS = "in_asm,strace"
-# Every block that runs, and no jump from one to the next without a line.
-_EVERY_BLOCK = "exec,nochain"
 _COUNTS_NAME = "blocks.counts"
 _LOG_NAME = "qemu.log"
+# What the counter says where it could not switch the log on.
+_LATE_PROBLEMS = (
+    "the log could not be switched on",
+    "the runner did not pause before the inference",
+)
 # A program's last call, and what threads that end with it may log behind that.
 _END_BYTES = 65536
 
@@ -62,16 +70,11 @@ def observed_run(
     runner: Runner,
     request: RunRequest,
     folder: Path,
-    *,
-    keep_counts: Path | None = None,
 ) -> EmulatedRun:
-    """A run and its kernels in one; with ``request.counted``, also all that it executed.
-
-    ``keep_counts`` is where the counter's own file goes, for those who want it block by block.
-    """
+    """A run and its kernels in one; with ``request.counted``, also all that it executed."""
     with _log_file(folder) as log:
         if request.counted:
-            run, counted = _counted(target, runner, request, folder, log, keep_counts)
+            run, counted = _counted(target, runner, request, folder, log)
         else:
             observed = target.with_options("-d", _LOG_ITEMS, "-D", str(log))
             run, counted = observed.run(runner, request, folder), None
@@ -96,21 +99,36 @@ def _counted(
     request: RunRequest,
     folder: Path,
     log: Path,
-    keep_counts: Path | None,
 ) -> tuple[Run, CountedInference]:
     """Runs and counts; leaves in ``log`` all lines but those of blocks that ran."""
+    run, counted = _counted_once(target, runner, request, folder, log, late=True)
+    if counted.problem in _LATE_PROBLEMS or not any(part.code for part in counted.segments):
+        # Another QEMU, or one that may not be written to: the whole log takes longer.
+        run, counted = _counted_once(target, runner, request, folder, log, late=False)
+    return run, counted
+
+
+def _counted_once(
+    target: EmulatedTarget,
+    runner: Runner,
+    request: RunRequest,
+    folder: Path,
+    log: Path,
+    *,
+    late: bool,
+) -> tuple[Run, CountedInference]:
     counts = log.with_name(_COUNTS_NAME)
     folder.mkdir(parents=True, exist_ok=True)
+    counter = counter_command(block_counter(), counts, log, late=late)
+    observed = target.with_options(*log_options(late=late), before=counter)
     try:
-        with counting(block_counter(), counts, log) as pipe:
-            items = f"{_LOG_ITEMS},{_EVERY_BLOCK}"
-            observed = target.with_options("-d", items, "-D", str(pipe))
+        try:
             run = observed.run(runner, request, folder)
+        except RunError as failure:
+            raise_failure(failure, folder / LOG_NAME, counts)
         _refuse_cut_log(log)
-        counted = read_counts(counts, log, runner.files(request.arm), target.cpu.vector_bits)
-        if keep_counts is not None:
-            shutil.copyfile(counts, keep_counts)
-        return run, counted
+        files = runner.files(request.arm)
+        return run, read_counts(counts, log, files, target.cpu.vector_bits)
     finally:
         counts.unlink(missing_ok=True)
 

@@ -42,9 +42,13 @@ class EmulatedTarget:
         *,
         switch: str = "cpu",
         options: Sequence[str] = (),
+        before: Sequence[str] = (),
         cpu: EmulatedCpu = DEFAULT_CPU,
     ) -> None:
-        """``options`` are further ones of QEMU, such as those that log what it executes."""
+        """``options`` are further ones of QEMU, such as those that log what it executes.
+
+        ``before`` stands before QEMU in its command: a program that starts it.
+        """
         if switch not in SWITCHES:
             raise UsageError(
                 f"{switch!r} does not switch SME2. Choose one of: {', '.join(SWITCHES)}."
@@ -53,11 +57,16 @@ class EmulatedTarget:
         self.cpu = cpu
         self._switch = switch
         self._options = tuple(options)
+        self._before = tuple(before)
 
-    def with_options(self, *options: str) -> EmulatedTarget:
+    def with_options(self, *options: str, before: Sequence[str] = ()) -> EmulatedTarget:
         """The same target, with these options of QEMU on top."""
         return EmulatedTarget(
-            self.qemu, switch=self._switch, options=(*self._options, *options), cpu=self.cpu
+            self.qemu,
+            switch=self._switch,
+            options=(*self._options, *options),
+            before=before,
+            cpu=self.cpu,
         )
 
     def capabilities(self) -> Capabilities:
@@ -80,7 +89,8 @@ class EmulatedTarget:
         """What stands before the runner's own command."""
         cpu = self.cpu.model(arm if self._switch == "cpu" else Arm.ON)
         pinned = guest_options()
-        return (str(self.qemu.path.absolute()), "-cpu", cpu, *pinned, *self._options)
+        emulator = str(self.qemu.path.absolute())
+        return (*self._before, emulator, "-cpu", cpu, *pinned, *self._options)
 
     @property
     def environment(self) -> Mapping[str, str]:

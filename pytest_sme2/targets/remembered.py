@@ -7,6 +7,7 @@ which one model changed emulates that model alone.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -18,7 +19,7 @@ from pathlib import Path
 from pytest_sme2.errors import Sme2Error, StorageError
 from pytest_sme2.results import CountedInference, KernelCensus, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.cache import cache_folder, put_in_place, working_folder
 from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import decode, encode, file_sha256, inside
 from pytest_sme2.system.locks import locked
@@ -126,17 +127,14 @@ def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
         "counted": encode(made.counted),
         "files": {str(name): file_sha256(folder / name) for name in names},
     }
-    try:
-        with (
-            locked(Path(f"{kept}.lock"), f"writing {kept}"),
-            working_folder(kept) as temporary,
-        ):
-            for name in names:
-                (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(folder / name, temporary / name)
-            (temporary / _RECORD).write_text(json.dumps(record), encoding="utf-8")
-            shutil.rmtree(kept, ignore_errors=True)
-            temporary.rename(kept)
-    except (OSError, StorageError):
-        # The run itself is whole: a full or read-only cache only means to run it once more.
-        shutil.rmtree(kept, ignore_errors=True)
+    # The run itself is whole: a full or read-only cache only means to run it once more.
+    with (
+        contextlib.suppress(OSError, StorageError),
+        locked(Path(f"{kept}.lock"), f"writing {kept}"),
+        working_folder(kept) as temporary,
+    ):
+        for name in names:
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, temporary / name)
+        (temporary / _RECORD).write_text(json.dumps(record), encoding="utf-8")
+        put_in_place(temporary, kept)

@@ -39,7 +39,12 @@ def parse_serials(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def parse_adb_server(value: str) -> tuple[str, int]:
-    """``HOST:PORT``; an IPv6 host is in brackets, and ``tcp:`` may come first."""
+    """``HOST:PORT``; an IPv6 host is in brackets, and ``tcp:`` may come first.
+
+    A socket of this machine is ``localfilesystem:PATH``, as for adb itself; its host is the path.
+    """
+    if re.fullmatch(r"localfilesystem:/[^\0]{1,106}", value.strip()):
+        return value.strip().partition(":")[2], 0
     match = _ADDRESS.fullmatch(value.strip().removeprefix("tcp:"))
     if match is None or not 1 <= int(match["port"]) <= 65535:
         raise UsageError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -16,11 +15,16 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
 from pytest_sme2.system.files import new_file
+from pytest_sme2.targets.phone.answers import (
+    ShellResult,
+    parse_devices,
+    parse_hexadecimal,
+    parse_list,
+)
 
 DEFAULT_PORT = 5037
 # All servers since platform-tools 29 have it; nothing here was tried with an older one.
@@ -44,23 +48,6 @@ def quote(words: Sequence[str]) -> str:
                 f"{word!r} contains a NUL character, which is not allowed in a command."
             )
     return shlex.join(words)
-
-
-@dataclass(frozen=True)
-class ShellResult:
-    """The result of a command on the device."""
-
-    code: int
-    stdout: bytes
-    stderr: bytes
-
-    @property
-    def text(self) -> str:
-        return self.stdout.decode("utf-8", "replace")
-
-    @property
-    def error_text(self) -> str:
-        return self.stderr.decode("utf-8", "replace").strip()
 
 
 # adbd sends at most one megabyte at a time.
@@ -96,19 +83,10 @@ class _Connection:
     def __init__(self, host: str, port: int, timeout: float) -> None:
         self.deadline = time.monotonic() + timeout
         try:
-            self.socket = socket.create_connection((host, port), timeout=min(timeout, 5.0))
+            self.socket = _connected(host, port, min(timeout, 5.0))
         except TimeoutError as error:
             # An unreachable server is another error than a slow one.
             raise ConnectionError("no answer") from error
-        self._keep_alive()
-
-    def _keep_alive(self) -> None:
-        """Notice a lost machine within half a minute, not only after the deadline."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
-            option = getattr(socket, name, None)
-            if option is not None:
-                self.socket.setsockopt(socket.IPPROTO_TCP, option, seconds)
 
     def __enter__(self) -> _Connection:
         return self
@@ -151,7 +129,7 @@ class _Connection:
             raise TargetError(f"The adb server answered {status!r}. Is it really an adb server?")
 
     def block(self) -> str:
-        return self.receive(int(self.receive(4), 16)).decode("utf-8", "replace")
+        return self.receive(parse_hexadecimal(self.receive(4))).decode("utf-8", "replace")
 
     def packet(self, length: int) -> bytes:
         """A part of an answer, whose length the other side has said."""
@@ -160,12 +138,32 @@ class _Connection:
         return self.receive(length)
 
 
+def _connected(host: str, port: int, timeout: float) -> socket.socket:
+    if host.startswith("/"):
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(timeout)
+        try:
+            made.connect(host)
+        except OSError:
+            made.close()
+            raise
+        return made
+    made = socket.create_connection((host, port), timeout=timeout)
+    # Notice a lost machine within half a minute, not only after the deadline.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        option = getattr(socket, name, None)
+        if option is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, seconds)
+    return made
+
+
 class _RefusedError(Exception):
     """The server's FAIL, with its message."""
 
 
 class AdbServer:
-    """An adb server, on this or another machine.
+    """An adb server, on this or another machine; ``host`` may be the path of a socket.
 
     ``ours_to_start`` says whether it may be started from here: yes for the default server of this
     machine, no for any other.
@@ -178,8 +176,12 @@ class AdbServer:
         self.port = port
         self.ours_to_start = ours_to_start
 
+    @property
+    def _is_file(self) -> bool:
+        return self.host.startswith("/")
+
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"localfilesystem:{self.host}" if self._is_file else f"{self.host}:{self.port}"
 
     @contextlib.contextmanager
     def connection(self, timeout: float, doing: str) -> Iterator[_Connection]:
@@ -216,9 +218,10 @@ class AdbServer:
             return
         except (ConnectionLostError, DeviceTimeoutError) as error:
             if not self.ours_to_start:
+                place = f"-L {self}" if self._is_file else f"-a -P {self.port}"
                 raise ConnectionLostError(
                     f"No adb server answers at {self}. Start one there with: "
-                    f"adb -a -P {self.port} nodaemon server"
+                    f"adb {place} nodaemon server"
                 ) from error
         adb = find()
         if adb is None:
@@ -242,18 +245,17 @@ class AdbServer:
         self._check_version()
 
     def _check_version(self) -> None:
-        said = self.ask("host:version")
-        if re.fullmatch(r"[0-9a-f]{4}", said) and int(said, 16) < _LEAST_SERVER:
+        version = parse_hexadecimal(self.ask("host:version").encode())
+        if version < _LEAST_SERVER:
             raise TargetError(
-                f"The adb server at {self} is too old: its version is {int(said, 16)}, and "
+                f"The adb server at {self} is too old: its version is {version}, and "
                 f"{_LEAST_SERVER} is needed (platform-tools 29 or newer). Stop it there with "
                 "adb kill-server, and start a newer one."
             )
 
     def devices(self) -> dict[str, str]:
         """Serial to state, as ``adb devices`` lists them."""
-        lines = (line.split("\t") for line in self.ask("host:devices").splitlines())
-        return {words[0]: words[1] for words in lines if len(words) == 2}
+        return parse_devices(self.ask("host:devices"))
 
     def connect(self, address: str, *, timeout: float = 15.0) -> str:
         """Ask the server to connect to a device at HOST:PORT, and return its answer."""
@@ -295,13 +297,13 @@ class AdbDevice:
                 raise ConnectionLostError(
                     f"The device {self.serial} does not answer: {error}"
                 ) from error
-            return tuple(connection.block().split(","))
+            return parse_list(connection.block())
 
     def shell(self, command: str | Sequence[str], *, timeout: float = 30.0) -> ShellResult:
         """Run a command: an argument vector is quoted, a string is shell code."""
         text = command if isinstance(command, str) else quote(command)
         stdout, stderr = bytearray(), bytearray()
-        doing = f"running {text.split(' ', 1)[0][:60]}"
+        doing = f"running {text.partition(' ')[0][:60]}"
         with self.service(f"shell,v2,raw:{text}", timeout, doing) as connection:
             connection.send(struct.pack("<BI", _CLOSE_STDIN, 0))
             while True:
@@ -324,7 +326,7 @@ class AdbDevice:
         done = self.shell(command, timeout=timeout)
         if done.code != 0:
             text = command if isinstance(command, str) else quote(command)
-            said = done.error_text or done.text.strip() or "no message"
+            said = done.said or "no message"
             raise TargetError(
                 f"On {self.serial}, {text[:200]!r} failed with {done.code}: {said[-400:]}"
             )
@@ -351,7 +353,7 @@ class AdbDevice:
                     connection.send(b"DATA" + struct.pack("<I", len(chunk)) + chunk)
                     if progress is not None:
                         progress(len(chunk))
-                connection.send(b"DONE" + struct.pack("<I", int(time.time())))
+                connection.send(b"DONE" + struct.pack("<I", time.time_ns() // 1_000_000_000))
             except (BrokenPipeError, ConnectionResetError):
                 # adbd may have sent the reason before it closed; if not, the read below fails too.
                 pass

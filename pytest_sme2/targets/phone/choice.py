@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError, UsageError
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.answers import parse_lines
 from pytest_sme2.targets.settings import is_network_serial
 
 # What to do about a state that is not "device".
@@ -59,8 +60,8 @@ def list_attached(server: AdbServer) -> tuple[Attached, ...]:
         if state == "device":
             command = "getprop ro.product.model; getprop ro.build.version.release"
             try:
-                answer = AdbDevice(server, serial).shell(command, timeout=10).text.splitlines()
-                model, android = (*answer, "", "")[:2]
+                answer = AdbDevice(server, serial).shell(command, timeout=10)
+                model, android = parse_lines(answer.text, 2)
             except (ConnectionLostError, DeviceTimeoutError):
                 state = "offline"
         found.append(Attached(serial, state, model, android))

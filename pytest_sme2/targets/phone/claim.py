@@ -13,25 +13,17 @@ import os
 import socket
 import uuid
 from pathlib import Path
-from typing import NamedTuple
 
 from pytest_sme2.errors import BusyError, TargetError
 from pytest_sme2.system.locks import user_name
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.answers import OtherClaim, parse_claim
 
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
 CLAIM = "/data/local/tmp/pytest-sme2-lease.json"
 # A machine that is switched off cannot remove its claim. It renews it before every run.
 IDLE_SECONDS = 900
-
-
-class _Other(NamedTuple):
-    """A claim that was there before."""
-
-    text: str
-    sha256: str
-    idle_seconds: int
 
 
 class Claim:
@@ -76,7 +68,7 @@ class Claim:
             f"{self.device.serial} is wanted by several machines at the same time. Run again."
         )
 
-    def _try(self) -> _Other | None:
+    def _try(self) -> OtherClaim | None:
         """None if the phone is ours now."""
         # With noclobber the shell makes the file only if there is none.
         done = self.device.shell(
@@ -84,18 +76,16 @@ class Claim:
             f'else echo "$(date +%s) $(stat -c %Y {CLAIM}) $(sha256sum < {CLAIM})"; '
             f"head -c 1000 {CLAIM}; fi"
         )
-        first, _, text = done.text.partition("\n")
-        if first == "made":
+        if done.text == "made\n":
             return None
-        try:
-            now, changed, sha256, _ = first.split()
-            return _Other(text, sha256, max(int(now) - int(changed), 0))
-        except ValueError:
-            problem = (done.error_text or first).partition("\n")[0]
+        other = parse_claim(done.text)
+        if other is None:
+            problem = (done.error_text or done.text).partition("\n")[0]
             raise TargetError(
                 f"{self.device.serial} cannot keep the file {CLAIM}: {problem}. "
                 "Free space on the phone, and make sure that its shell may write there."
-            ) from None
+            )
+        return other
 
     def _remove(self, sha256: str) -> None:
         """Remove the claim with this content, and no other that was made meanwhile."""

@@ -1,4 +1,4 @@
-"""The cores of a phone: which there are, and which a process is kept on. Pure but for one command.
+"""The cores of a phone: which there are, and which a process is kept on. Pure.
 
 Phones have two or three kinds of cores. A process that moves between them has times of all kinds,
 so by default it stays on the fastest kind that has a core for each thread.
@@ -6,15 +6,13 @@ so by default it stays on the fastest kind that has a core for each thread.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.system.wording import several
-from pytest_sme2.targets.phone.adb import AdbDevice
 
-_READ = (
+READ_CORES = (
     "grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq; "
     "grep -s Cpus_allowed_list /proc/self/status; true"
 )
@@ -26,27 +24,6 @@ class Core:
 
     number: int
     max_khz: int
-
-
-def read_cores(device: AdbDevice) -> tuple[Core, ...]:
-    return parse_cores(device.shell(_READ).text)
-
-
-def parse_cores(text: str) -> tuple[Core, ...]:
-    """The cores that report their speed and that a shell may use, by number."""
-    speeds = re.findall(r"/cpu(\d{1,4})/cpufreq/cpuinfo_max_freq:(\d{1,10})$", text, re.MULTILINE)
-    listed = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", text, re.MULTILINE)
-    allowed = _numbers(listed[1]) if listed else None
-    cores = (Core(int(number), int(speed)) for number, speed in speeds)
-    usable = (core for core in cores if allowed is None or core.number in allowed)
-    return tuple(sorted(usable, key=lambda core: core.number))
-
-
-def _numbers(text: str) -> set[int]:
-    found: set[int] = set()
-    for first, last in re.findall(r"(\d{1,4})(?:-(\d{1,4}))?", text):
-        found.update(range(int(first), int(last or first) + 1))
-    return found
 
 
 def kinds(cores: Sequence[Core]) -> list[tuple[int, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
+from pytest_sme2.targets.phone.answers import parse_page_size, parse_parts
 from pytest_sme2.targets.phone.cores import kinds
 from pytest_sme2.targets.phone.target import AndroidTarget
 
@@ -32,7 +33,7 @@ def phone_facts(target: AndroidTarget) -> dict[str, str]:
         "cores": _cores(target),
         "kernel": target.silicon.kernel,
         "model": dict(target.fingerprint().facts)["model"],
-        "page size": _page_size(page),
+        "page size": parse_page_size(page),
         "serial": target.serial,
         "shell": user or "unknown",
         "storage": f"{target.storage.free_bytes() / 1e6:.0f} MB free in /data/local/tmp",
@@ -44,16 +45,8 @@ def phone_facts(target: AndroidTarget) -> dict[str, str]:
 
 def _read(target: AndroidTarget) -> Sequence[str]:
     # Android ends the name of a domain with a zero byte.
-    parts = target.device.shell(_READ_ALL).text.replace("\0", "").split("==\n")
-    return [part.strip()[:200] for part in (*parts, *[""] * len(_READ))][: len(_READ)]
-
-
-def _page_size(text: str) -> str:
-    """From getconf in bytes, or from the kernel in kB."""
-    digits = "".join(character for character in text if character in "0123456789")
-    if not digits or len(digits) > 8:
-        return "unknown"
-    return f"{int(digits) * (1024 if 'kB' in text else 1)} bytes"
+    said = target.device.shell(_READ_ALL).text.replace("\0", "")
+    return [part.strip()[:200] for part in parse_parts(said, len(_READ))]
 
 
 def _cores(target: AndroidTarget) -> str:

@@ -6,7 +6,6 @@ Only Android's thermal status decides whether to wait. Kernel zones are named fr
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,14 +13,16 @@ from dataclasses import dataclass, field
 
 from pytest_sme2.errors import Sme2Warning
 from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.answers import (
+    parse_parts,
+    parse_temperature,
+    parse_thermal_statuses,
+    parse_zones,
+)
 
 # One process for all zones; phones have more than a hundred.
 _ZONES = "/sys/class/thermal/thermal_zone*"
 _READ = f"dumpsys thermalservice; echo ==zones; grep -Hs . {_ZONES}/type {_ZONES}/temp; true"
-# android.os.Temperature: of what its temperatures are. Others are batteries, modems, percentages.
-_CPU, _SKIN = 0, 3
-# The HAL's temperatures of this moment come after a title; those before it may be old.
-_CURRENT = "Current temperatures from HAL:"
 
 
 @dataclass(frozen=True)
@@ -51,43 +52,6 @@ class Heat:
         return f"thermal status {status}{degrees}"
 
 
-def parse_thermal_statuses(text: str) -> tuple[int, ...]:
-    """From the output of one or several ``dumpsys thermalservice``."""
-    return tuple(
-        int(word) for word in re.findall(r"^Thermal Status: (\d{1,3})", text, re.MULTILINE)
-    )
-
-
-def parse_temperature(text: str) -> float | None:
-    """The hottest CPU or skin of one ``dumpsys thermalservice``."""
-    found = re.findall(r"Temperature\{mValue=(-?\d+(?:\.\d+)?), mType=(\d{1,3}),", _current(text))
-    degrees = [float(value) for value, kind in found if int(kind) in (_CPU, _SKIN)]
-    return max((value for value in degrees if 0 < value < 150), default=None)
-
-
-def _current(text: str) -> str:
-    """The part with this moment's values, without the thresholds that follow."""
-    _, title, after = text.partition(_CURRENT)
-    return re.split(r"^\S", after, maxsplit=1, flags=re.MULTILINE)[0] if title else text
-
-
-def parse_zones(text: str) -> dict[str, float]:
-    """Zones by name, from lines of ``…/thermal_zone7/temp:41200``; two of a name get numbers."""
-    read: dict[str, dict[str, str]] = {}
-    for line in text.splitlines():
-        match = re.fullmatch(r".*/thermal_zone(\d{1,5})/(type|temp):(.*)", line)
-        if match:
-            read.setdefault(match[1], {})[match[2]] = match[3].strip()
-    zones: dict[str, float] = {}
-    for number in sorted(read, key=int):
-        kind, value = read[number].get("type", ""), read[number].get("temp", "")
-        if kind and re.fullmatch(r"-?\d{1,9}", value):
-            name = kind if kind not in zones else f"{kind} ({number})"
-            # Most kernels report thousandths of a degree, some report degrees.
-            zones[name] = int(value) / 1000 if abs(int(value)) >= 1000 else float(value)
-    return zones
-
-
 class Thermometer:
     """Reads the heat of one phone, and waits for it to cool down."""
 
@@ -105,7 +69,7 @@ class Thermometer:
         self._given_up = False
 
     def read(self) -> Heat:
-        service, _, zones = self.device.shell(_READ).text.partition("==zones\n")
+        service, zones = parse_parts(self.device.shell(_READ).text, 2, "==zones\n")
         status = max(parse_thermal_statuses(service), default=None)
         return Heat(status, parse_temperature(service), parse_zones(zones))
 

@@ -2,20 +2,29 @@
 
 Before the first change, the old values are written to a note on the phone. The note is removed when
 the values are restored. A note that is found belongs to an interrupted run; its values are restored
-first.
+first. Some makers let a shell do only part of that. What such a phone does not take back is told
+with its old value, and the note goes: it must not keep the phone from every later run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
+from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, Sme2Warning, TargetError
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.answers import (
+    last_line,
+    parse_battery,
+    parse_governors,
+    parse_number,
+    parse_parts,
+    parse_screen,
+    parse_settings,
+)
 
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
 NOTE = "/data/local/tmp/pytest-sme2-restore.json"
@@ -44,6 +53,9 @@ POWER_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "keep": (_STAY_ON,),
 }
 _STAYS_ON = "stay_on_while_plugged_in"
+# Phones that refuse ``settings put`` may let svc change this one, which knows fewer values.
+_STAY_ON_WORDS = {"0": "false", "1": "ac", "2": "usb", "4": "wireless", "8": "dock"}
+_STAY_ON_WORDS |= {"7": "true", "15": "true"}
 # svc writes stay_on_while_plugged_in, so these are all settings to restore.
 SETTINGS = (
     "low_power",
@@ -73,8 +85,8 @@ class PhonePower:
             self._write_note({"settings": before, "fixed_performance": fixed_performance})
         if mode != "keep":
             for command in POWER_COMMANDS[mode]:
-                self.device.check(list(command))
-        elif not before or self.device.shell(list(_STAY_ON)).code != 0:
+                self._change(mode, command)
+        elif not self._can_return(before) or self.device.shell(list(_STAY_ON)).code != 0:
             # Nobody asked for a change, so a phone that forbids it is measured as it is.
             self.event("could not be kept awake: its shell may not change settings")
             self._write_note({"settings": {}, "fixed_performance": fixed_performance})
@@ -87,12 +99,21 @@ class PhonePower:
         """The settings that a mode changes, as they are now."""
         if mode != "keep":
             return self._read_settings()
-        try:
-            return {_STAYS_ON: self._read_settings()[_STAYS_ON]}
-        except (ConnectionLostError, DeviceTimeoutError):
-            raise
-        except TargetError:
-            return {}
+        found = self._settings_if_told()
+        return {_STAYS_ON: found[_STAYS_ON]} if found else {}
+
+    def _change(self, mode: str, command: Sequence[str]) -> None:
+        done = self.device.shell(list(command))
+        if done.code != 0:
+            raise self._not_accepted(mode, f"{quote(command)} ({last_line(done.said)})")
+
+    def _can_return(self, before: Mapping[str, str | None]) -> bool:
+        """Whether what keeps the phone awake can be undone: by svc, or by putting what is there."""
+        if _STAYS_ON not in before:
+            return False
+        value = before[_STAYS_ON]
+        known = value is None or value in _STAY_ON_WORDS
+        return known or self.device.shell(_put_back(_STAYS_ON, value)).code == 0
 
     def restore(self) -> bool:
         """Restore the values of a note, and remove the note. False if there was none."""
@@ -100,35 +121,58 @@ class PhonePower:
         if text.code != 0:
             return False
         before, fixed = parse_note(text.text, self.device.serial)
-        for name, value in before.items():
-            self.device.check(_put_back(name, value))
+        commands = {name: _put_back(name, value) for name, value in before.items()}
+        wrong = self._put_and_compare(before, commands)
+        word = _STAY_ON_WORDS.get(before.get(_STAYS_ON) or "0")
+        if _STAYS_ON in wrong and word:
+            stayed = {_STAYS_ON: before[_STAYS_ON]}
+            del wrong[_STAYS_ON]
+            wrong |= self._put_and_compare(stayed, {_STAYS_ON: [*_STAY_ON[:-1], word]})
+        for name, said in wrong.items():
+            self._tell(f"did not take back {name}: it was {before[name] or 'unset'}{said}")
         if fixed:
             # Android cannot report this one; phones start with it off.
-            self.device.shell([*_FIXED, "false"])
+            done = self.device.shell([*_FIXED, "false"])
+            if done.code != 0 and self.fixed_performance:
+                self._tell(f"did not leave fixed-performance mode ({last_line(done.said)})")
             self.fixed_performance = False
-        found = self._read_settings() if before else {}
-        found = {name: value for name, value in found.items() if name in before}
-        if found != before:
-            wrong = sorted(name for name in before if found.get(name) != before[name])
-            raise TargetError(
-                f"{self.device.serial} did not restore its settings {', '.join(wrong)}. "
-                f"The old values are in {NOTE} on the phone."
-            )
         self.device.check(["rm", "-f", NOTE])
         return True
 
+    def _put_and_compare(
+        self, before: Mapping[str, str | None], commands: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """Run the commands; the settings that are not as before, with what is known of why."""
+        refusals = {}
+        for name, command in commands.items():
+            done = self.device.shell(list(command))
+            refusals[name] = "" if done.code == 0 else f" ({last_line(done.said)})"
+        found = self._settings_if_told() if before else {}
+        if found is None:
+            # Where the phone does not tell, its exit codes decide.
+            return {name: said for name, said in refusals.items() if said}
+        return {
+            name: f", and is {found[name] or 'unset'}{refusals[name]}"
+            for name, value in before.items()
+            if not _same(name, found[name], value)
+        }
+
+    def _tell(self, said: str) -> None:
+        self.event(said)
+        text = f"{self.device.serial} {said}. Set it on the phone by hand."
+        warnings.warn(Sme2Warning(text), stacklevel=3)
+
+    def _settings_if_told(self) -> dict[str, str | None] | None:
+        try:
+            return self._read_settings()
+        except (ConnectionLostError, DeviceTimeoutError):
+            raise
+        except TargetError:
+            return None
+
     def _read_settings(self) -> dict[str, str | None]:
         command = "; ".join(quote(["settings", "get", "global", name]) for name in SETTINGS)
-        values = self.device.check(command).splitlines()
-        if len(values) != len(SETTINGS):
-            raise TargetError(
-                f"{self.device.serial} does not report its settings. Is USB debugging allowed to "
-                "change them? (Some phones have 'USB debugging (Security settings)'.)"
-            )
-        return {
-            name: None if value == "null" else value
-            for name, value in zip(SETTINGS, values, strict=True)
-        }
+        return parse_settings(self.device.serial, self.device.check(command), SETTINGS)
 
     def _write_note(self, note: dict[str, Any]) -> None:
         self.device.push(json.dumps({"version": 1, **note}).encode(), f"{NOTE}.new")
@@ -140,20 +184,21 @@ class PhonePower:
             # svc writes this one last, and sets different bits in different Android versions.
             wanted.pop(_STAYS_ON, None)
         found = self._read_settings() if wanted else {}
-        wrong = [name for name, value in wanted.items() if not _same(found.get(name), value)]
+        wrong = [name for name, value in wanted.items() if not _same(name, found[name], value)]
         if wrong:
-            raise TargetError(
-                f"{self.device.serial} did not accept the settings {', '.join(wrong)} of power "
-                f"mode {mode}. Use --power-mode keep, or allow USB debugging to change settings."
-            )
+            raise self._not_accepted(mode, ", ".join(wrong))
+
+    def _not_accepted(self, mode: str, what: str) -> TargetError:
+        return TargetError(
+            f"{self.device.serial} did not accept the settings of power mode {mode}: {what}. Use "
+            "--power-mode keep, or switch on 'USB debugging (Security settings)' in the developer "
+            "options."
+        )
 
     def screen(self) -> str:
         """Whether the screen is on, as far as Android says."""
         said = self.device.shell("dumpsys power | grep -m1 mWakefulness=").text
-        found = re.search(r"mWakefulness=(\w+)", said)
-        if found is None:
-            return "unknown"
-        return "on" if found[1] == "Awake" else "off"
+        return {"": "unknown", "Awake": "on"}.get(parse_screen(said), "off")
 
     def observe(self) -> dict[str, str]:
         """Battery, charging, screen, governors and settings, for the run's manifest."""
@@ -161,25 +206,15 @@ class PhonePower:
             "dumpsys battery; echo ==; dumpsys power | grep -m1 mWakefulness=; echo ==; "
             "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor 2>/dev/null"
         )
-        battery, power, governors = (*done.text.split("==\n"), "", "", "")[:3]
-        fields = dict(re.findall(r"^\s*([\w ]+): (\S+)\s*$", battery, re.MULTILINE))
-        plugs = [
-            name for name in ("AC", "USB", "Wireless") if fields.get(f"{name} powered") == "true"
-        ]
+        battery, power, governors = parse_parts(done.text, 3)
         facts = {
-            "battery_percent": fields.get("level", ""),
-            "charging": ", ".join(plugs) or "no",
-            "screen": power.strip().removeprefix("mWakefulness="),
-            "governor": ", ".join(dict.fromkeys(governors.split())),
+            **parse_battery(battery),
+            "screen": parse_screen(power),
+            "governor": parse_governors(governors),
             "fixed_performance": "on" if self.fixed_performance else "off",
         }
-        temperature = fields.get("temperature", "")
-        if temperature.isdigit():
-            facts["battery_celsius"] = f"{int(temperature) / 10:.1f}"
-        with contextlib.suppress(TargetError):
-            settings = self._read_settings()
-            facts.update({name: value or "unset" for name, value in settings.items()})
-        return facts
+        settings = self._settings_if_told() or {}
+        return facts | {name: value or "unset" for name, value in settings.items()}
 
 
 def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool]:
@@ -204,8 +239,11 @@ def _put_back(name: str, value: str | None) -> list[str]:
     return [*_SET, name, value]
 
 
-def _same(found: str | None, wanted: str) -> bool:
-    try:
-        return found is not None and float(found) == float(wanted)
-    except ValueError:
-        return False
+def _same(name: str, found: str | None, wanted: str | None) -> bool:
+    if found == wanted:
+        return True
+    if name == _STAYS_ON:
+        # Without a value the phone falls asleep, too.
+        found, wanted = found or "0", wanted or "0"
+    number = None if found is None else parse_number(found)
+    return number is not None and wanted is not None and number == parse_number(wanted)

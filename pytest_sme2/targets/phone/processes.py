@@ -1,6 +1,6 @@
 """Runs processes of runners on a phone, alone or in turns, and brings back what they left.
 
-The scripts are in ``script.py`` and ``turns.py``; what the phone is, ``target.py`` knows.
+The scripts are in ``script.py``; what the phone is, ``target.py`` knows.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pytest_sme2.targets.base import (
     Job,
     count_turns,
 )
-from pytest_sme2.targets.phone.adb import AdbDevice, ShellResult
+from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.answers import Answer, ShellResult, parse_answer, parse_names
 from pytest_sme2.targets.phone.script import (
-    Answer,
     PhoneRun,
+    PhoneTurns,
     explain,
-    parse_answer,
+    in_folder,
     phone_command,
     phone_limit,
 )
 from pytest_sme2.targets.phone.storage import RUNS, PhoneStorage
-from pytest_sme2.targets.phone.turns import PhoneTurns, in_folder
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,9 @@ class PhoneProcesses:
     def _pull_outputs(self, remote: str, local: Path) -> None:
         local.mkdir(exist_ok=True)
         # The runner names them itself: output_0.bin and so on.
-        for name in self.device.check(["ls", "-1", remote]).splitlines():
-            self.device.pull(f"{remote}/{name}", local / Path(name).name)
+        said = self.device.check(["ls", "-1", remote])
+        for name in parse_names(self.device.serial, said):
+            self.device.pull(f"{remote}/{name}", local / name)
 
     def _failed(self, request: RunRequest) -> str:
         artifact = request.artifact

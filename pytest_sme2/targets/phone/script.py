@@ -1,4 +1,4 @@
-"""One process on a phone: the shell script that runs it, and its result. Pure."""
+"""One process on a phone, or two in turns: the shell script, and why it failed. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_sme2.errors import TargetError
 from pytest_sme2.results import RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.targets.base import describe_failure
-from pytest_sme2.targets.phone.adb import ShellResult, quote
-from pytest_sme2.targets.phone.heat import parse_thermal_statuses
+from pytest_sme2.targets.phone.adb import quote
+from pytest_sme2.targets.phone.answers import (
+    RESULT_MARK,
+    TRACED_MARK,
+    Answer,
+    ShellResult,
+    last_line,
+    parse_turns,
+)
 from pytest_sme2.targets.phone.storage import RUN_MARK
 
-_RESULT_MARK = "==pytest-sme2-result=="
-_TRACED_MARK = "==pytest-sme2-etdump=="
 _LONGEST_LOG = 1 << 20
 # How often to read the thermal status during a run; each time costs the phone about 20 ms.
 # A hundredth of a second each, and the time that a process takes to start.
@@ -65,9 +69,9 @@ class PhoneRun:
         """A whole run as one command, because every command costs a round trip."""
         lines = self.started(xnnpack_log=xnnpack_log)
         if self.files.etdump is not None:
-            lines.append(f"[ -f {quote([self.files.etdump])} ] && echo {_TRACED_MARK}")
+            lines.append(f"[ -f {quote([self.files.etdump])} ] && echo {TRACED_MARK}")
         lines += [
-            f"echo {_RESULT_MARK}",
+            f"echo {RESULT_MARK}",
             f"cat {self.files.result} 2>/dev/null",
             f"{self.tail()} >&2",
         ]
@@ -132,16 +136,50 @@ class PhoneRun:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The result of a run's script."""
+class PhoneTurns:
+    """Processes that take turns, and the program that gives them.
 
-    code: int
-    throttled: bool
-    """Whether the phone throttled during the run."""
-    has_etdump: bool
-    document: bytes
-    """The runner's result; empty if it wrote none."""
-    log: bytes
+    One adb command starts the program that starts both, so no turn waits for a round trip. It uses
+    pipes without names, because Android's shell may not make named ones.
+    """
+
+    giver: PhoneRun
+    processes: tuple[PhoneRun, ...]
+
+    @property
+    def _mark(self) -> str:
+        """Between the parts of an answer. Nobody else knows it, so no output can contain it."""
+        return f"=={self.giver.name}=="
+
+    def script(self, *, xnnpack_log: bool = False) -> str:
+        """A whole run as one command."""
+        places = " ".join(process.place for process in self.processes)
+        after = [f"{self.giver.tail()} >&2"]
+        for process in self.processes:
+            after += [f"echo {self._mark}", f"cat {process.files.result} 2>/dev/null"]
+            after += [f"echo {self._mark} >&2", f"{process.tail()} >&2"]
+        if not any(process.keeps_files for process in self.processes):
+            after.append(f"rm -rf {self.giver.place}")
+        return "\n".join(
+            [
+                f"mkdir -p {places} || exit 1",
+                *self.giver.started(xnnpack_log=xnnpack_log),
+                *after,
+                "exit 0",
+            ]
+        )
+
+    def parse(self, serial: str, done: ShellResult) -> list[Answer | None]:
+        """What each process left; None for those that were stopped because another one failed.
+
+        Raises TargetError if nothing could be started.
+        """
+        return parse_turns(serial, done, mark=self._mark, count=len(self.processes))
+
+
+def in_folder(folder: str, command: Sequence[str]) -> tuple[str, ...]:
+    """The command, started in this folder."""
+    return ("sh", "-c", 'cd "$0" && exec "$@"', folder, *command)
 
 
 def phone_command(
@@ -157,24 +195,6 @@ def phone_command(
 def phone_limit(timeout_seconds: float) -> int:
     """The phone's own time limit, in whole seconds."""
     return math.ceil(timeout_seconds) + _GRACE_SECONDS
-
-
-def parse_answer(serial: str, done: ShellResult) -> Answer:
-    head, _, document = done.stdout.partition(f"{_RESULT_MARK}\n".encode())
-    code = re.search(rb"^code (\d+)$", head, re.MULTILINE)
-    if code is None:
-        said = done.error_text[-300:] or "no message"
-        raise TargetError(
-            f"{serial} could not start the run: {said}. Is its storage full? "
-            f"Try: sme2 clean --device android --serial {serial}"
-        )
-    return Answer(
-        code=int(code[1]),
-        throttled=any(parse_thermal_statuses(head.decode("utf-8", "replace"))),
-        has_etdump=_TRACED_MARK.encode() in head,
-        document=document,
-        log=done.stderr,
-    )
 
 
 def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
@@ -200,8 +220,3 @@ def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
     returncode = 128 - code if code > 128 else code
     finished = Finished((), returncode, stdout="", stderr=said, timed_out=False)
     return describe_failure(finished, runner, request) or "it failed."
-
-
-def last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"

@@ -6,7 +6,6 @@ A kernel that is built without SME hides it from every program. So what is missi
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import Counter
 from dataclasses import dataclass
@@ -76,22 +75,6 @@ class Silicon:
         return f"its kernel shows no SME2 on its SoC ({soc}). {seen}."
 
 
-def parse_silicon(text: str) -> Silicon:
-    kernel, cpuinfo, config = (*text.split("==\n", 2), "", "", "")[:3]
-    found = re.findall(r"^Features\s*:(.*)$", cpuinfo, re.MULTILINE)
-    cores = [words.split() for words in found]
-    # Programs may run on any core, so only what all of them have counts.
-    common = [name for name in cores[0] if all(name in core for core in cores)] if cores else []
-    makers = re.findall(r"^CPU implementer\s*:\s*(0x[0-9a-f]+)", cpuinfo, re.MULTILINE)
-    parts = re.findall(r"^CPU part\s*:\s*(0x[0-9a-f]+)", cpuinfo, re.MULTILINE)
-    return Silicon(
-        kernel=kernel.strip()[:200],
-        features=tuple(common),
-        parts=tuple(f"{maker}:{part}" for maker, part in zip(makers, parts, strict=False)),
-        config=config.strip()[:200],
-    )
-
-
 # A whole program for any 64-bit Arm Linux, because a shell cannot ask for the vector length.
 VECTOR_SOURCE = """\
     mov x0, #64                 // PR_SME_GET_VL
@@ -149,15 +132,3 @@ class VectorLength:
 
     def __str__(self) -> str:
         return f"{self.bits}" if self.bits == self.most else f"{self.bits} of {self.most}"
-
-
-def parse_vector_length(written: bytes) -> VectorLength | None:
-    """From the program's output; None if it did not run, or if there is no SME."""
-    if len(written) != 16:
-        return None
-    # The length is in the low 16 bits; above are flags, and errors are negative.
-    numbers: tuple[int, int] = struct.unpack("<qq", written)
-    lengths = [number & 0xFFFF for number in numbers if number > 0]
-    if len(lengths) != 2 or not all(16 <= length <= 256 for length in lengths):
-        return None
-    return VectorLength(8 * lengths[0], 8 * lengths[1])

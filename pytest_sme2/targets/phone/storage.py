@@ -16,6 +16,7 @@ from pathlib import Path
 from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.answers import parse_free_bytes, parse_lines, parse_sizes
 
 ROOT = "/data/local/tmp/pytest-sme2"
 _FILES = f"{ROOT}/files"
@@ -42,23 +43,32 @@ class PhoneStorage:
         self.pushed_bytes = 0
         """How much this process pushed; a second run pushes nothing."""
         self._hashes: dict[tuple[Path, int, int], str] = {}
-        self._known: dict[str, str] = {}
+        self._known: dict[str, tuple[str, ...]] = {}
+        """Folders on the phone, and what is in them."""
 
     def put(self, files: Mapping[str, Path]) -> str:
         """The folder on the phone with ``files`` under their given names."""
         hashes = {name: self._sha256(path) for name, path in sorted(files.items())}
         listing = "".join(f"{value} {name}\n" for name, value in hashes.items())
         key = hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        if key in self._known:
-            return self._known[key]
         folder = f"{_FILES}/{key}"
+        if folder in self._known:
+            return folder
+        paths = [f"{folder}/{name}" for name in files]
         # Touched, so that files in use never count as old.
-        there = quote([folder])
-        present = self.device.shell(f"[ -d {there} ] && touch {there}").code == 0
-        if not present:
+        present = self.device.shell(f"{quote(['ls', *paths])} && {quote(['touch', folder])}")
+        if present.code != 0:
             self._push(files, hashes, folder)
-        self._known[key] = folder
+        self._known[folder] = tuple(paths)
         return folder
+
+    def lost(self) -> bool:
+        """Whether files that were put are gone; if so, they are put again when they are needed."""
+        paths = [path for known in self._known.values() for path in known]
+        gone = bool(paths) and self.device.shell(["ls", *paths]).code != 0
+        if gone:
+            self.forget()
+        return gone
 
     def forget(self) -> None:
         """Forget what is on the phone: after a reconnect it may be another one."""
@@ -74,7 +84,8 @@ class PhoneStorage:
             for name, path in files.items():
                 self._push_file(path, f"{partial}/{name}", sizes[name], arrived[name])
             self._verify(partial, hashes)
-            self.device.check(["mv", partial, folder])
+            # A folder that has lost some of its files makes room.
+            self.device.check(f"{quote(['rm', '-rf', folder])} && {quote(['mv', partial, folder])}")
         except ConnectionLostError:
             # The next connection goes on from here.
             raise
@@ -88,10 +99,10 @@ class PhoneStorage:
         command = "; ".join(
             f"stat -c %s {quote([f'{partial}/{name}'])} 2>/dev/null || echo 0" for name in sizes
         )
-        found = [*self.device.check(command).split(), *["0"] * len(sizes)]
+        found = parse_sizes(self.device.serial, self.device.check(command), len(sizes))
         return {
-            name: size if int(said) == size else min(int(said), size) // _PIECE_BYTES * _PIECE_BYTES
-            for (name, size), said in zip(sizes.items(), found, strict=False)
+            name: size if there == size else min(there, size) // _PIECE_BYTES * _PIECE_BYTES
+            for (name, size), there in zip(sizes.items(), found, strict=True)
         }
 
     def _push_file(self, path: Path, remote: str, size: int, arrived: int) -> None:
@@ -117,10 +128,8 @@ class PhoneStorage:
     def _verify(self, folder: str, hashes: Mapping[str, str]) -> None:
         # Through standard input, so that names are never part of the output.
         command = "; ".join(f"sha256sum < {quote([f'{folder}/{name}'])}" for name in hashes)
-        found = self.device.check(command, timeout=300)
-        for (name, wanted), line in zip(
-            hashes.items(), [*found.splitlines(), *[""] * len(hashes)], strict=False
-        ):
+        found = parse_lines(self.device.check(command, timeout=300), len(hashes))
+        for (name, wanted), line in zip(hashes.items(), found, strict=True):
             if line[:64] != wanted:
                 raise TargetError(
                     f"{name!r} arrived damaged on {self.device.serial}. Try again. If it happens "
@@ -128,8 +137,8 @@ class PhoneStorage:
                 )
 
     def free_bytes(self) -> int:
-        blocks, size = self.device.check("stat -f -c '%a %S' /data/local/tmp").split()
-        return int(blocks) * int(size)
+        command = "stat -f -c '%a %S' /data/local/tmp"
+        return parse_free_bytes(self.device.serial, command, self.device.check(command))
 
     def _check_space(self, needed: int, files: Mapping[str, Path]) -> None:
         free = self.free_bytes()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import shlex
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import (
     ConnectionLostError,
+    RunError,
     Sme2Warning,
     TargetError,
 )
@@ -25,9 +25,18 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
 from pytest_sme2.targets.base import Job, check_request
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.answers import (
+    parse_cores,
+    parse_lines,
+    parse_list,
+    parse_parts,
+    parse_silicon,
+    parse_vector_length,
+    parse_words,
+)
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.claim import Claim
-from pytest_sme2.targets.phone.cores import Core, check_choice, pick_cores, read_cores
+from pytest_sme2.targets.phone.cores import READ_CORES, Core, check_choice, pick_cores
 from pytest_sme2.targets.phone.fit import check_fits
 from pytest_sme2.targets.phone.heat import Thermometer
 from pytest_sme2.targets.phone.leases import Lease
@@ -37,8 +46,6 @@ from pytest_sme2.targets.phone.silicon import (
     READ_SILICON,
     Silicon,
     VectorLength,
-    parse_silicon,
-    parse_vector_length,
     vector_program,
 )
 from pytest_sme2.targets.phone.storage import ROOT, PhoneStorage
@@ -152,7 +159,7 @@ class AndroidTarget:
         atexit.register(self._restore_quietly)
         try:
             self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
-            self.cores = read_cores(self.device)
+            self.cores = parse_cores(self.device.shell(READ_CORES).text)
             if self.cpus:
                 check_choice(self.cpus, self.cores)
             self.vector = self._read_vector_length()
@@ -182,12 +189,12 @@ class AndroidTarget:
             raise TargetError(f"{self.serial} is too old: it needs Android 7 or newer.")
         command = "; ".join(quote(["getprop", name]) for name in _PROPERTIES)
         done = self.device.shell(f"{command}; echo ==; {READ_SILICON}")
-        values, _, rest = done.text.partition("==\n")
-        lines = [*values.splitlines(), *[""] * len(_PROPERTIES)]
-        self.properties = dict(zip(_PROPERTIES, lines, strict=False))
+        values, rest = parse_parts(done.text, 2)
+        lines = parse_lines(values, len(_PROPERTIES))
+        self.properties = dict(zip(_PROPERTIES, lines, strict=True))
         self.silicon = parse_silicon(rest)
         abis = self.properties.get("ro.product.cpu.abilist", "")
-        if "arm64-v8a" not in abis.split(","):
+        if "arm64-v8a" not in parse_list(abis):
             raise TargetError(
                 f"{self.serial} runs {abis or 'an unknown ABI'}, not arm64-v8a. "
                 "Use a 64-bit Arm phone."
@@ -210,7 +217,8 @@ class AndroidTarget:
 
     def _launcher(self) -> tuple[str, ...]:
         """What comes before a program: a fake phone's emulator, else nothing."""
-        return tuple(shlex.split(self._known().get(LAUNCHER_PROPERTY, "")))
+        known = self._known().get(LAUNCHER_PROPERTY, "")
+        return parse_words(self.serial, LAUNCHER_PROPERTY, known)
 
     def _read_vector_length(self) -> VectorLength | None:
         if not self.silicon.sme:
@@ -326,7 +334,15 @@ class AndroidTarget:
             xnnpack_log=self.xnnpack_log,
         )
         self._hot = True  # unless we learn that it is not
-        runs = start(processes)
+        try:
+            runs = start(processes)
+        except ConnectionLostError:
+            raise
+        except (TargetError, RunError):
+            if not self.storage.lost():
+                raise
+            self._tell("had lost files of the run, which were put there again")
+            runs = start(processes)
         self._hot = any(run.throttled for run in runs)
         return runs
 

@@ -10,7 +10,6 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
@@ -19,6 +18,7 @@ from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.target import AndroidTarget
 from tests.support.phones import MakeTarget, make_artifact, start_lab
 from tests.support.programs import program_files
+from tests.support.sleep_runner import make_sleep_runner
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def phone(lab: FakeLab) -> FakePhone:
 
 @pytest.fixture
 def server(lab: FakeLab) -> AdbServer:
-    return AdbServer(lab.host, lab.port)
+    return lab.server
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 from pathlib import Path
 
 import adbutils
@@ -16,13 +17,28 @@ SIZES = [0, 1, 65_535, 65_536, 65_537, 3_000_000]
 
 
 @pytest.fixture
-def theirs(lab: FakeLab, device: AdbDevice) -> adbutils.AdbDevice:
+def client(lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> adbutils.AdbClient:
+    """It knows only ports, and is handed the socket."""
+
+    def connect(connection: object) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        made.connect(lab.server.host)
+        return made
+
+    monkeypatch.setattr(adbutils.AdbConnection, "_create_socket", connect)
+    return adbutils.AdbClient()
+
+
+@pytest.fixture
+def theirs(client: adbutils.AdbClient, device: AdbDevice) -> adbutils.AdbDevice:
     """The same phone as adbutils sees it."""
-    return adbutils.AdbClient(host=lab.host, port=lab.port).device(device.serial)
+    return client.device(device.serial)
 
 
-def test_both_list_the_same_devices(lab: FakeLab, device: AdbDevice, server: AdbServer) -> None:
-    listed = adbutils.AdbClient(host=lab.host, port=lab.port).list()
+def test_both_list_the_same_devices(
+    client: adbutils.AdbClient, device: AdbDevice, server: AdbServer
+) -> None:
+    listed = client.list()
     assert {entry.serial: entry.state for entry in listed} == server.devices()
     assert server.devices()[device.serial] == "device"
 

@@ -25,7 +25,7 @@ def fresh_lab() -> Iterator[FakeLab]:
 
 @pytest.fixture
 def fresh_server(fresh_lab: FakeLab) -> AdbServer:
-    return AdbServer(fresh_lab.host, fresh_lab.port)
+    return fresh_lab.server
 
 
 def test_the_only_one_attached_is_meant(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.errors import ConnectionLostError, TargetError
-from pytest_sme2.fake_phone.lab import FakePhone
+from pytest_sme2.errors import ConnectionLostError, Sme2Warning, TargetError
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.retry import redo_when_lost
+from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY
 from tests.support.phones import MakeTarget, leftovers
 
 
@@ -150,4 +151,32 @@ def test_a_push_that_nobody_goes_on_with_is_removed_at_the_end(
     target.recover()
     assert "pytest-sme2/partial/abc" in phone.files()
     target.restore()
+    assert leftovers(phone) == []
+
+
+@pytest.mark.parametrize("gone", ["*", "*/anything.pte", "*/sme2_runner"])
+def test_files_that_are_removed_during_a_run_are_put_again(
+    phone: FakePhone,
+    make_target: MakeTarget,
+    make_runner: Callable[[float], Sme2Runner],
+    artifact: Artifact,
+    tmp_path: Path,
+    gone: str,
+) -> None:
+    target = make_target(phone)
+    runner, request = make_runner(0), RunRequest(artifact, Arm.ON)
+    target.run(runner, request, tmp_path)
+    target.device.check(f"rm -r /data/local/tmp/pytest-sme2/files/{gone}")
+    with pytest.warns(Sme2Warning, match="had lost files of the run"):
+        assert target.run(runner, request, tmp_path).wall_ns
+    assert target.events == ["had lost files of the run, which were put there again"]
+    target.run(runner, request, tmp_path)
+    target.restore()
+    assert leftovers(phone) == []
+
+
+def test_an_odd_answer_is_one_error_with_its_command(lab: FakeLab, make_target: MakeTarget) -> None:
+    phone = lab.add(properties={LAUNCHER_PROPERTY: "qemu 'open"})
+    with pytest.raises(TargetError, match=f"answered 'getprop {LAUNCHER_PROPERTY}' with"):
+        make_target(phone)
     assert leftovers(phone) == []

@@ -11,24 +11,11 @@ import pytest
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.qemu import find_qemu
-from tests.support.phones import leftovers, start_lab
+from tests.support.phones import add_models, leftovers, start_lab
 
 PAGE = (Path(__file__).parents[3] / "docs" / "phones.md").read_text("utf-8")
 # pytester gives tests another home folder, so this is asked before.
 CACHE = cache_folder()
-MODEL = """
-import torch
-from pytest_sme2 import register_model
-
-
-@register_model("{name}", variants=("fp32",))
-class Net:
-    def get_eager_model(self):
-        return torch.nn.Linear(16, {width})
-
-    def get_example_inputs(self):
-        return (torch.ones(4, 16),)
-"""
 
 
 def documented_conftest(phones: list[tuple[str, str]]) -> str:
@@ -44,10 +31,7 @@ def test_one_run_uses_the_phones_of_two_computers(
     sme2_lab: FakeLab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
-    for width, name in enumerate(("alpha", "beta"), 8):
-        folder = pytester.path / "models" / name
-        folder.mkdir(parents=True)
-        (folder / "model.py").write_text(MODEL.format(name=name, width=width), "utf-8")
+    add_models(pytester.path / "models", ("alpha", "beta"))
     pytester.makepyfile("def test_evidence(sme2_gate): sme2_gate.check_evidence()")
     with start_lab(emulator=find_qemu().path) as other:
         phones = [

@@ -106,7 +106,7 @@ def test_work_of_a_lost_phone_moves_to_one_of_the_same_fingerprint(
 
 def test_the_server_is_opened_by_its_address(lab: FakeLab) -> None:
     assert str(open_server(lab.address)) == lab.address
-    named = {"ANDROID_ADB_SERVER_PORT": str(lab.port)}
+    named = {"ADB_SERVER_SOCKET": lab.address}
     assert str(open_server(environment=named)) == lab.address
 
 
@@ -126,7 +126,10 @@ def test_sme2_clean(
     assert phone.files() == []
     assert settings_of(phone) == before
     assert main([*arguments, "--adb-server", lab.address, "--json"]) == 0
-    assert capsys.readouterr().out == f'[{{"serial": "{phone.serial}", "restored": false}}]\n'
+    assert (
+        capsys.readouterr().out
+        == f'[{{"serial": "{phone.serial}", "restored": false, "refused": []}}]\n'
+    )
 
 
 def test_sme2_run_leaves_the_phone_to_others(

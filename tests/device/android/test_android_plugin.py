@@ -13,25 +13,11 @@ import pytest
 
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.system.cache import cache_folder
-from tests.support.phones import leftovers, settings_of
+from tests.support.phones import add_models, leftovers, settings_of
 
 REPOSITORY = Path(__file__).parents[3]
 # pytester gives tests another home folder, so this is asked before.
 CACHE = cache_folder()
-
-MODEL = """
-import torch
-from pytest_sme2 import register_model
-
-
-@register_model("{name}", variants=("fp32",))
-class Net:
-    def get_eager_model(self):
-        return torch.nn.Sequential(torch.nn.Conv2d(3, {width}, 3), torch.nn.ReLU())
-
-    def get_example_inputs(self):
-        return (torch.randn(1, 3, 8, 8),)
-"""
 
 TESTS = """
 import pytest
@@ -54,11 +40,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     """Three small models and two tests."""
     # pytester moves HOME, and with it the cache.
     monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
-    for index, name in enumerate(("alpha", "beta", "gamma")):
-        folder = pytester.mkdir("models") if index == 0 else pytester.path / "models"
-        (folder / name).mkdir()
-        text = MODEL.format(name=name, width=4 + index)
-        (folder / name / "model.py").write_text(text, encoding="utf-8")
+    add_models(pytester.path / "models", ("alpha", "beta", "gamma"))
     pytester.makepyfile(test_models=TESTS)
     return pytester
 
@@ -323,7 +305,7 @@ def test_the_suite_passes_and_leaves_the_phone_as_it_was(
 ) -> None:
     phone = sme2_lab.add()
     before = settings_of(phone)
-    chosen = [*options(sme2_lab, [phone]), "--sme2-variants=fp32,fp16"]
+    chosen = [*options(sme2_lab, [phone]), "--sme2-variants=fp16"]
     run_suite(suite, *chosen)
     assert settings_of(phone) == before
     assert leftovers(phone) == []

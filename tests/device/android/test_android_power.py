@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.cli.main import main
 from pytest_sme2.errors import Sme2Warning, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.targets.phone.power import NOTE
@@ -44,11 +45,7 @@ def test_power_mode_runs_exactly_these_commands(
 ) -> None:
     before = settings_of(phone)
     target = make_target(phone, power_mode=mode)
-    # svc itself puts the setting; the guides' line stands for both.
-    done = phone.state("journal").splitlines()
-    if "svc power stayon true" in done:
-        done.pop(done.index("svc power stayon true") + 1)
-    assert done == commands.splitlines()
+    assert phone.state("journal").splitlines() == commands.splitlines()
     changed = {name for name, value in settings_of(phone).items() if value != before[name]}
     assert "stay_on_while_plugged_in" in changed
     assert mode != "keep" or len(changed) == 1
@@ -70,14 +67,14 @@ def test_a_setting_the_phone_did_not_have_is_removed_again(
 
 
 def test_the_note_is_there_before_the_first_change(
-    phone: FakePhone, make_target: MakeTarget, monkeypatch: pytest.MonkeyPatch
+    phone: FakePhone, make_target: MakeTarget
 ) -> None:
     before = settings_of(phone)
-    # The first command that would change something finds the phone gone.
-    phone.write("system/bin/settings", phone.read("system/bin/settings").replace("put)", "xput)"))
+    text = phone.read("system/bin/settings")
+    phone.write("system/bin/settings", text.replace("put)", f"put) cp {NOTE} {NOTE}.seen; exit 1;"))
     with pytest.raises(TargetError, match="settings put global low_power 0"):
         make_target(phone, power_mode="boost")
-    assert json.loads(phone.read(NOTE_FILE))["settings"] == before
+    assert json.loads(phone.read(f"{NOTE_FILE}.seen"))["settings"] == before
 
 
 def test_settings_are_put_back_when_the_test_fails(
@@ -112,10 +109,11 @@ PROGRAM = """
 import signal, sys, time
 # A test run in the background may have had it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.target import AndroidTarget
-host, port, serial, ending = sys.argv[1:]
-target = AndroidTarget(AdbDevice(AdbServer(host, int(port)), serial), power_mode="boost")
+address, serial, ending = sys.argv[1:]
+target = AndroidTarget(AdbDevice(open_server(address), serial), power_mode="boost")
 target.prepare()
 print("prepared", flush=True)
 if ending == "forgets":
@@ -130,7 +128,7 @@ finally:
 
 def start(lab: FakeLab, phone: FakePhone, ending: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, lab.host, str(lab.port), phone.serial, ending],
+        [sys.executable, "-c", PROGRAM, lab.address, phone.serial, ending],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -204,9 +202,11 @@ def test_a_phone_that_does_not_take_settings_is_named(
     text = phone.read("system/bin/settings")
     phone.write("system/bin/settings", text.replace("put) echo", "put) exit 0; echo"))
     with pytest.raises(
-        TargetError, match=r"did not accept the settings window_animation_scale.*keep"
+        TargetError, match=r"did not accept the settings of.*window_animation_scale.*keep"
     ):
         make_target(phone, power_mode="boost")
+    assert phone.setting("stay_on_while_plugged_in") == "0"
+    assert leftovers(phone) == []
 
 
 def test_fixed_performance_mode_where_the_phone_has_it(
@@ -264,6 +264,79 @@ def test_a_phone_that_forbids_it_is_measured_as_it_is(
     assert target.state()["events"] == target.events[0]
     target.restore()
     assert settings_of(phone) == before
+    assert leftovers(phone) == []
+
+
+@pytest.mark.parametrize("value", ["0", None, "1", "2", "4", "15"])
+def test_a_phone_that_refuses_settings_is_restored_by_what_changed_it(
+    lab: FakeLab, make_target: MakeTarget, value: str | None
+) -> None:
+    phone = lab.add(settings={"stay_on_while_plugged_in": value}, settings_refused=True)
+    before = settings_of(phone)
+    for _ in range(2):  # The first run must not keep the second from the phone.
+        target = make_target(phone)
+        assert phone.setting("stay_on_while_plugged_in") == "15"
+        target.restore()
+        assert target.events == []
+        # What it had not is off now.
+        assert settings_of(phone) == {**before, "stay_on_while_plugged_in": value or "0"}
+        assert leftovers(phone) == []
+
+
+def test_what_only_settings_could_put_back_is_not_changed(
+    lab: FakeLab, make_target: MakeTarget
+) -> None:
+    phone = lab.add(settings={"stay_on_while_plugged_in": "3"}, settings_refused=True)
+    target = make_target(phone)
+    assert target.events == ["could not be kept awake: its shell may not change settings"]
+    target.restore()
+    assert phone.setting("stay_on_while_plugged_in") == "3"
+    assert leftovers(phone) == []
+
+
+@pytest.mark.parametrize("mode", ["boost", "app"])
+def test_a_mode_that_is_refused_says_what_to_do_and_leaves_nothing(
+    lab: FakeLab, make_target: MakeTarget, mode: str
+) -> None:
+    phone = lab.add(settings_refused=True)
+    before = settings_of(phone)
+    wanted = rf"power mode {mode}: settings put global .*WRITE_SECURE_SETTINGS.*--power-mode keep"
+    with pytest.raises(TargetError, match=wanted):
+        make_target(phone, power_mode=mode)
+    assert settings_of(phone) == before
+    assert leftovers(phone) == []
+
+
+def test_a_phone_that_begins_to_refuse_is_told_and_not_locked_out(
+    phone: FakePhone, make_target: MakeTarget
+) -> None:
+    target = make_target(phone, power_mode="boost", fixed_performance=True)
+    phone.write("data/system/fake/settings_refused", "")
+    phone.remove("data/system/fake/fixed_performance")
+    with pytest.warns(Sme2Warning) as told:
+        target.restore()
+    assert len(told) == len(target.events)
+    scales = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
+    refusal = "java.lang.SecurityException: Permission denial: writing to settings requires:"
+    refusal += "android.permission.WRITE_SECURE_SETTINGS"
+    assert target.events == [
+        *(f"did not take back {name}: it was 1.0, and is 0 ({refusal})" for name in scales),
+        "did not leave fixed-performance mode (This is likely because Power HAL AIDL is not "
+        "implemented on this device)",
+    ]
+    assert leftovers(phone) == []
+    make_target(phone).restore()
+
+
+def test_a_note_on_a_phone_that_refuses_is_cleaned(
+    lab: FakeLab, phone: FakePhone, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = {"version": 1, "settings": {"low_power": "1"}, "fixed_performance": False}
+    phone.write(NOTE_FILE, json.dumps(note))
+    phone.write("data/system/fake/settings_refused", "")
+    where = ["--serial", phone.serial, "--adb-server", lab.address]
+    assert main(["clean", "--device", "android", *where]) == 0
+    assert "it did not take back low_power: it was 1, and is 0" in capsys.readouterr().out
     assert leftovers(phone) == []
 
 

@@ -14,18 +14,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_sme2.errors import TargetError
+from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.fake_phone.parts import find_parts
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, ShellResult
+from pytest_sme2.targets.phone.adb import AdbDevice, ShellResult
+from pytest_sme2.targets.phone.answers import parse_temperature
 from pytest_sme2.targets.phone.choice import make_ready
-from pytest_sme2.targets.phone.heat import parse_temperature
+from pytest_sme2.targets.phone.pool import open_server
+from tests.support.phones import processes_below
 
 
 def shell(lab: FakeLab, phone: FakePhone, command: str) -> ShellResult:
-    server = AdbServer(lab.host, lab.port)
-    make_ready(server, phone.serial)
-    return AdbDevice(server, phone.serial).shell(command, timeout=60)
+    make_ready(lab.server, phone.serial)
+    return AdbDevice(lab.server, phone.serial).shell(command, timeout=60)
 
 
 def test_a_shell_gives_output_errors_and_exit_code_apart(lab: FakeLab, phone: FakePhone) -> None:
@@ -118,14 +119,6 @@ def test_a_phone_sees_no_process_of_another(lab: FakeLab, phone: FakePhone) -> N
     assert ["sleep", "600"] not in phone.processes().values()
 
 
-def test_server_answers_loopback_only(lab: FakeLab) -> None:
-    table = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-    listening = [row.split()[1] for row in table if row.split()[3] == "0A"]
-    assert f"0100007F:{lab.port:04X}" in listening
-    assert f"00000000:{lab.port:04X}" not in listening
-    assert lab.port != 5037
-
-
 def test_its_adb_needs_no_help_to_find_its_libraries() -> None:
     done = subprocess.run([find_parts().adb, "version"], env={}, capture_output=True, timeout=60)
     assert done.stdout.startswith(b"Android Debug Bridge")
@@ -134,7 +127,7 @@ def test_its_adb_needs_no_help_to_find_its_libraries() -> None:
 def test_vsock_is_taken_away() -> None:
     program = (
         "import socket\n"
-        "from pytest_sme2.fake_phone.no_vsock import forbid_vsock\n"
+        "from pytest_sme2.fake_phone.namespaces import forbid_vsock\n"
         "forbid_vsock()\n"
         "socket.socket().close()\n"
         "try:\n    socket.socket(40, socket.SOCK_STREAM)\n"
@@ -150,18 +143,18 @@ def test_adbd_killed_and_started_again_is_the_same_phone(lab: FakeLab, phone: Fa
     shell(lab, phone, "settings put global low_power 7")
     phone.kill_adbd()
     phone.start_adbd()
-    AdbServer(lab.host, lab.port).disconnect(phone.serial)
+    lab.server.disconnect(phone.serial)
     assert shell(lab, phone, "settings get global low_power").text == "7\n"
 
 
-def test_restarted_server_uses_the_same_port(lab: FakeLab) -> None:
-    port = lab.port
+def test_restarted_server_has_the_same_address(lab: FakeLab) -> None:
+    address = lab.address
     lab.kill_server()
-    with socket.socket() as client, pytest.raises(ConnectionRefusedError):
-        client.connect((lab.host, port))
+    with pytest.raises(ConnectionLostError):
+        lab.server.ask("host:version")
     lab.start_server()
-    assert lab.port == port
-    assert int(AdbServer(lab.host, port).ask("host:version"), 16) >= 41
+    assert lab.address == address
+    assert int(open_server(address).ask("host:version"), 16) >= 41
 
 
 def test_nothing_is_left_when_the_test_is_killed(tmp_path: Path) -> None:
@@ -170,7 +163,7 @@ def test_nothing_is_left_when_the_test_is_killed(tmp_path: Path) -> None:
         "from pytest_sme2.fake_phone.lab import FakeLab\n"
         "lab = FakeLab()\n"
         "lab.add()\n"
-        "print(lab.port, lab._process.pid, flush=True)\n"
+        "print(lab.server.host, lab._process.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
@@ -179,26 +172,17 @@ def test_nothing_is_left_when_the_test_is_killed(tmp_path: Path) -> None:
     )
     assert victim.stdout is not None
     with victim:
-        port, sandbox = map(int, victim.stdout.readline().split())
-        inside = children(sandbox)
+        address, sandbox = victim.stdout.readline().split()
+        inside = list(processes_below(int(sandbox)))
+        assert Path(address).is_socket()
         assert len(inside) >= 3, "supervisor, adb server and adbd should run"
         victim.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{pid}").exists() for pid in inside) and time.monotonic() < deadline:
+    while any(process.exists() for process in inside) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert [pid for pid in inside if Path(f"/proc/{pid}").exists()] == []
-    with socket.socket() as client, pytest.raises(ConnectionRefusedError):
-        client.connect(("127.0.0.1", port))
+    assert [process for process in inside if process.exists()] == []
+    assert not Path(address).exists()
     assert Path("/proc/self/mounts").read_text(encoding="utf-8") == mounts
-
-
-def children(pid: int) -> list[int]:
-    """A process and everything below it."""
-    found = [pid]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text(encoding="ascii").split():
-            found += children(int(child))
-    return found
 
 
 def test_a_lab_that_cannot_start_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,6 +201,6 @@ def test_a_lab_without_its_tools_names_them_and_leaves_nothing_open(
     monkeypatch.setattr("pytest_sme2.fake_phone.lab.shutil", nothing_installed)
     before = len(list(Path("/proc/self/fd").iterdir()))
     # What is raised keeps the lab alive, and with it what it had opened.
-    with pytest.raises(TargetError, match="unshare and mount and ldd") as raised:
+    with pytest.raises(TargetError, match="unshare and ldd") as raised:
         FakeLab()
     assert len(list(Path("/proc/self/fd").iterdir())) == before, raised

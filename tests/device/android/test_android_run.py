@@ -21,7 +21,8 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.script import PhoneRun, parse_answer
+from pytest_sme2.targets.phone.answers import parse_answer
+from pytest_sme2.targets.phone.script import PhoneRun
 from pytest_sme2.targets.phone.storage import RUNS
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.timing.pairs import measure_pairs
@@ -300,7 +301,7 @@ def test_heat_that_passes_during_a_run_is_seen(
     text = program.read_text(encoding="utf-8")
     program.write_text(text.replace("sleep 0", hot), encoding="utf-8")
     target = make_target(phone)
-    assert target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=60), tmp_path).throttled
+    assert target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=600), tmp_path).throttled
     assert leftovers(phone, prepared=True) == []
 
 
@@ -431,5 +432,5 @@ def test_a_run_that_ends_at_once_does_not_wait_for_its_watcher(
         place = f"{RUNS}/{name}"
         files = ProcessFiles("model.pte", (), f"{place}/runner.json", None, None)
         run = PhoneRun(name, place, "/data/local/tmp", ("no-such-program",), files, 600)
-        done = target.device.shell(run.script(), timeout=60)
+        done = target.device.shell(run.script(), timeout=600)
         assert parse_answer(target.device.serial, done).code == 127

@@ -1,0 +1,316 @@
+"""Parses every answer of a phone and of its adb server. Pure. Nothing else here does.
+
+A parser returns a value, or raises one TargetError that says which command, what came and what to
+do. What a phone may leave out is None or empty.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pytest_sme2.errors import TargetError
+from pytest_sme2.targets.phone.cores import Core
+from pytest_sme2.targets.phone.silicon import Silicon, VectorLength
+
+RESULT_MARK = "==pytest-sme2-result=="
+TRACED_MARK = "==pytest-sme2-etdump=="
+# android.os.Temperature: of what its temperatures are. Others are batteries, modems, percentages.
+_CPU, _SKIN = "0", "3"
+# The HAL's temperatures of this moment come after a title; those before it may be old.
+_CURRENT = "Current temperatures from HAL:"
+_END = re.compile(rb"^([0-9]{1,4}) (exit|signal) ([0-9]{1,3})\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ShellResult:
+    """The result of a command on the device."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def error_text(self) -> str:
+        return self.stderr.decode("utf-8", "replace").strip()
+
+    @property
+    def said(self) -> str:
+        """Why it failed, if it says so."""
+        return self.error_text or self.text.strip()
+
+
+def odd(serial: str, command: str, said: str, wanted: str) -> TargetError:
+    """The error for an answer that cannot be used."""
+    return TargetError(
+        f"{serial} answered {command!r} with {said[:100]!r}, which is not {wanted}. Try that "
+        f"command there by hand (adb -s {serial} shell), and restart the phone."
+    )
+
+
+def parse_number(text: str) -> float | None:
+    found = re.fullmatch(r"\s*(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*", text)
+    return float(found[1]) if found else None
+
+
+def parse_lines(text: str, count: int) -> list[str]:
+    """So many lines; those that did not come are empty."""
+    return [*text.splitlines(), *[""] * count][:count]
+
+
+def parse_parts(text: str, count: int, mark: str = "==\n") -> list[str]:
+    """What is between the marks, in so many parts; those that did not come are empty."""
+    return [*text.split(mark, count - 1), *[""] * count][:count]
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def parse_hexadecimal(said: bytes) -> int:
+    """The four digits with which an adb server tells a length or its version."""
+    if re.fullmatch(rb"[0-9a-fA-F]{4}", said) is None:
+        raise TargetError(
+            f"The adb server answered {said[:20]!r} in place of four hexadecimal digits, which is "
+            "not adb's protocol. Is it really an adb server?"
+        )
+    return int(said, 16)
+
+
+def parse_devices(text: str) -> dict[str, str]:
+    """Serial to state."""
+    lines = (line.split("\t") for line in text.splitlines())
+    return {words[0]: words[1] for words in lines if len(words) == 2}
+
+
+def parse_words(serial: str, name: str, text: str) -> tuple[str, ...]:
+    """The words of a property that is the start of a command."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        raise odd(serial, f"getprop {name}", text, "the start of a command") from None
+
+
+def parse_silicon(text: str) -> Silicon:
+    kernel, cpuinfo, config = parse_parts(text, 3)
+    cores = [words.split() for words in re.findall(r"^Features\s*:(.*)$", cpuinfo, re.MULTILINE)]
+    # Programs may run on any core, so only what all of them have counts.
+    common = set(cores[0]).intersection(*cores) if cores else set()
+    makers = re.findall(r"^CPU implementer\s*:\s*(0x[0-9a-f]+)", cpuinfo, re.MULTILINE)
+    parts = re.findall(r"^CPU part\s*:\s*(0x[0-9a-f]+)", cpuinfo, re.MULTILINE)
+    return Silicon(
+        kernel=kernel.strip()[:200],
+        features=tuple(name for name in cores[0] if name in common) if cores else (),
+        parts=tuple(f"{maker}:{part}" for maker, part in zip(makers, parts, strict=False)),
+        config=config.strip()[:200],
+    )
+
+
+def parse_vector_length(written: bytes) -> VectorLength | None:
+    """From the program's output; None if it did not run, or if there is no SME."""
+    if len(written) != 16:
+        return None
+    # The length is in the low 16 bits; above are flags, and errors are negative.
+    numbers: tuple[int, int] = struct.unpack("<qq", written)
+    lengths = [number & 0xFFFF for number in numbers if number > 0]
+    if len(lengths) != 2 or not all(16 <= length <= 256 for length in lengths):
+        return None
+    return VectorLength(8 * lengths[0], 8 * lengths[1])
+
+
+def parse_cores(text: str) -> tuple[Core, ...]:
+    """The cores that report their speed and that a shell may use, by number."""
+    rows = r"/cpu([0-9]{1,4})/cpufreq/cpuinfo_max_freq:([0-9]{1,10})$"
+    speeds = {int(number): int(speed) for number, speed in re.findall(rows, text, re.MULTILINE)}
+    listed = re.search(r"^Cpus_allowed_list:\s*([0-9,-]{1,5000})$", text, re.MULTILINE)
+    allowed = set(speeds) if listed is None else _numbers(listed[1])
+    return tuple(Core(number, speeds[number]) for number in sorted(allowed & set(speeds)))
+
+
+def _numbers(text: str) -> set[int]:
+    found: set[int] = set()
+    for first, last in re.findall(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text):
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def parse_page_size(text: str) -> str:
+    """From getconf in bytes, or from the kernel in kB."""
+    found = re.search(r"(?<![0-9])([0-9]{1,8})( kB)?\s*$", text)
+    return f"{int(found[1]) * (1024 if found[2] else 1)} bytes" if found else "unknown"
+
+
+def parse_thermal_statuses(text: str) -> tuple[int, ...]:
+    """From the output of one or several ``dumpsys thermalservice``."""
+    found = re.findall(r"^Thermal Status: ([0-9]{1,3})", text, re.MULTILINE)
+    return tuple(int(word) for word in found)
+
+
+def parse_temperature(text: str) -> float | None:
+    """The hottest CPU or skin of one ``dumpsys thermalservice``."""
+    _, title, after = text.partition(_CURRENT)
+    # Without the thresholds that follow.
+    current = re.split(r"^\S", after, maxsplit=1, flags=re.MULTILINE)[0] if title else text
+    rows = r"Temperature\{mValue=(-?[0-9]{1,9}(?:\.[0-9]{1,9})?), mType=([0-9]{1,3}),"
+    degrees = [float(value) for value, kind in re.findall(rows, current) if kind in (_CPU, _SKIN)]
+    return max((value for value in degrees if 0 < value < 150), default=None)
+
+
+def parse_zones(text: str) -> dict[str, float]:
+    """Zones by name, from lines of ``…/thermal_zone7/temp:41200``; two of a name get numbers."""
+    read: dict[int, dict[str, str]] = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r".*/thermal_zone([0-9]{1,5})/(type|temp):(.*)", line)
+        if match:
+            read.setdefault(int(match[1]), {})[match[2]] = match[3].strip()
+    zones: dict[str, float] = {}
+    for number, said in sorted(read.items()):
+        kind, value = said.get("type"), parse_number(said.get("temp", ""))
+        if kind and value is not None:
+            name = kind if kind not in zones else f"{kind} ({number})"
+            # Most kernels report thousandths of a degree, some report degrees.
+            zones[name] = value / 1000 if abs(value) >= 1000 else value
+    return zones
+
+
+def parse_settings(serial: str, text: str, names: Sequence[str]) -> dict[str, str | None]:
+    values = text.splitlines()
+    if len(values) != len(names):
+        raise TargetError(
+            f"{serial} does not report its settings: {len(values)} lines came for {len(names)}, "
+            f"beginning with {text[:60]!r}. Is USB debugging allowed to change them? (Some phones "
+            "have 'USB debugging (Security settings)'.)"
+        )
+    known = (None if value == "null" else value for value in values)
+    return dict(zip(names, known, strict=True))
+
+
+def parse_screen(text: str) -> str:
+    """What Android calls the state of the screen; empty if it does not say."""
+    found = re.search(r"mWakefulness=(\w{1,40})", text)
+    return found[1] if found else ""
+
+
+def parse_battery(text: str) -> dict[str, str]:
+    """Its charge, where it is charged from, and its temperature if it is told."""
+    fields = dict(re.findall(r"^\s*([\w ]{1,80}): (\S{1,80})\s*$", text, re.MULTILINE))
+    plugs = [name for name in ("AC", "USB", "Wireless") if fields.get(f"{name} powered") == "true"]
+    facts = {"battery_percent": fields.get("level", ""), "charging": ", ".join(plugs) or "no"}
+    tenths = parse_number(fields.get("temperature", ""))
+    return facts if tenths is None else {**facts, "battery_celsius": f"{tenths / 10:.1f}"}
+
+
+def parse_governors(text: str) -> str:
+    return ", ".join(dict.fromkeys(text.split()))
+
+
+def parse_free_bytes(serial: str, command: str, text: str) -> int:
+    """The number of free blocks, and the size of one."""
+    found = re.fullmatch(r"\s*([0-9]{1,18})\s+([0-9]{1,18})\s*", text)
+    if found is None:
+        raise odd(serial, command, text, "a number of blocks and their size")
+    return int(found[1]) * int(found[2])
+
+
+def parse_sizes(serial: str, text: str, count: int) -> list[int]:
+    """The sizes of so many files."""
+    words = text.split()
+    if len(words) != count or not all(re.fullmatch("[0-9]{1,18}", word) for word in words):
+        raise odd(serial, "stat -c %s", text, f"the size of {count} files")
+    return [int(word) for word in words]
+
+
+def parse_names(serial: str, text: str) -> list[str]:
+    """The names of files in one folder."""
+    names = text.splitlines()
+    if any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names):
+        raise odd(serial, "ls -1", text, "a list of file names")
+    return names
+
+
+class OtherClaim(NamedTuple):
+    """A claim that was there before."""
+
+    text: str
+    sha256: str
+    idle_seconds: int
+
+
+def parse_claim(text: str) -> OtherClaim | None:
+    """The time now, that of the file, its hash, and what is in it; None if that did not come."""
+    first, _, rest = text.partition("\n")
+    found = re.fullmatch(r"([0-9]{1,12}) ([0-9]{1,12}) ([0-9a-f]{64})\s.*", first)
+    if found is None:
+        return None
+    return OtherClaim(rest, found[3], max(int(found[1]) - int(found[2]), 0))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of a run's script."""
+
+    code: int
+    throttled: bool
+    """Whether the phone throttled during the run."""
+    has_etdump: bool
+    document: bytes
+    """The runner's result; empty if it wrote none."""
+    log: bytes
+
+
+def parse_answer(serial: str, done: ShellResult) -> Answer:
+    head, _, document = done.stdout.partition(f"{RESULT_MARK}\n".encode())
+    code = re.search(rb"^code ([0-9]{1,3})$", head, re.MULTILINE)
+    if code is None:
+        said = done.error_text[-300:] or "no message"
+        raise TargetError(
+            f"{serial} could not start the run: {said}. Is its storage full? "
+            f"Try: sme2 clean --device android --serial {serial}"
+        )
+    return Answer(
+        code=int(code[1]),
+        throttled=any(parse_thermal_statuses(head.decode("utf-8", "replace"))),
+        has_etdump=TRACED_MARK.encode() in head,
+        document=document,
+        log=done.stderr,
+    )
+
+
+def parse_turns(serial: str, done: ShellResult, *, mark: str, count: int) -> list[Answer | None]:
+    """What each of several processes left; None for those that were stopped with another."""
+    line = f"{mark}\n".encode()
+    said, *logs = done.stderr.split(line)
+    told, *documents = done.stdout.split(line)
+    given = parse_answer(serial, replace(done, stdout=told, stderr=said))
+    # The exit codes as a shell has them, by number of process.
+    ends = {
+        int(index): int(code) + (128 if kind == b"signal" else 0)
+        for index, kind, code in _END.findall(given.log)
+    }
+    if not ends or not len(logs) == len(documents) == count:
+        problem = last_line(given.log.decode(errors="replace"))
+        raise TargetError(
+            f"{serial} could not run two processes in turns: the program that gives the turns "
+            f"ended with exit code {given.code} ({problem})."
+        )
+    # XNNPACK's own lines are of the whole phone, and so of both.
+    shared = _END.sub(b"", given.log)
+    return [
+        Answer(ends[index], given.throttled, False, document, log + shared)
+        if index in ends
+        else None
+        for index, (document, log) in enumerate(zip(documents, logs, strict=True))
+    ]
