@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,10 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import decode, write_text
 from pytest_sme2.verdict import baselines
 
+Records = Mapping[Path, CaseRecord]
+Judge = Callable[[Records, Records], tuple[list[str], list[str]]]
+"""Holds a run to its contract: its cases and those that it stored; what to say, what is wrong."""
+
 
 def conclude_run(
     folders: Mapping[str, str],
@@ -31,18 +35,23 @@ def conclude_run(
     verbosity: int = 0,
     width: int = WIDTH,
     command: Sequence[str] = (),
+    judge: Judge | None = None,
 ) -> tuple[list[str], bool]:
     """The lines to print, and whether something went wrong while concluding."""
     records: dict[Path, CaseRecord] = {}
     problems: list[str] = []
     updates: list[Update] = []
+    stored: dict[Path, CaseRecord] = {}
     for case, name in folders.items():
         folder = Path(name)
         made = tuple(decode(check, Check, folder) for check in checks.get(case, ()))
         try:
             record = replace(read_record(folder, rules=settings.rules), checks=made)
             if settings.update_baselines:
+                before = len(updates)
                 record = _stored(record, settings, updates, problems)
+                if len(updates) > before and updates[-1].stored and not settings.dry_run:
+                    stored[folder] = record
             write_record(folder, record)
             write_case(folder, record, rules=settings.rules, command=command)
         except (Sme2Error, OSError) as error:
@@ -58,10 +67,15 @@ def conclude_run(
         except (Sme2Error, OSError) as error:
             problems.append(f"the report was not written: {error}")
     if settings.strict and not settings.update_baselines:
-        problems += _devices_without_baselines(records.values(), _baseline_folder(settings))
-    root = str(_baseline_folder(settings))
-    stored = update_lines(updates, root, verbosity, width, dry_run=settings.dry_run)
-    return [*lines, *stored, *problems], bool(problems)
+        problems += _devices_without_baselines(records.values(), baseline_folder(settings))
+    root = str(baseline_folder(settings))
+    lines += update_lines(updates, root, verbosity, width, dry_run=settings.dry_run)
+    if judge is not None:
+        told, broken = judge(records, stored)
+        lines += told
+        problems += broken
+    refused = not settings.dry_run and not all(update.stored for update in updates)
+    return [*lines, *problems], refused or bool(problems)
 
 
 def _without_samples(record: CaseRecord) -> CaseRecord:
@@ -86,7 +100,7 @@ def _stored(
     if not record.measured.structures:
         return record  # it could not be exported
     try:
-        root = _baseline_folder(settings)
+        root = baseline_folder(settings)
         updates.append(update_baseline(root, record, settings))
     except (BaselineError, OSError) as error:
         problems.append(f"{record.id}: the baseline was not written: {error}")
@@ -136,6 +150,8 @@ def _devices_without_baselines(records: Iterable[CaseRecord], root: Path) -> lis
     found: dict[str, bool] = {}
     for record in records:
         measured = record.measured
+        if not measured.structures:
+            continue  # it could not be exported
         try:
             known = baselines.load_structure(
                 root, measured.model, measured.variant, measured.fingerprint
@@ -165,7 +181,7 @@ def _place(record: CaseRecord, settings: Settings) -> tuple[Any, ...]:
     )
 
 
-def _baseline_folder(settings: Settings) -> Path:
+def baseline_folder(settings: Settings) -> Path:
     return (settings.baseline_dir or Path("baselines")).resolve()
 
 
@@ -178,7 +194,7 @@ def _write_reports(
         from pytest_sme2.report.html import write_html
 
         path = settings.report.resolve()
-        write_html(path, list(records.items()), _baseline_folder(settings), settings.rules)
+        write_html(path, list(records.items()), baseline_folder(settings), settings.rules)
         written.append(path)
     for chosen, export in (
         (settings.github_benchmark_json, github_action_benchmark),

@@ -7,10 +7,11 @@ costs time, is made when the first test asks for it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from pytest_sme2.errors import (
     plain,
 )
 from pytest_sme2.plugin import fixtures, hookspecs, missing_device, names, options
+from pytest_sme2.plugin.contract import ContractWatch, every_case
 from pytest_sme2.plugin.shards import ShardRecorder
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, session_of
 
@@ -38,6 +40,11 @@ NOT_RESTORED = "sme2_not_restored"
 WIDTH_KEY = "sme2_width"
 """Where a worker, which has no terminal, finds the width of the controller's."""
 
+NO_MODEL = (
+    "no model is known to this run: name a folder of models in the ini value sme2_models, or put "
+    "one in models/ (see `sme2 models`)"
+)
+LEFT_OUT = "the options of this run leave out the models and variants of its marker"
 MARKUP = {
     "PASS": {"green": True},
     "IMPROVED": {"green": True, "bold": True},
@@ -101,8 +108,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if options.anything_chosen(config):
         recorder = ShardRecorder(config)
         config.pluginmanager.register(recorder, "sme2-shards")
+    watch = ContractWatch(config)
+    config.pluginmanager.register(watch, "sme2-contract")
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Collector(config, recorder), "sme2-collector")
+        config.pluginmanager.register(Collector(config, recorder, watch), "sme2-collector")
 
 
 @pytest.hookimpl(trylast=True)
@@ -144,7 +153,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     taken = names.taken_lines(config)
     if not options.anything_chosen(config):
         return taken
-    from pytest_sme2.session.header import header_lines
+    from pytest_sme2.session.bench import header_lines
 
     session = session_of(config)
     lines = [*taken, *header_lines(session.bench), *_workers_in_vain(config, session)]
@@ -202,12 +211,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     parameters = [pytest.param(case, id=case.id) for case in cases]
     if not cases:
-        reason = (
-            "no model is known to this run: name a folder of models in the ini value "
-            "sme2_models, or put one in models/ (see `sme2 models`)"
-        )
+        reason = _why_no_case(session_of(metafunc.config), wanted)
         parameters = [pytest.param(None, id="no-model", marks=pytest.mark.skip(reason=reason))]
     metafunc.parametrize("sme2_model", parameters, indirect=True, scope="session")
+
+
+def _why_no_case(session: Session, wanted: Mapping[str, object]) -> str:
+    everything = every_case(session)
+    if not everything:
+        return NO_MODEL
+    chosen = {name: _names(wanted.get(name)) for name in ("models", "variants")}
+    if every_case(session, **chosen):
+        return LEFT_OUT
+    asked = ", ".join(f"{name} {', '.join(words)}" for name, words in chosen.items() if words)
+    known = ", ".join(case.id for case in everything)
+    return f"its marker asks for {asked}, which no model has. There are: {known}"
 
 
 def _names(value: object) -> tuple[str, ...] | None:
@@ -226,11 +244,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """One case stays on one worker. With ``--dist each`` every worker has its own of all tests."""
     if not options.anything_chosen(config):
         return None
-    from pytest_sme2.plugin.scheduling import MODES, CaseScheduling
+    from pytest_sme2.plugin.scheduling import MODES, CaseScheduling, weights_of
 
     if config.getvalue("dist") not in MODES:
         return None
-    return CaseScheduling(config, log, [case.id for case in session_of(config).cases()])
+    session = session_of(config)
+    return CaseScheduling(config, log, weights_of(session.cases(), session.baseline_folder))
 
 
 # First, as xdist's own answer would else come before it.
@@ -313,8 +332,10 @@ def _skip_if_nothing_was_checked(item: pytest.Item) -> None:
     """A test is green only if one of its checks compared something."""
     if GATE not in item.stash or options.read_settings(item.config).update_baselines:
         return
-    reason = item.stash[GATE].unchecked
-    if reason is not None:
+    gate = item.stash[GATE]
+    reason = gate.unchecked
+    # A test may look at what was measured by itself.
+    if gate.checks and reason is not None:
         raise pytest.skip.Exception(reason)
 
 
@@ -328,6 +349,10 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if call.when == "setup" and parameters.get("sme2_model", item) is None:
+        reason = plain(str(call.excinfo and call.excinfo.value))
+        report.__dict__["sme2_empty"] = None if reason == LEFT_OUT else reason
     if call.when == "teardown" and GATE in item.stash:
         gate = item.stash[GATE]
         report.__dict__["sme2_gate"] = {
@@ -352,8 +377,11 @@ def pytest_runtest_makereport(
 class Collector:
     """Gathers what the tests report, in the one process that writes baselines and reports."""
 
-    def __init__(self, config: pytest.Config, recorder: ShardRecorder | None) -> None:
+    def __init__(
+        self, config: pytest.Config, recorder: ShardRecorder | None, watch: ContractWatch
+    ) -> None:
         self.config = config
+        self.watch = watch
         self.recorder = recorder
         """None in a run that has nothing to do with SME2."""
         self.folders: dict[str, str] = {}
@@ -363,6 +391,17 @@ class Collector:
         self.used_reference = False
         self.lines: list[str] = []
         self.run_lock: RunLock | None = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        """A case whose test ended its worker has not passed, whatever its other tests found."""
+        from pytest_sme2.plugin.scheduling import scope_of
+        from pytest_sme2.results import Check, Outcome
+        from pytest_sme2.system.files import encode
+
+        case = scope_of(crashitem, [case.id for case in session_of(self.config).cases()])
+        died = Check("worker", Outcome.INVALID, f"The worker died in {crashitem}.")
+        self.checks.setdefault(case, []).append(encode(died))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         gate = getattr(report, "sme2_gate", None)
@@ -383,7 +422,9 @@ class Collector:
             if self.folders.get(case, folder) != folder:
                 case = f"{case} on {Path(folder).name}"
             self.folders[case] = folder
-            self.checks.setdefault(case, []).extend(json.loads(found["checks"]))
+            checks = json.loads(found["checks"])
+            self.checks.setdefault(case, []).extend(checks)
+            self.watch.made(report.nodeid, folder, checks)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -393,29 +434,28 @@ class Collector:
         chosen = options.read_settings(self.config)
         problems = self._empty_promises(session, chosen)
         self.config.stash.setdefault(PROBLEMS, []).extend(problems)
-        if problems and session.exitstatus == pytest.ExitCode.OK:
+        failed = self._conclude(chosen)
+        if (problems or failed) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if self.folders:
-            self._conclude(session, chosen)
         if ran and self.recorder is not None:
             self._keep_tests(self.recorder, session, chosen)
 
-    def _conclude(self, session: pytest.Session, chosen: Settings) -> None:
-        from pytest_sme2.plugin.conclusion import conclude_run
+    def _conclude(self, chosen: Settings) -> bool:
+        """Write what the run leaves behind; whether something was wrong."""
+        from pytest_sme2.plugin.conclusion import baseline_folder, conclude_run
 
-        lines, failed = conclude_run(
+        self.lines, failed = conclude_run(
             self.folders,
             self.checks,
             chosen,
             verbosity=self.config.get_verbosity(),
             width=self.config.stash[WIDTH],
             command=("pytest", *map(str, self.config.invocation_params.args)),
+            judge=functools.partial(self.watch.conclude, chosen, baseline_folder(chosen)),
         )
-        self.lines = lines
         if self.run_lock is not None:
             self.run_lock.leave()
-        if failed and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return failed
 
     def _keep_tests(
         self, recorder: ShardRecorder, session: pytest.Session, chosen: Settings
@@ -423,7 +463,7 @@ class Collector:
         """For ``sme2 merge``; also of a shard for which no test was left."""
         out = chosen.run_directory.resolve()
         try:
-            recorder.write(out, int(session.exitstatus))
+            recorder.write(out, int(session.exitstatus), self.watch.part)
         except (Sme2Error, OSError) as error:
             self.config.stash[PROBLEMS].append(f"{out} cannot be merged with others: {error}")
 

@@ -205,8 +205,9 @@ OPTIONS: tuple[Option, ...] = (
         "strict",
         None,
         None,
-        "fail if a verdict is INCONCLUSIVE or MACHINE_CHANGED, if a baseline is missing, or if "
-        "nothing could be checked.",
+        "fail if a verdict is INCONCLUSIVE or MACHINE_CHANGED, if a baseline is missing, if "
+        "nothing was compared, or if a line of the contract (contract.txt, beside the baselines) "
+        "was not.",
     ),
     Option(
         "--baseline-dir",

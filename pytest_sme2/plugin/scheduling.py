@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from xdist.scheduler import LoadScopeScheduling
+
+from pytest_sme2.session.cases import Case
+from pytest_sme2.verdict.baselines import file_name
 
 # The ways to deal out tests that keep some of them together; each says which.
 _SCOPES: Mapping[str, Callable[[str], str]] = {
@@ -18,6 +23,7 @@ _SCOPES: Mapping[str, Callable[[str], str]] = {
     "loadfile": lambda nodeid: nodeid.split("::", 1)[0],
     "loadgroup": lambda nodeid: _group(nodeid) or nodeid,
 }
+_Unit = TypeVar("_Unit")
 MODES = ("load", "worksteal", *_SCOPES)
 
 
@@ -60,14 +66,61 @@ def scopes(nodeids: Iterable[str], cases: Iterable[str], mode: str) -> Mapping[s
     return {nodeid: root(case)[1] for nodeid, case in of_case.items()}
 
 
+def weights_of(cases: Iterable[Case], baselines: Path) -> dict[str, int]:
+    """About how long each case takes, compared with the others.
+
+    The size of a baseline's file grows with the operators of the program. Without one, a case
+    counts as short.
+    """
+
+    def weight(case: Case) -> int:
+        found = baselines.glob(f"*/{file_name(case.model, case.variant_name)}")
+        return max((file.stat().st_size for file in found), default=0)
+
+    return {case.id: weight(case) for case in cases}
+
+
+def in_order(
+    units: Mapping[str, _Unit], weights: Mapping[str, int], workers: int
+) -> list[tuple[str, _Unit]]:
+    """A short one for each worker, so that something is soon to be seen; then the long ones first.
+
+    A long one at the end would keep one worker busy while the others wait.
+    """
+    by_weight = sorted(units.items(), key=lambda unit: weights.get(unit[0], 0))
+    return [*by_weight[:workers], *reversed(by_weight[workers:])]
+
+
 class CaseScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """One unit of work for each case, or for several that the chosen mode keeps together."""
 
-    def __init__(self, config: Any, log: Any, cases: Iterable[str]) -> None:
+    def __init__(self, config: Any, log: Any, weights: Mapping[str, int]) -> None:
+        """``weights`` says of each case about how long it takes, compared with the others."""
         super().__init__(config, log)
-        self._cases = tuple(cases)
+        self._cases = tuple(weights)
+        self._weights = weights
+        self._ordered = False
+        self.workqueue: OrderedDict[str, dict[str, bool]]
         self._mode = str(config.getvalue("dist"))
         self._scopes: Mapping[str, str] | None = None
+
+    def remove_node(self, node: Any) -> str | None:
+        """A test that ended its worker is not run again: it would end the next one, too."""
+        units = self.assigned_work[node].values()
+        left = (nodeid for unit in units for nodeid, done in unit.items() if not done)
+        crashed: str | None = next(left, None)
+        for unit in units:
+            if crashed in unit:
+                unit[crashed] = True
+        super().remove_node(node)
+        return crashed
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if not self._ordered:
+            self._ordered = True
+            units = in_order(self.workqueue, self._weights, len(self.nodes))
+            self.workqueue = OrderedDict(units)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         if self._scopes is None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_sme2.errors import plain
+
+if TYPE_CHECKING:
+    from pytest_sme2.verdict.contract import Part
 
 FOUND_KEY = "sme2_found"
 """Where a worker, which alone looks for tests, tells the controller what it found."""
@@ -49,7 +52,7 @@ class ShardRecorder:
             return
         kept["message"] = plain(report.longreprtext or str(report.longrepr))
 
-    def write(self, out: Path, exit_code: int) -> None:
+    def write(self, out: Path, exit_code: int, part: Part | None) -> None:
         from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, write_shard
 
         number, of = self._place()
@@ -62,6 +65,7 @@ class ShardRecorder:
                 tuple(sorted(self.found)),
                 number,
                 of,
+                part,
             ),
         )
 

@@ -35,7 +35,8 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
-from pytest_sme2.verdict.stored_latency import session_interval, starts_epoch
+from pytest_sme2.verdict.judging import too_hot
+from pytest_sme2.verdict.stored_latency import same_work, session_interval, starts_epoch
 
 MAX_SESSIONS = 20
 """Per thread count. Older ones are dropped, so that a file that is updated daily stays readable."""
@@ -64,10 +65,10 @@ LOCK_NAME, LOCK_SECONDS = ".lock", 60.0
 
 def baseline_path(root: Path, model: str, variant: str, fingerprint: Fingerprint) -> Path:
     """``<target key>/<model>-<variant>.json``; a name with odd characters is escaped."""
-    return root / safe_name(fingerprint.key) / _file_name(model, variant)
+    return root / safe_name(fingerprint.key) / file_name(model, variant)
 
 
-def _file_name(model: str, variant: str) -> str:
+def file_name(model: str, variant: str) -> str:
     return f"{safe_name(model)}-{file_part(variant)}.json"
 
 
@@ -108,7 +109,7 @@ def _of_another_build(
     if not SYSTEM_FACTS & {*dict(fingerprint.facts)}:
         return None
     found = []
-    for path in sorted(root.glob(f"{fingerprint.target}-*/{_file_name(model, variant)}")):
+    for path in sorted(root.glob(f"{fingerprint.target}-*/{file_name(model, variant)}")):
         baseline = read(path)
         if baseline is not None and not differing_facts(baseline.fingerprint, fingerprint):
             found.append(baseline)
@@ -303,10 +304,10 @@ def refuse_unfit(measured: CaseResult, *, force: bool = False) -> None:
             "Measure again on an idle machine, or store it all the same with "
             "--force-update-baselines."
         )
-    if measured.evidence is not None and not measured.evidence.valid:
-        raise BaselineError(
-            f"{who}: the pair is not valid and was not stored: {measured.evidence.message}"
-        )
+    if measured.throttled_pairs:
+        raise BaselineError(f"{who}: it was not stored. {too_hot(measured.throttled_pairs)}")
+    if (evidence := measured.evidence) is not None and not evidence.valid:
+        raise BaselineError(f"{who}: the pair is not valid and was not stored: {evidence.message}")
     timed = measured.medians_ns, measured.speedup, measured.shares, measured.loads_ns
     if measured.emulated and any(value is not None for value in timed):
         raise BaselineError(
@@ -400,6 +401,7 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
         loads_ns=_rounded_times(measured.loads_ns or {}),
         yardstick_ns=None if yardstick is None else significant(yardstick),
         program=measured.pte_sha256,
+        inputs=measured.inputs,
         runtime=measured.runtime,
         conditions=dict(measured.conditions),
         interference=round(busy, 2) if busy > BUSY else None,
@@ -422,10 +424,7 @@ def _rounded_times(times: Mapping[Arm, tuple[float, ...]]) -> dict[Arm, tuple[fl
 def _adds_nothing(old: Baseline, measured: CaseResult) -> bool:
     """Whether there are enough sessions of this very code, and this one differs by noise alone."""
     current = old.current(measured.threads)
-    code = measured.pte_sha256, measured.runtime
-    if len(current) < STEADY_SESSIONS or not all(code):
-        return False
-    if (current[-1].program, current[-1].runtime) != code:
+    if len(current) < STEADY_SESSIONS or not same_work(measured, current):
         return False
     for arm, medians in (measured.medians_ns or {}).items():
         before = [entry.medians_ns[arm] for entry in current if entry.medians_ns.get(arm)]
@@ -443,6 +442,7 @@ def _epoch(old: Baseline, measured: CaseResult) -> int:
         made_by=(measured.runner, measured.versions.get(RUNTIME, "")),
         program=measured.pte_sha256,
         runtime=measured.runtime,
+        inputs=measured.inputs,
         medians_ns=measured.medians_ns or {},
         same_structure=all(
             old.structures.get(arm) == found for arm, found in measured.structures.items()

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import EvidenceError
 from pytest_sme2.export.random_weights import lifeless
-from pytest_sme2.results import Agreement, Arm, Artifact, Output, Tolerance
+from pytest_sme2.results import Agreement, Arm, Artifact, Output, Sample, Tolerance
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.wording import count
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_SAMPLED = 5
 # As the exporter and the runner name them; bfloat16, which NumPy does not know, is read apart.
 _DTYPES = {
     "float16": "<f2",
@@ -57,6 +59,18 @@ def read_values(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[np.floa
     if brain:
         raw = (raw.astype("<u4") << 16).view("<f4")
     return raw.astype(np.float64)
+
+
+def sample(path: Path, dtype: str, shape: Sequence[int]) -> Sample:
+    """The file in few numbers."""
+    import numpy as np
+
+    values = read_values(path, dtype, shape)
+    if not values.size:
+        return Sample(file_sha256(path), (), 0.0)
+    places = np.linspace(0, values.size - 1, min(_SAMPLED, values.size)).round().astype(int)
+    numbers = (float(np.sqrt(np.mean(values**2))), *map(float, values[places]))
+    return Sample(file_sha256(path), numbers, float(np.abs(values).max()))
 
 
 def agreement(

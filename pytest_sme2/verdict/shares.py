@@ -17,7 +17,15 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.verdict.baselines import differing_facts
 from pytest_sme2.verdict.judging import CREATE_HINT
-from pytest_sme2.verdict.times import SAME_CODE, differences, same_code, unlike, untimed
+from pytest_sme2.verdict.stored_latency import same_work
+from pytest_sme2.verdict.times import (
+    IT_IS_THE_MACHINE,
+    UNEXPLAINED,
+    differences,
+    explain,
+    unlike,
+    untimed,
+)
 
 
 def check_share(
@@ -66,13 +74,21 @@ def check_share(
         )
     found = _share_growth(metric, new, old, limits.max_share_growth)
     current = baseline.current(measured.threads)
-    if found.verdict is not Outcome.PASS and same_code(measured, current):
-        message = f"{found.message} {SAME_CODE} {differences(measured, current)}"
-        return replace(found, verdict=Outcome.MACHINE_CHANGED, message=message)
-    remark = unlike(measured, current)
-    if remark is None or found.verdict is Outcome.PASS:
+    if found.verdict is Outcome.PASS:
         return found
     sure = found.verdict is Outcome.REGRESSED
+    if same_work(measured, current):
+        changed = explain(measured, current).doubtful
+        words = IT_IS_THE_MACHINE if changed else UNEXPLAINED
+        verdict = Outcome.INVALID if sure else Outcome.INCONCLUSIVE
+        return replace(
+            found,
+            verdict=Outcome.MACHINE_CHANGED if changed else verdict,
+            message=f"{found.message} {words} {differences(measured, current)}",
+        )
+    remark = unlike(measured, current)
+    if remark is None:
+        return found
     weaker = Outcome.SUSPECTED if sure else Outcome.INCONCLUSIVE
     return replace(found, verdict=weaker, message=f"{found.message} {remark}")
 

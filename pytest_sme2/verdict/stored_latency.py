@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from pytest_sme2.results import Arm, BaselineSession
+from pytest_sme2.results import Arm, BaselineSession, CaseResult
 
 SESSION_CONFIDENCE = 0.95
 """Of the interval that holds a new session of the same program, given the sessions before it."""
@@ -57,22 +57,24 @@ def starts_epoch(
     made_by: tuple[str, str],
     program: str,
     runtime: str,
+    inputs: str,
     medians_ns: Mapping[Arm, Sequence[float]],
     same_structure: bool,
 ) -> bool:
     """Whether a new session measured something else than the ``current`` ones did.
 
     What was measured decides, not how long it took: another runner (``made_by`` is its kind and
-    ExecuTorch's version), program or runtime. Of the same bytes a session may stray as far as the
-    machine makes it. Only where three sessions agree that it lies beyond their spread and beyond
-    EPOCH_SHIFT, the machine has changed for good, and the old sessions describe it no longer.
+    ExecuTorch's version), program, runtime or input. Of the same bytes a session may stray as far
+    as the machine makes it. Only where three sessions agree that it lies beyond their spread and
+    beyond EPOCH_SHIFT, the machine has changed for good, and the old sessions no longer describe
+    it.
     """
     if not current:
         return True
     last = current[-1]
     if (last.runner, last.executorch) != made_by:
         return True
-    known = [(last.program, program), (last.runtime, runtime)]
+    known = [(last.program, program), (last.runtime, runtime), (last.inputs, inputs)]
     if any(old and new and old != new for old, new in known):
         return True
     same_bytes = all(old and new for old, new in known)
@@ -87,6 +89,17 @@ def starts_epoch(
             if low > 1 + EPOCH_SHIFT or high < 1 / (1 + EPOCH_SHIFT):
                 return True
     return False
+
+
+def same_work(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
+    """Whether the last session ran this very program on this very runtime with these inputs.
+
+    Sessions are of one thread count, and a baseline is of one target with its settings.
+    """
+    now = measured.pte_sha256, measured.runtime, measured.inputs
+    if not sessions or not all(now):
+        return False
+    return (sessions[-1].program, sessions[-1].runtime, sessions[-1].inputs) == now
 
 
 def _median_error(values: Sequence[float]) -> float:

@@ -79,11 +79,17 @@ def check_coverage(measured: CaseResult, baseline: Baseline | None, limits: Limi
     if structure is None:
         return Check(metric, Outcome.INVALID, "The on arm did not run, so nothing is known of it.")
     new = structure.coverage
-    if new is None:
-        return Check(metric, Outcome.PASS, "The program has no matrix operators.", unit="share")
     least = limits.min_coverage
     before = _structure(baseline, Arm.ON)
     old = None if before is None else before.coverage
+    if new is None and before is not None and old is not None:
+        message = (
+            f"The program has no matrix operators any more; in the baseline {before.sme2} of "
+            f"{before.matrix} ran on SME2 kernels. {UPDATE_HINT}"
+        )
+        return Check(metric, Outcome.REGRESSED, message, old, unit="share", limit=old)
+    if new is None:
+        return Check(metric, Outcome.PASS, "The program has no matrix operators.", unit="share")
     details = _missed(measured)
     short = _short_of(structure, least)
     if short is not None:

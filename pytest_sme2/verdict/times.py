@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_sme2.results import (
-    BLIND,
+    BLIND_MARGIN,
     Arm,
     Baseline,
     BaselineSession,
@@ -25,19 +26,30 @@ from pytest_sme2.verdict.judging import (
     judge,
     metric_against,
     suspect,
+    too_hot,
 )
 from pytest_sme2.verdict.stored_latency import (
     FEWEST_PROCESSES,
     PROVISIONAL_SESSIONS,
+    same_work,
     session_interval,
 )
 
 SAME_SPEED = 0.05
 """How far the yardstick's time may be from what it was before a stored time is in doubt."""
 
-SAME_CODE = (
-    "Program and runtime are the baseline's own, byte for byte: it is the machine that differs."
+IT_IS_THE_MACHINE = (
+    "Program, inputs and runtime are the baseline's own, byte for byte: it is the machine that "
+    "differs."
 )
+UNEXPLAINED = (
+    "Program, inputs and runtime are the baseline's own, byte for byte, and nothing measured "
+    "explains the difference. Measure again. If the machine has changed for good, store it with "
+    "--update-baselines."
+)
+WIDEST_SESSIONS = 3.0
+"""How many times longer the slowest session of one program may take than the quickest."""
+OTHER_INPUTS = "The inputs are not those of the baseline."
 DECIDE_HINT = (
     "Pairs decide it: keep what the baseline measured (sme2 bundle), or name it with --against."
 )
@@ -53,6 +65,8 @@ def untimed(metric: str, measured: CaseResult) -> Check | None:
             "Emulated times say nothing about hardware and are never compared. "
             "Choose a real device with --device.",
         )
+    if measured.throttled_pairs:
+        return Check(metric, Outcome.INVALID, too_hot(measured.throttled_pairs))
     return None
 
 
@@ -68,6 +82,7 @@ def check_latency(
         new=(measured.medians_ns or {}).get(arm, ()),
         of=lambda session: session.medians_ns.get(arm, ()),
         limit=limits.max_regression,
+        widest=WIDEST_SESSIONS,
     )
 
 
@@ -94,6 +109,7 @@ def _against_sessions(
     new: Sequence[float],
     of: Callable[[BaselineSession], Sequence[float]],
     limit: float,
+    widest: float = math.inf,
 ) -> Check:
     problem = untimed(metric, measured)
     if problem is not None:
@@ -135,18 +151,34 @@ def _against_sessions(
             unit="ns",
             limit=limit,
         )
-    old = statistics.median(statistics.median(values) for values in sessions)
+    centres = [statistics.median(values) for values in sessions]
+    old = statistics.median(centres)
+    if max(centres) > widest * min(centres):
+        return Check(
+            metric,
+            Outcome.INVALID,
+            f"The baseline's sessions of one program lie between {min(centres) / 1e6:.3f} and "
+            f"{max(centres) / 1e6:.3f} ms, so they say nothing (edited by hand?). Restore the file "
+            "from version control, or remove it and run with --update-baselines.",
+            new=centre,
+            unit="ns",
+            limit=limit,
+        )
     interval = session_interval(new, sessions)
-    if same_code(measured, current):
-        verdict, remark = _of_same_code(measured, current, interval, limit)
+    if same_work(measured, current):
+        verdict, remark = _of_same_work(measured, current, interval, limit)
     else:
         verdict = _of_other_code(explain(measured, current), centre / old, interval, limit)
-        remark = unlike(measured, current)
+        remark = " ".join(
+            filter(
+                None,
+                ("" if same_inputs(measured, current) else OTHER_INPUTS, unlike(measured, current)),
+            )
+        )
     return Check(
         metric,
         verdict,
-        _time_message(centre / old, len(sessions), verdict)
-        + (f" {remark}" if remark is not None else ""),
+        f"{_time_message(centre / old, len(sessions), verdict)} {remark}".rstrip(),
         old=old,
         new=centre,
         unit="ns",
@@ -155,17 +187,25 @@ def _against_sessions(
     )
 
 
-def _of_same_code(
+def _of_same_work(
     measured: CaseResult,
     sessions: Sequence[BaselineSession],
     interval: tuple[float, float],
     limit: float,
-) -> tuple[Outcome, str | None]:
-    """The program cannot have got slower; where the times did, the machine has changed."""
+) -> tuple[Outcome, str]:
+    """The program cannot have got slower. Where the times did, the machine has changed, if what
+    was measured of it agrees; else nobody knows what was measured.
+    """
     found = judge(*interval, limit)
-    if found is Outcome.REGRESSED:
-        return Outcome.MACHINE_CHANGED, f"{SAME_CODE} {differences(measured, sessions)}"
-    return Outcome.PASS, None if found is Outcome.PASS else SAME_CODE
+    if found is not Outcome.REGRESSED:
+        return Outcome.PASS, "" if found is Outcome.PASS else IT_IS_THE_MACHINE
+    # As in ``explain``, programs may feel it up to twice as much, however little it is.
+    slower = max(1.0, _speed(measured, sessions) or 1.0) ** 2 * _busy_now(measured)
+    agrees = judge(interval[0] / slower, interval[1] / slower, limit) is not Outcome.REGRESSED
+    known = differences(measured, sessions)
+    if agrees:
+        return Outcome.MACHINE_CHANGED, f"{IT_IS_THE_MACHINE} {known}"
+    return Outcome.INVALID, f"{UNEXPLAINED} {known}"
 
 
 def _of_other_code(
@@ -208,8 +248,7 @@ def explain(measured: CaseResult, sessions: Sequence[BaselineSession]) -> Explai
     speed = _speed(measured, sessions) or 1.0
     off = not 1 / (1 + SAME_SPEED) <= speed <= 1 + SAME_SPEED
     bound = speed**2 if off else speed
-    interference = measured.interference or 0.0
-    busy = 1 + interference if interference > BUSY else 1.0
+    busy = _busy_now(measured)
     was_busy = 1 + _busy_then(sessions)
     return Explained(
         least=min(1.0, bound) / was_busy,
@@ -218,6 +257,12 @@ def explain(measured: CaseResult, sessions: Sequence[BaselineSession]) -> Explai
         likely=busy * (speed if was_busy == 1 else min(speed, 1 / was_busy)),
         doubtful=off or busy > 1 or was_busy > 1,
     )
+
+
+def _busy_now(measured: CaseResult) -> float:
+    """By which factor others slow the machine down."""
+    interference = measured.interference or 0.0
+    return 1 + interference if interference > BUSY else 1.0
 
 
 def _busy_then(sessions: Sequence[BaselineSession]) -> float:
@@ -233,10 +278,9 @@ def _speed(measured: CaseResult, sessions: Sequence[BaselineSession]) -> float |
     return measured.yardstick_ns / statistics.median(then)
 
 
-def same_code(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
-    """Whether the last of the sessions ran this very program on this very runtime."""
-    now = measured.pte_sha256, measured.runtime
-    return all(now) and bool(sessions) and (sessions[-1].program, sessions[-1].runtime) == now
+def same_inputs(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
+    """Whether times may be compared at all: pairs of two programs say nothing about the inputs."""
+    return bool(sessions) and sessions[-1].inputs == measured.inputs
 
 
 def unlike(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str | None:
@@ -323,7 +367,9 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     pairs = count(len(measurement.pairs), "interleaved pair")
     message = f"{abs(change):.1%} {word} than {reference} over {pairs}."
     more = _more_cpu_time(measurement, limit)
-    if measurement.cut_short and found is Outcome.INCONCLUSIVE:
+    if measurement.throttled_pairs:
+        verdict, message = Outcome.INVALID, too_hot(measurement.throttled_pairs)
+    elif measurement.cut_short and found is Outcome.INCONCLUSIVE:
         verdict = Outcome.INVALID
         message = (
             f"The time limit ended the measurement after {measurement.seconds:.0f} s, before there "
@@ -334,7 +380,9 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
         message += f" Wall time is too noisy to decide that, but CPU time grew by {more:.1%}."
     elif verdict is Outcome.SUSPECTED:
         message = f"Suspected regression: {message} Measure longer (--budget)."
-    elif verdict is Outcome.INCONCLUSIVE and (interval is None or interval[1] > 1 + limit + BLIND):
+    elif verdict is Outcome.INCONCLUSIVE and (
+        interval is None or interval[1] > 1 + limit + BLIND_MARGIN
+    ):
         verdict = Outcome.INVALID
         what = "a slowdown" if interval is None else f"{interval[1] - 1:.1%} slower"
         message = (

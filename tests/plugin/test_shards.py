@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.merging import merge
+from pytest_sme2.cli.commands.merge import merge
 from pytest_sme2.session.shard import read_shard
 
 CONFTEST = """

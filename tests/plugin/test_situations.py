@@ -55,6 +55,7 @@ class Situation:
     """How much slower the program is than the one that the baseline measured."""
     off_factor: float | None = None
     same_bytes: bool = False
+    same_inputs: bool = True
     at_hand: bool = True
     """Whether the program that the baseline measured is still there."""
     sessions: int = 3
@@ -90,6 +91,11 @@ SITUATIONS = (
     Situation("same bytes, the machine is 58.5 % slower", "MACHINE_CHANGED", 0, 1,
               same_bytes=True, machine={"speed": 1.585},
               words="*MACHINE_CHANGED: 58* slower than the baseline.*it is the machine that*"),
+    Situation("same bytes, 3 times slower, the machine is as fast as before", "INVALID", 1, 1,
+              factor=3.0, same_bytes=True, words="*nothing measured explains the difference*"),
+    Situation("same bytes, other inputs, 3 times slower", "REGRESSED", 1, 1, factor=3.0,
+              same_bytes=True, same_inputs=False,
+              words="*The inputs are not those of the baseline.*"),
     Situation("`--against` the old program, as fast", "PASS", 0, 0, against=True),
     Situation("`--against` the old program, only the off arm is slower, by 2 times", "REGRESSED",
               1, 1, off_factor=2.0, against=True,
@@ -170,6 +176,9 @@ def test_verdict_and_exit_code(
     elif situation.sessions:
         store(project.path / place, text, situation.sessions, situation.scale)
     now = OLD if situation.same_bytes else NEW
+    if not situation.same_inputs:
+        (project.path / "input.bin").write_bytes(bytes(8 * 64 * 64 * 4))
+        now = replace(now, input_files=(project.path / "input.bin",))
     before = {arm: value * situation.scale for arm, value in nanoseconds(1.0).items()}
     after = {
         arm: value * situation.scale

@@ -98,3 +98,24 @@ def test_table_says_what_was_stored(run: Run, pytester: pytest.Pytester) -> None
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["--sme2-strict: * holds no baseline for linux-*"])
+
+
+def test_broken_models_do_not_pass(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their reference is made by the same code, so only what was accepted can tell."""
+    pytester.makepyfile("def test_outputs(sme2_gate): sme2_gate.check_outputs()\n")
+    assert run("--update-baselines").ret == pytest.ExitCode.OK
+    monkeypatch.setenv("CI", "true")
+    assert run().ret == pytest.ExitCode.OK
+    model = pytester.path / "models" / "toy_cnn" / "model.py"
+    source = model.read_text("utf-8")
+    for broken, words in (
+        ("for weight in network.parameters(): weight.data.zero_()", "NOT_MEASURED: toy_cnn-fp32"),
+        ("w = network.widen[0].weight; w.data = w.data.flip(1)", "OUTPUT_CHANGED: toy_cnn-fp32"),
+    ):
+        changed = f"network = ToyCnn()\n        {broken}\n        return network"
+        model.write_text(source.replace("return ToyCnn()", changed), "utf-8")
+        result = run()
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        assert words in " ".join(result.stdout.str().split())

@@ -1,0 +1,218 @@
+"""Holds a run to the contract beside the baselines, and adds to it what an update accepted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.plugin.state import session_of
+
+if TYPE_CHECKING:
+    from pytest_sme2.results import Check
+    from pytest_sme2.session.cases import Case
+    from pytest_sme2.session.run_directory import CaseRecord
+    from pytest_sme2.session.session import Session
+    from pytest_sme2.session.settings import Settings
+    from pytest_sme2.verdict.contract import Contract, Part
+
+LEFT_KEY = "sme2_left"
+"""Where a worker tells the controller which tests it found and left out."""
+# With one of these, pytest does not even look at all tests.
+_NARROWING = ("lf", "last_failed", "stepwise")
+
+
+def test_of(nodeid: str) -> str:
+    """The name of a test without its file and its parameters."""
+    return nodeid.rpartition("::")[2].partition("[")[0]
+
+
+def every_case(session: Session, **wanted: tuple[str, ...] | None) -> list[Case]:
+    """The cases that a run has where it chooses no models, variants or methods."""
+    from pytest_sme2.session.cases import select_cases
+    from pytest_sme2.session.programs import chosen_programs
+
+    settings = replace(session.settings, models=(), variants=(), methods=())
+    programs = chosen_programs(settings)
+    return select_cases(session.registry, programs, settings, emulated=session.emulated, **wanted)
+
+
+class ContractWatch:
+    """Follows one run; ``Collector`` asks it at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.found: set[tuple[str, str]] = set()
+        self.left: set[tuple[str, str]] = set()
+        self.tests: dict[tuple[str, str], str] = {}
+        """By folder and figure: the test that compared it."""
+        self.empty: dict[str, str] = {}
+        """By test: why it has no case."""
+        self.asked = False
+        """Whether there is any test about a model."""
+        self.part: Part | None = None
+
+    # --- which tests there are ------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """First of all plugins: nobody has taken a test away yet."""
+        self.found = set(_about_cases(items))
+        self.asked = any(_has_case(item) for item in items)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.left = self.found - set(_about_cases(session.items))
+        worker = getattr(self.config, "workeroutput", None)
+        if worker is not None:
+            worker[LEFT_KEY] = [self.asked, sorted(self.left)]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        asked, left = getattr(node, "workeroutput", {}).get(LEFT_KEY, (False, ()))
+        self.asked |= asked
+        self.left |= {(test, case) for test, case in left}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        empty = getattr(report, "sme2_empty", None)
+        if empty is not None:
+            self.empty[test_of(report.nodeid)] = empty
+
+    def made(self, nodeid: str, folder: str, checks: Sequence[Mapping[str, Any]]) -> None:
+        """Remember which test made which check."""
+        for check in checks:
+            self.tests[(folder, check["metric"])] = test_of(nodeid)
+
+    # --- how it ends ----------------------------------------------------------------------------
+
+    def conclude(
+        self,
+        settings: Settings,
+        root: Path,
+        found: Mapping[Path, CaseRecord],
+        stored: Mapping[Path, CaseRecord],
+    ) -> tuple[list[str], list[str]]:
+        """What to say, and what is wrong."""
+        from pytest_sme2.verdict import contract
+
+        strict = settings.strict and (self.asked or bool(self.config.getoption("sme2_strict")))
+        try:
+            if settings.update_baselines:
+                self._store(stored, root)
+                return [], []
+            promised = contract.load(root)
+            if not strict and (promised is None or not self.asked):
+                return [], []
+            records = list(found.values())
+            self.part = self._part(records, settings, promised)
+            problems = self._empty(records) if strict else []
+            if promised is None:
+                return [], problems + ([_without_contract(root)] if strict else [])
+            return self._judged(promised, problems, binding=strict or bool(os.environ.get("CI")))
+        except (Sme2Error, OSError) as error:
+            return [], [f"the contract: {error}"]
+
+    def _judged(
+        self, promised: Contract, problems: list[str], *, binding: bool
+    ) -> tuple[list[str], list[str]]:
+        from pytest_sme2.verdict import contract
+
+        assert self.part is not None  # noqa: S101  (conclude made it)
+        found = contract.gaps(promised, self.part)
+        lines = [row for row in contract.rows(promised) if row[0] in self.part.devices]
+        opened = sum(len(gap.figures) for gap in found)
+        told = [f"contract: {len(lines) - opened} of {len(lines)} lines compared"] if lines else []
+        left = [str(gap) for gap in found if gap.reason is contract.Reason.DESELECTED]
+        wrong = [str(gap) for gap in found if gap.reason is not contract.Reason.DESELECTED]
+        if left:
+            told.append("left to other runs (sme2 merge judges them together):")
+            told += [f"  {line}" for line in left]
+        if not binding:
+            return [*told, *wrong], problems
+        return told, [*problems, *wrong]
+
+    def _empty(self, records: Sequence[CaseRecord]) -> list[str]:
+        """With ``--sme2-strict`` a run that compared nothing is not green."""
+        from pytest_sme2.verdict.judging import UNCHECKED
+
+        problems = [f"--sme2-strict: {test}: {reason}" for test, reason in self.empty.items()]
+        checks: list[Check] = [check for record in records for check in record.checks]
+        if all(check.verdict in UNCHECKED for check in checks):
+            problems.append(
+                "--sme2-strict: nothing was compared: no check of sme2_gate found anything to "
+                "compare. Look at the skipped tests (-rs), and at `sme2 models`."
+            )
+        return problems
+
+    def _part(
+        self, records: Sequence[CaseRecord], settings: Settings, promised: Contract | None
+    ) -> Part:
+        from pytest_sme2.verdict.contract import Part, case_part
+
+        session = session_of(self.config)
+        against = None if settings.against is None else settings.against.name
+        cases = tuple(case_part(record.measured, record.checks, against) for record in records)
+        devices = dict.fromkeys(case.device for case in cases)
+        if not devices and promised is not None:
+            devices = dict.fromkeys(
+                device for device, _ in promised.checks if _may_be(device, settings.device)
+            )
+        known, chosen = (
+            [_key(case) for case in cases] for cases in (every_case(session), session.cases())
+        )
+        narrowed = any(getattr(self.config.option, name, None) for name in _NARROWING)
+        return Part(
+            tuple(devices),
+            cases,
+            tuple(known),
+            tuple(sorted(self.left)),
+            tuple(case for case in known if case not in chosen),
+            narrowed or any("::" in argument for argument in self.config.args),
+        )
+
+    def _store(self, records: Mapping[Path, CaseRecord], root: Path) -> None:
+        """Add what an update has stored: the cases that every run has, and what was compared."""
+        from pytest_sme2.verdict.contract import Contract, case_part, promised, store
+
+        known = {_key(case) for case in every_case(session_of(self.config))}
+        checks, facts = {}, {}
+        for folder, record in records.items():
+            part = case_part(record.measured, record.checks, None)
+            if part.case not in known:
+                continue
+            figures = promised(record.checks)
+            key = part.device, part.case
+            checks[key] = {name: self.tests.get((str(folder), name), "") for name in figures}
+            facts[key] = part.facts
+        if checks:
+            store(root, Contract(checks, facts))
+
+
+def _has_case(item: pytest.Item) -> bool:
+    return "sme2_model" in getattr(getattr(item, "callspec", None), "params", {})
+
+
+def _about_cases(items: Sequence[pytest.Item]) -> list[tuple[str, str]]:
+    cases = [(item, item.callspec.params["sme2_model"]) for item in items if _has_case(item)]  # type: ignore[attr-defined]
+    return [(test_of(item.nodeid), _key(case)) for item, case in cases if case is not None]
+
+
+def _key(case: Case) -> str:
+    from pytest_sme2.verdict.contract import case_of
+
+    return case_of(case.model, case.variant_name, case.threads)
+
+
+def _may_be(device: str, chosen: str) -> bool:
+    return chosen == "auto" or device == chosen or device.startswith(f"{chosen}-")
+
+
+def _without_contract(root: Path) -> str:
+    return (
+        f"--sme2-strict: {root} has no contract.txt, so nobody knows what must be compared. "
+        "--update-baselines writes it."
+    )

@@ -1,0 +1,349 @@
+"""Green means that everything that was promised was compared: whole runs and their exit codes.
+
+The device is a pretended one; everything above it is the product's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# A run inside a run must not load these a second time.
+import scipy.special  # noqa: F401
+
+from pytest_sme2.results import Arm
+from tests.support.pretended_device import PretendedDevice, pretend, program
+
+SUITE = """
+def test_latency(sme2_gate):
+    sme2_gate.check_latency()
+
+def test_structure(sme2_gate):
+    sme2_gate.check_operators()
+    sme2_gate.check_evidence()
+"""
+MODEL = """
+from pytest_sme2 import register_model
+
+@register_model("{name}", variants=("fp32", "fp16"))
+class Toy:
+    def get_eager_model(self): ...
+    def get_example_inputs(self): ...
+"""
+PROGRAM = program("toy")
+
+Run = Callable[..., pytest.RunResult]
+
+
+def add_model(project: Path, name: str) -> None:
+    folder = project / "models" / name
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(MODEL.format(name=name), "utf-8")
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs pytest in a project with the model ``toy`` in two variants."""
+    for name in ("CI", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    add_model(pytester.path, "toy")
+    pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
+    pytester.makepyfile(test_suite=SUITE)
+
+    def run(*arguments: str, ci: bool = False, **device: Any) -> pytest.RunResult:
+        current = replace(PROGRAM, **device.pop("artifact", {}))
+        times = {PROGRAM.sha256: {Arm.ON: 30e6, Arm.OFF: 90e6}}
+        with monkeypatch.context() as patch:
+            if ci:
+                patch.setenv("CI", "true")
+            pretend(patch, PretendedDevice(times, **{"seed": 2, **device}), current, PROGRAM)
+            return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
+
+    return run
+
+
+@pytest.fixture
+def stored(run: Run, pytester: pytest.Pytester) -> Path:
+    """The contract after an update of everything."""
+    assert run("--update-baselines").ret == pytest.ExitCode.OK
+    return pytester.path / "baselines" / "contract.txt"
+
+
+def said(result: pytest.RunResult) -> str:
+    return " ".join(result.stdout.str().split())
+
+
+def test_an_update_writes_a_line_per_figure_and_a_second_one_changes_nothing(
+    run: Run, stored: Path
+) -> None:
+    text = stored.read_text("utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert lines == sorted(lines)
+    (device,) = {line.split(" | ")[0] for line in lines}
+    for line in (
+        f"{device} | toy-fp16 | latency (on) | test_latency",
+        f"{device} | toy-fp32 | evidence | test_structure",
+        f"{device} | toy-fp32 | settings = threads 1, runner wheel",
+        f"{device} | toy-fp32 | weights = random (seed 0)",
+    ):
+        assert line in lines
+    assert run("--update-baselines").ret == pytest.ExitCode.OK
+    assert stored.read_text("utf-8") == text
+    assert run("--sme2-dry-run", "-k", "structure").ret == pytest.ExitCode.OK
+    assert stored.read_text("utf-8") == text
+
+
+def test_all_of_it_compared_is_green(run: Run, stored: Path) -> None:
+    result = run("--sme2-strict")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["contract: 10 of 10 lines compared"])
+
+
+# --- a run that is empty --------------------------------------------------------------------------
+
+
+def skip_all(project: Path) -> None:
+    mark = "import pytest\npytestmark = pytest.mark.skip(reason='later')\n"
+    (project / "test_suite.py").write_text(mark + SUITE, "utf-8")
+
+
+def remove_models(project: Path) -> None:
+    (project / "models" / "toy" / "model.py").unlink()
+    (project / "models" / "toy").rmdir()
+
+
+def check_nothing(project: Path) -> None:
+    (project / "test_suite.py").write_text("def test_it(sme2_gate): pass\n", "utf-8")
+
+
+def ask_for_a_variant_that_is_not(project: Path) -> None:
+    mark = "import pytest\npytestmark = pytest.mark.sme2(variants='int8')\n"
+    (project / "test_suite.py").write_text(mark + SUITE, "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("empty", "words"),
+    [
+        (skip_all, "nothing was compared"),
+        (remove_models, "no model is known to this run"),
+        (check_nothing, "calls none of its checks"),
+        (ask_for_a_variant_that_is_not, "asks for variants int8, which no model has"),
+    ],
+)
+@pytest.mark.parametrize("contract", [True, False])
+def test_strict_is_never_green_and_empty(
+    empty: Callable[[Path], None], words: str, contract: bool, run: Run, request: Any
+) -> None:
+    path = request.getfixturevalue("pytester").path
+    if contract:
+        request.getfixturevalue("stored")
+    empty(path)
+    assert run().ret == pytest.ExitCode.OK
+    result = run("--sme2-strict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert words in said(result)
+
+
+# --- a run that compares less than was promised ---------------------------------------------------
+
+
+def rename_model(project: Path) -> None:
+    remove_models(project)
+    add_model(project, "other")
+
+
+def drop_variant(project: Path) -> None:
+    path = project / "models" / "toy" / "model.py"
+    path.write_text(path.read_text("utf-8").replace('"fp16"', ""), "utf-8")
+
+
+def drop_test(project: Path) -> None:
+    (project / "test_suite.py").write_text(SUITE.replace("test_latency", "other"), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (rename_model, "MODEL_GONE: toy-fp16 on linux-"),
+        (drop_variant, "MODEL_GONE: toy-fp16 on linux-"),
+        (drop_test, "latency (off), latency (on): no test compared it; test_latency did."),
+    ],
+)
+def test_what_was_promised_and_not_compared_fails_in_ci(
+    change: Callable[[Path], None], words: str, run: Run, stored: Path, pytester: pytest.Pytester
+) -> None:
+    change(pytester.path)
+    told = run()
+    assert told.ret == pytest.ExitCode.OK
+    assert words in said(told)
+    for result in (run(ci=True), run("--sme2-strict")):
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        assert words in said(result)
+
+
+def test_a_change_of_what_is_measured_is_a_verdict_of_its_own(
+    run: Run, stored: Path, pytester: pytest.Pytester
+) -> None:
+    changed = run("--sme2-strict", artifact={"weights": "other.pt"})
+    assert changed.ret == pytest.ExitCode.TESTS_FAILED
+    assert "WEIGHTS_CHANGED: toy-fp16" in said(changed)
+    threads = run("--sme2-strict", "--threads=2", "-k", "structure")
+    assert threads.ret == pytest.ExitCode.TESTS_FAILED
+    assert "SETTINGS_CHANGED: toy-fp16" in said(threads)
+
+
+def test_changed_inputs_are_told_also_where_nothing_is_slower(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    import numpy as np
+
+    def given(factor: float) -> dict[str, Any]:
+        path = pytester.path / f"input-{factor}.bin"
+        spec = PROGRAM.inputs[0]
+        generator = np.random.default_rng(1)
+        path.write_bytes((generator.normal(size=spec.shape) * factor).astype("<f4").tobytes())
+        return {"input_files": (path,)}
+
+    assert run("--update-baselines", artifact=given(1.0)).ret == pytest.ExitCode.OK
+    # Another host may draw other last digits.
+    close = run("--sme2-strict", "-k", "structure", artifact=given(1.0000001))
+    assert close.ret == pytest.ExitCode.OK
+    other = run("--sme2-strict", artifact=given(1e36))
+    assert other.ret == pytest.ExitCode.TESTS_FAILED
+    assert "INPUT_CHANGED: toy-fp16 on linux-" in said(other)
+
+
+@pytest.mark.parametrize(
+    ("choice", "compared"),
+    [(("-k", "latency"), 4), (("--sme2-variants=fp32",), 5), (("test_suite.py::test_latency",), 4)],
+)
+def test_a_part_is_green_and_says_what_it_left(
+    choice: tuple[str, ...], compared: int, run: Run, stored: Path
+) -> None:
+    result = run("--sme2-strict", *choice)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        [f"contract: {compared} of 10 lines compared", "*DESELECTED: toy-fp16 on *"]
+    )
+
+
+def test_a_test_that_is_gone_is_missed_also_by_a_part(
+    run: Run, stored: Path, pytester: pytest.Pytester
+) -> None:
+    drop_test(pytester.path)
+    result = run("--sme2-strict", "-k", "structure")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "no test compared it; test_latency did" in said(result)
+
+
+def test_parts_are_judged_together(run: Run, stored: Path, pytester: pytest.Pytester) -> None:
+    for name in ("latency", "structure"):
+        assert run("--sme2-strict", "-k", name, f"--sme2-out={name}").ret == pytest.ExitCode.OK
+    whole = pytester.run("sme2", "merge", "latency", "structure", "--out", "whole")
+    assert whole.ret == 0, whole.stderr.str()
+    less = pytester.run("sme2", "merge", "latency", "--out", "less")
+    assert less.ret == 1
+    less.stderr.fnmatch_lines(["sme2: NOT_MEASURED: toy-fp16 on *: evidence, operators (off)*"])
+
+
+def test_a_contract_that_cannot_be_read_is_named(run: Run, stored: Path) -> None:
+    stored.write_text("linux | toy\n", "utf-8")
+    result = run("--sme2-strict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "contract.txt: line 1 cannot be read" in said(result)
+
+
+def test_commands_print_it(stored: Path, pytester: pytest.Pytester) -> None:
+    result = pytester.run("sme2", "models", "--contract")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["DEVICE *", "linux-* toy-fp16 *latency (on) *test_latency"])
+
+
+def test_a_figure_that_the_device_no_longer_measures_is_missed(run: Run, stored: Path) -> None:
+    result = run("--sme2-strict", sme2=False)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "NOT_MEASURED: toy-fp32 on linux-4ddc968212d1: evidence: linux has no SME2" in said(
+        result
+    )
+
+
+# --- what else must not be green ------------------------------------------------------------------
+
+
+def test_a_refused_update_is_not_green(run: Run, stored: Path) -> None:
+    text = stored.read_text("utf-8")
+    result = run("--update-baselines", interference=0.3)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "the machine was busy" in said(result)
+    result = run("--update-baselines", "--sme2-accept=nothing", artifact={"weights": "other.pt"})
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert stored.read_text("utf-8") == text
+
+
+def test_strict_names_a_broken_model(run: Run, stored: Path, pytester: pytest.Pytester) -> None:
+    (pytester.path / "models" / "toy" / "model.py").write_text("import nothing_of_this_name\n")
+    result = run("--sme2-strict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "model.py registers no class" in said(result)
+    assert "INTERNALERROR" not in said(result)
+
+
+def test_a_baseline_edited_by_hand_is_invalid(
+    run: Run, stored: Path, pytester: pytest.Pytester
+) -> None:
+    for path in stored.parent.glob("*/toy-*.json"):
+        document = json.loads(path.read_text("utf-8"))
+        (session,) = document["sessions"]
+        document["sessions"] = [
+            {
+                **session,
+                "session": f"s{factor}",
+                "medians_ns": {
+                    arm: [value * factor for value in values]
+                    for arm, values in session["medians_ns"].items()
+                },
+            }
+            for factor in (1, 10, 100)
+        ]
+        path.write_text(json.dumps(document), "utf-8")
+    result = run("-k", "latency")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "they say nothing (edited by hand?)" in said(result)
+
+
+CONFTEST = """
+import builtins
+from types import SimpleNamespace
+
+from pytest_sme2.results import Arm
+from tests.support.pretended_device import PretendedDevice, pretend, program
+
+toy = program("toy")
+device = PretendedDevice({toy.sha256: {Arm.ON: 30e6, Arm.OFF: 90e6}}, seed=2)
+pretend(SimpleNamespace(setattr=builtins.setattr), device, toy)
+"""
+DIES = """
+import os
+
+def test_dies(sme2_gate):
+    with open("ran.txt", "a") as file:
+        file.write("once ")
+    os._exit(3)
+"""
+
+
+def test_a_test_that_ends_its_worker_runs_once_and_its_case_does_not_pass(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_suite=SUITE + DIES)
+    result = pytester.runpytest_subprocess("-n", "2", "--sme2-variants=fp32")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert (pytester.path / "ran.txt").read_text() == "once "
+    result.stdout.fnmatch_lines(["  fp32 *INVALID*", "  fp32 *worker *"])
