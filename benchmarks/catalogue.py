@@ -30,7 +30,6 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark("startup", "start of pytest", 1.5, quick=("--rounds", "5"), quick_minutes=0.2),
-    Benchmark("runner", "build and start of the runner", 0.5, quick=("--starts", "5")),
     Benchmark(
         "etdump",
         "reading ETDumps",
@@ -53,35 +52,11 @@ BENCHMARKS = (
         long=True,
     ),
     Benchmark(
-        "orchestration",
-        "share of a measuring run that is inference",
-        1.5,
-        quick=("--pairs", "2", "--repeats", "1"),
-    ),
-    Benchmark(
-        "devices", "three devices against one", 1.5, quick=("--runs", "6", "--seconds", "0.5")
-    ),
-    Benchmark("growth", "cost as work grows", 4, quick=("--largest", "0.1", "--repeats", "1")),
-    Benchmark(
         "load",
         "memory of a large run",
         5,
         quick=("--cases", "4", "--operators", "200", "--runs", "200"),
         quick_minutes=0.3,
-        long=True,
-    ),
-    Benchmark(
-        "cold_exports",
-        "exports into an empty cache, as forks and as fresh processes",
-        8,
-        quick=None,
-        long=True,
-    ),
-    Benchmark(
-        "program_folder",
-        "thirty programs without model code, odd ones among them",
-        3,
-        quick=None,
         long=True,
     ),
     Benchmark(
@@ -91,7 +66,6 @@ BENCHMARKS = (
         quick=None,
         long=True,
     ),
-    Benchmark("report", "the report of fifty models", 1, quick=("--opens", "1")),
     Benchmark(
         "detection",
         "false alarms and missed slowdowns, against other rules",

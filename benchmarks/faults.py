@@ -33,16 +33,17 @@ from typing import Any
 from benchmarks.claims import clean_claims, finish
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.fake_phone.sleep_runner import make_sleep_runner
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.files import write_text
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.retry import redo_when_lost
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict import baselines
 from tests.support import gate_examples
+from tests.support.sleep_runner import make_sleep_runner
 
 RUN_SECONDS = 0.15
 MODEL_BYTES = 12 << 20
@@ -243,7 +244,7 @@ def ending_of(
 def interrupted(session: Session, moment: float) -> str:
     """Ctrl-C in a process of its own."""
     lab = session.phone.lab
-    arguments = [lab.host, str(lab.port), session.phone.serial, str(session.work.runner.folder),
+    arguments = [lab.address, session.phone.serial, str(session.work.runner.folder),
                  str(session.work.artifact.pte), str(session.work.out)]  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.faults", "--session", *arguments],
@@ -266,11 +267,10 @@ def run_session(arguments: list[str]) -> int:
     """The process that Ctrl-C is pressed in."""
     # Whoever runs this in the background may have had Ctrl-C ignored; here it is the point.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    host, port, serial, folder, pte, out = arguments
+    address, serial, folder, pte, out = arguments
     runner = Sme2Runner("sleep", AndroidTarget.platform, "none", Path(folder))
-    target = AndroidTarget(
-        AdbDevice(AdbServer(host, int(port)), serial), power_mode="boost", emulated=True
-    )
+    device = AdbDevice(open_server(address), serial)
+    target = AndroidTarget(device, power_mode="boost", emulated=True)
     try:
         print("ready", flush=True)
         measure(target, Work(runner, make_artifact(Path(pte)), Path(out)))
@@ -360,7 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--fault", action="append", choices=NAMES, help="only this one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to this file")
-    parser.add_argument("--session", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--session", nargs=5, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.session:
         return run_session(arguments.session)

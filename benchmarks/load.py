@@ -8,9 +8,9 @@ Each part runs in a process of its own, whose peak memory the system reports:
     worker      one of these cases: its two ETDumps read, profiled and compared, its files written
     runs        an ETDump of 10,000 runs of 12 operators: read and profiled, as a worker does
 
-The cases are made up (many_cases.py); reading, judging and writing are the product's own. Limits:
-1 GiB for the controller, 512 MiB for a worker, so that two workers and a controller fit into a
-machine of 4 GiB.
+The cases are made up, with times and verdicts from a seed; reading, judging and writing are the
+product's own. Limits: 1 GiB for the controller, 512 MiB for a worker, so that two workers and a
+controller fit into a machine of 4 GiB.
 """
 
 from __future__ import annotations
@@ -22,26 +22,95 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.claims import Claim, finish
-from benchmarks.many_cases import dump, write_cases
 from pytest_sme2.plugin.conclusion import conclude_run
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm
+from pytest_sme2.results import Arm, Check, Estimate, Outcome
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode
+from tests.support.etdump_builder import build_etdump
+from tests.support.profiles import Call, run_of
+from tests.support.records import write_case as write_record
 
 MOST_CONTROLLER_MIB = 1024.0
 MOST_WORKER_MIB = 512.0
 RUN_OPERATORS = 12
 Peak = tuple[float, float]
 """MiB, and seconds of CPU time."""
+
+VARIANTS = ("fp32", "fp16", "int8", "int8_dynamic")
+_VERDICTS = (Outcome.PASS,) * 6 + (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
+# What each in turn takes, in nanoseconds, with SME2 off and on; {} is where SME2 shows.
+_KINDS = (
+    ("Convolution (NHWC, {}F32) IGEMM", 240_000, 60_000),
+    ("Fully Connected (NC, {}F32) GEMM", 90_000, 30_000),
+    ("Transpose (ND, X32) Transpose", 50_000, 50_000),
+    ("Convolution (NHWC, {}F32) IGEMM", 240_000, 60_000),
+    ("Add (ND)", 9_000, 9_000),
+    ("Convolution (NHWC, F32) DWConv", 20_000, 20_000),
+    ("Clamp (NC)", 5_000, 5_000),
+)
+_DELEGATED = 60
+"""Operators in one delegate call; a portable one stands between two calls."""
+
+
+def calls(arm: Arm, operators: int, source: random.Random) -> list[Call]:
+    """A program of so many operators."""
+    made: list[Call] = []
+    inside: list[tuple[str, int]] = []
+    counts: dict[str, int] = {}
+    for index in range(operators):
+        name, off, on = _KINDS[index % len(_KINDS)]
+        name = name.format("P" if arm is Arm.ON else "")
+        counts[name] = counts.get(name, 0) + 1
+        duration = int((on if arm is Arm.ON else off) * source.uniform(0.5, 1.5))
+        inside.append((f"{name} #{counts[name]}", duration))
+        if len(inside) == _DELEGATED:
+            made += [inside, ("mean.out", 40_000)]
+            inside = []
+    return [*made, inside] if inside else made
+
+
+def dump(arm: Arm, operators: int, source: random.Random, runs: int = 3) -> bytes:
+    program = calls(arm, operators, source)
+    return build_etdump([run_of(program, slower=source.uniform(0.98, 1.02)) for _ in range(runs)])
+
+
+def write_cases(root: Path, count: int, operators: int) -> Iterator[Path]:
+    """The folders of so many cases, as a run leaves them before it is concluded."""
+    source = random.Random(1)
+    for index in range(count):
+        off = source.uniform(2, 900) * 1e6
+        speedup = source.uniform(1.1, 4)
+        verdict = _VERDICTS[index % len(_VERDICTS)]
+        check = Check(
+            "latency (on)",
+            verdict,
+            "The latency is compared with the baseline's.",
+            old=0.97 * off / speedup,
+            new=off / speedup,
+            unit="ns",
+            details=("CONV grew by 2 ms",),
+        )
+        yield write_record(
+            root,
+            f"model_{index // len(VARIANTS)}",
+            VARIANTS[index % len(VARIANTS)],
+            {arm: dump(arm, operators, source) for arm in Arm},
+            checks=(check,),
+            medians_ns={
+                Arm.OFF: tuple(off * source.gauss(1, 0.01) for _ in range(20)),
+                Arm.ON: tuple(off / speedup * source.gauss(1, 0.01) for _ in range(20)),
+            },
+            speedup=Estimate(speedup, 0.98 * speedup, 1.02 * speedup, 0.99, 20),
+        )
 
 
 def controller(out: Path) -> None:
@@ -91,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases, operators = arguments.cases, arguments.operators
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        folders = list(write_cases(root / "out", cases, (operators,)))
+        folders = list(write_cases(root / "out", cases, operators))
         worker_mib, worker_seconds = measured(worker, folders[0])
         controller_mib, controller_seconds = measured(controller, root / "out")
         etdump = root / "runs.etdump"

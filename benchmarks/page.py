@@ -13,8 +13,6 @@ from typing import Any
 
 from benchmarks.catalogue import BENCHMARKS
 from benchmarks.claims import number
-from benchmarks.plots import NAME as PLOT
-from benchmarks.plots import draw_growth
 from benchmarks.running import Result, read_result
 
 PAGE = Path("docs") / "benchmarks.md"
@@ -32,7 +30,7 @@ what it compares, and why that is fair.
 | command | |
 |---|---|
 | `tox run -e bench -- --quick` | a few minutes: does everything work? |
-| `tox run -e bench` | the figures: 15 minutes on an idle machine |
+| `tox run -e bench` | the figures: 8 minutes on an idle machine |
 | `tox run -e bench -- --all` | also the long ones: detection, faults and hostile input |
 
 An interrupted run continues with what is missing. Exit code 1 means that a limit was missed.
@@ -64,8 +62,8 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     (
         "detection_gate",
         "The whole gate on real programs, on a loaded machine: of {slower} verdicts on programs "
-        "at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, {alarms} "
-        "are REGRESSED.",
+        "at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, these are "
+        "red: {alarms} REGRESSED, {suspected} SUSPECTED, {invalid} INVALID (too noisy).",
     ),
     (
         "culprits",
@@ -76,7 +74,7 @@ HEADLINES: tuple[tuple[str, str], ...] = (
         "simulated_gate",
         "In a simulation of slow models, noisy machines and stored sessions: of {slower} verdicts "
         "on programs at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, "
-        "{alarms} are REGRESSED.",
+        "these are red: {alarms} REGRESSED, {suspected} SUSPECTED, {invalid} INVALID (too noisy).",
     ),
     (
         "etdump",
@@ -130,8 +128,7 @@ def page(results: Mapping[str, Result]) -> str:
     if not results:
         return "\n".join([*lines, "No result is kept yet.", ""])
     lines += [*_claims(results), *_detection(results), *_real_gate(results)]
-    lines += [*_culprits(results), *_simulated(results)]
-    lines += [*_growth(results), *_faults(results)]
+    lines += [*_culprits(results), *_simulated(results), *_faults(results)]
     return "\n".join([*lines, *_circumstances(results)])
 
 
@@ -316,32 +313,6 @@ def _rate(rate: Mapping[str, Any]) -> str:
     return f"{100 * count / trials:.1f} % of {trials:,} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _growth(results: Mapping[str, Result]) -> Iterator[str]:
-    if "growth" not in results:
-        return
-    yield from (
-        "## Cost as work grows",
-        "",
-        f"![Cost against the amount of work, both logarithmic, by stage]({PLOT})",
-        "",
-    )
-    rows = []
-    for axis, stages in results["growth"].details.items():
-        for stage, growth in stages.items():
-            seconds = {int(size): cost for size, cost in growth["seconds"].items()}
-            least, most = min(seconds), max(seconds)
-            rows.append(
-                (
-                    axis,
-                    stage,
-                    f"{number(float(f'{seconds[least]:.3g}'))} s ({least:,})",
-                    f"{number(float(f'{seconds[most]:.3g}'))} s ({most:,})",
-                    f"{growth['exponent']:.2f}",
-                )
-            )
-    yield from table(("work", "stage", "least", "most", "exponent"), rows)
-
-
 def _faults(results: Mapping[str, Result]) -> Iterator[str]:
     counted = [name for name in ("faults", "fuzz_etdump", "hostile") if name in results]
     if not counted:
@@ -405,7 +376,7 @@ def with_claims(readme: str, results: Mapping[str, Result]) -> str:
 
 
 def write_pages(kept: Path, root: Path, *, take: Path | None = None) -> list[Path]:
-    """Renew the page, its plot and the README; ``take`` first keeps the results of a run."""
+    """Renew the page and the README; ``take`` first keeps the results of a run."""
     written = []
     if take is not None:
         kept.mkdir(parents=True, exist_ok=True)
@@ -414,9 +385,6 @@ def write_pages(kept: Path, root: Path, *, take: Path | None = None) -> list[Pat
             if read_result(source) is not None:
                 written.append(Path(shutil.copy(source, kept)))
     results = load(kept)
-    if "growth" in results:
-        draw_growth(results["growth"].details, root / PAGE.parent / PLOT)
-        written.append(root / PAGE.parent / PLOT)
     (root / PAGE).write_text(page(results), encoding="utf-8")
     readme = (root / README).read_text(encoding="utf-8")
     (root / README).write_text(with_claims(readme, results), encoding="utf-8")

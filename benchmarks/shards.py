@@ -28,7 +28,7 @@ from pathlib import Path
 from benchmarks.claims import Claim, finish
 from pytest_sme2.session.run_directory import find_records
 from pytest_sme2.session.shard import read_shard
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import cache_folder, mark_cache
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS, SHARDS = 200, 4
@@ -113,6 +113,7 @@ def make_zoo(root: Path, programs: int) -> Zoo:
         check=True,
         stderr=subprocess.DEVNULL,
     )
+    mark_cache(zoo.cache)
     for name in TOOLS:
         if (cache_folder() / name).is_dir():
             shutil.copytree(cache_folder() / name, zoo.cache / name, symlinks=True)

@@ -1,6 +1,6 @@
 """Whether the sweep finds bugs: kernels of XNNPACK are broken on purpose, one instruction each.
 
-``python -m benchmarks.sweep`` runs the programs of ``sme2 sweep`` on each broken library until
+``python -m benchmarks.sweep`` runs the programs of ``tools.sweep`` on each broken library until
 something differs. What was found is kept in ``benchmarks/results/sweep.json``. ``--write`` runs
 nothing and puts the table into its page.
 """
@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.findings import ROOT, Table
-from pytest_sme2.export.many import ManyExports
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.sweep.programs import RandomProgram
-from pytest_sme2.sweep.running import BATCH, Difference, Sweep, batch_programs
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from tests.support.planted_kernels import EXECUTORCH, PLANTS, planted
+from tools.many_exports import ManyExports
+from tools.sweep.programs import RandomProgram
+from tools.sweep.running import BATCH, Difference, Sweep, batch_programs
 
 KEPT = ROOT / "benchmarks" / "results" / "sweep.json"
 SEED = 0
@@ -39,7 +39,7 @@ class Trial:
         self.target = EmulatedTarget(find_qemu())
         self.runner = wheel_runner(self.target.platform, executorch=EXECUTORCH, progress=print)
         log = folder / "export.log"
-        self.exports = ManyExports("pytest_sme2.sweep.networks", log, None, print)
+        self.exports = ManyExports("tools.sweep.networks", log, None, print)
         self._made: dict[tuple[RandomProgram, ...], Artifact | None] = {}
 
     def differences(self, runner: Runner, programs: Sequence[RandomProgram]) -> list[Difference]:

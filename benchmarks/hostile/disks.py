@@ -21,6 +21,7 @@ from benchmarks.hostile.stage import (
     small_disk,
 )
 from benchmarks.hostile.trials import Subject, expect
+from pytest_sme2.system.cache import mark_cache
 
 PLENTY = 1 << 30
 _REMEDY = re.compile(r"make room|free space|disk is not full", re.IGNORECASE)
@@ -62,6 +63,7 @@ def export(chance: Random, folder: Path) -> None:
     disk = folder / "disk"
     with small_disk(disk, PLENTY):
         stage.cache = disk / "cache"
+        mark_cache(stage.cache)
         _try_and_heal(stage, disk, stage.export(), chance.randrange(1_500_000))
 
 

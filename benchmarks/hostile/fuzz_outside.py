@@ -18,6 +18,7 @@ from random import Random
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.fuzz import read_within_bounds
 from benchmarks.hostile.trials import Subject, expect
+from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.weights import upstream_of
 from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
@@ -27,28 +28,29 @@ from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
 from pytest_sme2.report.history import read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
-from pytest_sme2.report.history_text import history_lines
 from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
 from pytest_sme2.session import shard
-from pytest_sme2.sweep.programs import draw
-from pytest_sme2.sweep.results import SWEEP, SweepResults, read_results, write_results
-from pytest_sme2.sweep.running import BatchResult, Difference
 from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
 from pytest_sme2.system.debian_packages import unpack_content
 from pytest_sme2.system.elf import read_layout
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
-from pytest_sme2.targets.phone.claim import CLAIM, holder, read_claim
-from pytest_sme2.targets.phone.cores import parse_cores
-from pytest_sme2.targets.phone.heat import (
-    Heat,
+from pytest_sme2.targets.phone.answers import (
+    parse_cores,
+    parse_silicon,
     parse_temperature,
     parse_thermal_statuses,
+    parse_vector_length,
     parse_zones,
 )
+from pytest_sme2.targets.phone.claim import CLAIM, holder, read_claim
+from pytest_sme2.targets.phone.heat import Heat
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
-from pytest_sme2.targets.phone.silicon import parse_silicon, parse_vector_length, vector_program
+from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_outline
+from tools.sweep.programs import draw
+from tools.sweep.results import SWEEP, SweepResults, read_results, write_results
+from tools.sweep.running import BatchResult, Difference
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
 CODE = "__import__('pathlib').Path('/tmp/hostile-code-was-run').touch()"
@@ -374,7 +376,6 @@ READERS = {
     "export/store": "fuzz-artifact",
     "export/weights": "fuzz-weights",
     "profile/kernel_matrix": "fuzz-matrix",
-    "sweep/results": "fuzz-sweep",
     "profile/origins": "fuzz-origins",
     "profile/shapes": "fuzz-shapes",
     "report/history": "fuzz-history",
@@ -394,6 +395,7 @@ READERS = {
     "trace/etrecord": "fuzz-etrecord",
     "verdict/baseline_file": "fuzz-baseline",
     "verdict/baselines": "fuzz-baseline",
+    "verdict/contract": "fuzz-contract",
     "verdict/limits": "fuzz-limits",
 }
 # Modules that read as well, and why nothing of theirs is damaged here.
@@ -409,23 +411,19 @@ NOT_FUZZED = {
     "fake_phone/lab": "reads what its own supervisor says",
     "fake_phone/root": "reads files of this package",
     "fake_phone/supervisor": "reads what its own lab says",
-    "export/many": "reads the request of its own parent process",
-    "matrix/programs": "reads a record of its own child; tested with nonsense in tests/unit/matrix",
     "plugin/hooks": "reads what a worker of the same run reports",
     "report/experiments": "adds to documents that the same process has written",
     "report/history_page": "reads files of this package",
     "report/html": "reads files of this package",
     "report/html_data": "shows nothing of a manifest that it cannot read",
     "report/matrix_page": "reads files of this package",
-    "sweep/running": "reads a record of its own child",
     "report/writing": "looks for a commit in the installed ExecuTorch",
     "runners/sdk": "unpacks a wheel that pip has checked",
     "runners/source_build": "quotes the end of a compiler's log",
     "runners/source_checks": "looks for words in a source tree that is built and run as well",
-    "session/case_turn": "compares a name that has no meaning",
+    "session/run_lock": "compares a name that has no meaning",
     "session/phone_package": "packs a bundle that the same process has written",
     "system/conditions": "reads the kernel's own files",
-    "system/llvm_mca": "reads what its own child process says",
     "system/locks": "reads a holder's name; tested with nonsense in tests/unit/system",
     "system/platforms": "reads a file of the kernel; tested with nonsense in tests/unit/system",
     "system/reading": "is what the others read with",

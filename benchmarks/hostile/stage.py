@@ -25,6 +25,7 @@ from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.store import load_artifact
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.verdict import baselines
@@ -148,7 +149,7 @@ class Stage:
 
     def check_no_leftovers(self) -> None:
         """After a run that ended well there is nothing that an earlier one left half done."""
-        marks = (".making-", ".part", ".tmp", ".unpack-")
+        marks = (".part", ".tmp", ".removed")
         for folder in (self.cache, self.out, self.checkout):
             for path in folder.rglob("*") if folder and folder.exists() else ():
                 expect(not any(mark in path.name for mark in marks), f"left over: {path}")
@@ -235,7 +236,7 @@ def fill_cache(
     cache: Path, provided: Mapping[str, Path] | None = None, *, exports: bool, runners: bool
 ) -> None:
     provided = provided or _provided()
-    cache.mkdir(parents=True)
+    mark_cache(cache)
     if exports:
         shutil.copytree(provided["exports"], cache / "exports" / provided["exports"].name)
     if runners:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import growth, page, plots, running
+from benchmarks import page, running
 from benchmarks.catalogue import BENCHMARKS, BY_NAME, Benchmark, chosen
 from benchmarks.claims import Claim, claim_from, clean_claims, finish, number, told
 from benchmarks.running import ROOT, Result
@@ -138,7 +138,7 @@ def test_what_is_chosen():
 
 def test_the_usual_runs_take_as_long_as_is_promised():
     full = chosen([], quick=False, everything=False)
-    assert sum(entry.minutes for entry in full) <= 16
+    assert sum(entry.minutes for entry in full) <= 8
     quick = chosen([], quick=True, everything=False)
     assert sum(entry.quick_minutes for entry in quick) <= 10
 
@@ -292,7 +292,7 @@ def test_an_interruption_ends_what_is_running(tmp_path):
     )
     until((tmp_path / "pid").exists)
     started.send_signal(signal.SIGINT)
-    started.wait(timeout=120)
+    started.wait(timeout=600)
     pid = int((tmp_path / "pid").read_text())
     until(lambda: not alive(pid))
 
@@ -322,39 +322,6 @@ def test_exit_codes(one_command, capsys):
         command.main(["dance"])
     assert caught.value.code == 2
     assert "'dance' is not a benchmark. Choose from: tiny" in capsys.readouterr().err
-
-
-# --- growth ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("power", [0.5, 1.0, 1.5, 2.0])
-def test_the_exponent_of_a_power_is_found(power):
-    costs = {size: 0.003 * size**power for size in growth.OPERATORS}
-    assert growth.exponent(costs) == pytest.approx(power)
-
-
-def test_what_is_done_once_does_not_hide_how_cost_grows():
-    quadratic = {size: 0.01 + 1e-6 * size**2 for size in growth.OPERATORS}
-    assert growth.exponent(quadratic) > growth.MOST_EXPONENT
-    linear = {size: 0.01 + 1e-4 * size for size in growth.OPERATORS}
-    assert growth.exponent(linear) <= growth.MOST_EXPONENT
-
-
-def test_the_worst_stage_is_claimed():
-    stages = {"good": {10: 1.0, 100: 10.0}, "bad": {10: 1.0, 100: 100.0}}
-    devices = {"time a run": {1: 1.0, 2: 0.5, 4: 0.25}}
-    axes = {"runs": stages, "devices": devices}
-    worst, gained = growth.claims_of(axes, judged=True)
-    assert worst.what == "10 to 100 runs: largest exponent of 2 stages (bad)"
-    assert (worst.value, worst.met) == (pytest.approx(2.0), False)
-    assert (gained.value, gained.met) == (pytest.approx(1.0), True)
-    assert [claim.met for claim in growth.claims_of(axes, judged=False)] == [None, None]
-
-
-def test_sizes_are_cut_and_mixed():
-    assert sorted(growth.shuffled(growth.MODELS, 1.0, 2)) == sorted(growth.MODELS * 2)
-    assert sorted(growth.shuffled(growth.RUNS, 0.1, 1)) == [10, 30, 100, 300, 1000]
-    assert sorted(growth.shuffled(growth.DEVICES, 0.0, 1)) == [1, 2]
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -390,11 +357,6 @@ def example() -> dict[str, Result]:
             [Claim("verdicts", "verdicts", 300)],
             {"idle": dict.fromkeys(("0", "3", "5"), scenario), "busy": {}},
         ),
-        "growth": result_of(
-            "growth",
-            [Claim("models", "models", 1.01, limit=1.2)],
-            {"models": {"HTML": {"exponent": 1.01, "seconds": {"1": 0.01, "50": 0.5}}}},
-        ),
         "faults": result_of(
             "faults",
             clean_claims([{"trials": 50, "clean": 50}]),
@@ -412,7 +374,6 @@ def test_the_page_has_every_claim_with_its_limit_and_command():
     assert "| all \\| of it | 400 s |  |  | ≤ 300 s | **no** |" in text
     assert "the machine had: C++ compiler." in text
     assert "| ours | 0.3 % of 300 [0.0, 1.8] |" in text
-    assert "| models | HTML | 0.01 s (1) | 0.5 s (50) | 1.01 |" in text
     assert "| faults: adbd | killed | 50 | 50 |  |" in text
     assert "a CPU, 2 cores, 8 GiB, Linux; python 3.11.2:" in text
     assert "| startup | 2026-01-02 03:04:05 | 61 s | `abc1234` |" in text
@@ -462,12 +423,6 @@ def test_the_readme_follows_from_the_kept_results():
     readme = (ROOT / page.README).read_text("utf-8")
     assert readme == page.with_claims(readme, KEPT), f"the README {DRIFTED}"
     assert not KEPT or (page.BEGIN in readme and page.END in readme), "it has no place for claims"
-
-
-def test_the_plot_follows_from_the_kept_results():
-    if "growth" in KEPT:
-        plot = (ROOT / "docs" / plots.NAME).read_text("utf-8")
-        assert plots.mark(KEPT["growth"].details) in plot, f"the plot {DRIFTED}"
 
 
 def test_kept_results_are_full_ones_and_their_headlines_complete():

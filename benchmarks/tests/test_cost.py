@@ -5,27 +5,15 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import cost, cost_and_time
-from benchmarks.cost import Taken
 from benchmarks.cost_and_time import NamedCpu, Operator, agreement
 from pytest_sme2.results import Arm
 
 
-def test_the_counters_part_is_of_what_counting_adds() -> None:
-    pairs = [
-        (Taken(2.0), Taken(7.0, 1.0)),
-        (Taken(2.2), Taken(7.2, 1.1)),
-        (Taken(2.0), Taken(9, 1)),
-    ]
-    row = cost._row(pairs)
-    assert row["ratio"] == pytest.approx((7.2 + 1.0) / 2.0)
-    # Another one, to which counting seems to add nothing but the counter's own time.
-    slow = cost._row([(Taken(9.0), Taken(9.0, 1.0))])
-    (share,) = (
-        claim.value
-        for claim in cost._counting_claims({"a": row, "b": slow})
-        if claim.key == "counter share"
-    )
-    assert share == pytest.approx(2.0 / (7.2 + 9.0 + 2.0 - 11.0))
+def test_what_counting_takes_is_the_median_of_its_rounds() -> None:
+    row = cost._row([(2.0, 3.0), (2.2, 3.2), (2.0, 9.0)])
+    assert row == {"uncounted_s": 2.0, "counted_s": 3.2, "ratio": 1.6}
+    whole = cost._counting_claims({"a": row, "b": cost._row([(8.0, 8.8)])})[-1]
+    assert whole.value == pytest.approx(1.2)
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

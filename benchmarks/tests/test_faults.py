@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.devices import compare
 from benchmarks.faults import NAMES, run_trials
 from tests.support.phones import start_lab
 
@@ -26,11 +25,3 @@ def test_trials_end_clean(fault: str) -> None:
     endings = run_trials([fault], 2, seed=7)[fault]
     assert [ending.problems for ending in endings] == [(), ()]
     assert {ending.outcome for ending in endings} <= OUTCOMES[fault]
-
-
-def test_three_devices_work_at_once_and_agree() -> None:
-    start_lab().close()
-    # Each of the three workers has a phone before the first begins, or this raises. How much
-    # faster that is, the benchmark says: it runs alone.
-    _, _, same = compare(runs=6, seconds=0.2)
-    assert same

@@ -17,6 +17,7 @@ TRIALS = {"fuzz-etdump": 1, "fuzz-metrics": 4, "fuzz-run-directory": 4}
 FUZZED = [*fuzz.SUBJECTS, *fuzz_outside.SUBJECTS]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("subject", FUZZED, ids=lambda subject: subject.name)
 def test_damaged_files_end_clean(subject: Subject) -> None:
     said: list[str] = []

@@ -8,6 +8,8 @@ from benchmarks.findings import STORED
 from benchmarks.numerics import TABLE, kept, table
 from tests.support.recorded_runs import TEN
 
+pytestmark = pytest.mark.nightly
+
 ROWS = kept()
 
 

@@ -7,6 +7,8 @@ import pytest
 from benchmarks.rewrites import ROWS, TABLE, kept
 from pytest_sme2.export.rewrites import NAMES
 
+pytestmark = pytest.mark.nightly
+
 FOUND = kept()
 
 

@@ -89,7 +89,7 @@ class ShownChange:
             known = decided(record.checks, good.name, threshold)
             if known is not None:
                 return record.measured, known
-        return self.session.steadily(lambda: self._pairs(good, threshold, family))
+        return self.session.retry_on_one_device(lambda: self._pairs(good, threshold, family))
 
     @property
     def identity(self) -> Identity:

@@ -13,7 +13,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pytest_sme2 import __version__
@@ -40,7 +40,6 @@ GROUPS: dict[str, dict[str, str]] = {
     "run": {
         "run": "run a model with SME2 on and off, and show the evidence",
         "kernels": "show which kernels run, with SME2 on and off",
-        "bound": "model how many cycles each operator needs at least, computing alone",
         "selfcheck": "compare a program with itself: is this machine quiet enough to test on?",
         "bundle": "put a runner and programs into one file: to compare with later, or for phones",
     },
@@ -50,7 +49,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "bisect": "find the commit or package version that made a model worse",
         "history": "show what changed over many runs, step by step",
         "matrix": "show which kernel runs each operator in each data type and size",
-        "sweep": "run random programs with SME2 on, off and in eager PyTorch, and compare",
         "merge": "merge the runs of several machines into one report and one exit code",
         "report": "write the reports of a run directory again: HTML and Markdown",
         "trace": "write a trace for Perfetto from a run directory or an ETDump",
@@ -128,16 +126,20 @@ def _run(words: list[str]) -> int:
         print(f"sme2: `sme2 {old}` is now `sme2 {' '.join(RENAMED[old])}`", file=sys.stderr)
     command = next((word for word in words if word in COMMANDS), None)
     arguments = build_parser(() if command is None else (command,)).parse_args(words)
+    return exit_code(arguments.run, arguments)
+
+
+def exit_code(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    """That of a command; what goes wrong is one line on stderr."""
     try:
-        code: int = arguments.run(arguments)
+        code = run(arguments)
+        sys.stdout.flush()
     except Sme2Error as error:
         print(f"sme2: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("sme2: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        return 0
     except OSError as error:
         # A file that cannot be read or written, where no better message exists.
         print(f"sme2: {_about(error)}", file=sys.stderr)

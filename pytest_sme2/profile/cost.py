@@ -49,7 +49,7 @@ _MOST_KERNELS = 4
 
 
 class MismatchError(Exception):
-    """The log and the ETDump do not tell the same story."""
+    """The log and the ETDump do not agree."""
 
 
 @dataclass
@@ -193,7 +193,7 @@ def build_cost(
     rules: Sequence[Rule] = (),
 ) -> InferenceCost:
     """The cost of the one inference in ``columns``. Raises MismatchError."""
-    codes, matched = operator_code(counted, columns, profile, rules)
+    codes, matched = _operator_code(counted, columns, profile, rules)
     kernels, operators = _Code(), []
     for entry, code in zip(profile.operators, codes, strict=True):
         kernels.add(code.rows)
@@ -215,8 +215,8 @@ def build_cost(
     )
 
 
-def operator_code(
-    counted: CountedInference, columns: Columns, profile: Profile, rules: Sequence[Rule] = ()
+def _operator_code(
+    counted: CountedInference, columns: Columns, profile: Profile, rules: Sequence[Rule]
 ) -> tuple[list[_Code], _Matched]:
     """What each operator of ``profile`` executed, in its order. Raises MismatchError."""
     if counted.problem:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
@@ -17,7 +17,7 @@ from pytest_sme2.system.reading import read_json
 
 SCHEMA = 1
 _SHIPPED = Path(__file__).parent / "matrices"
-_REMEDY = "Make it again with: sme2 matrix --make"
+_REMEDY = "Make it again with `python -m tools.matrix` in the source of this project."
 
 
 @functools.cache
@@ -32,9 +32,8 @@ def shipped_matrix(version: str) -> KernelMatrix:
     """The matrix of one version of ExecuTorch."""
     if version not in shipped_versions():
         raise UsageError(
-            f"There is no matrix of ExecuTorch {version}. There is one of: "
-            f"{', '.join(shipped_versions())}. Make one with: sme2 matrix --make "
-            f"--executorch {version}"
+            f"There is no matrix of ExecuTorch {version}. Choose one of: "
+            f"{', '.join(shipped_versions())}; or name a file."
         )
     return read_matrix(_SHIPPED / f"executorch-{version}.json")
 
@@ -61,20 +60,6 @@ def write_matrix(matrix: KernelMatrix, path: Path) -> None:
     rows = ",\n".join(json.dumps(answer, sort_keys=True) for answer in answers)
     fields = json.dumps(header, sort_keys=True)[:-1]
     write_text(path, f'{{"schema": {SCHEMA}, "matrix": {fields}, "answers": [\n{rows}\n]}}}}\n')
-
-
-def merged(old: KernelMatrix, new: KernelMatrix, cells: Sequence[Cell]) -> KernelMatrix:
-    """The answers of both, those of ``new`` first, in the order of ``cells``.
-
-    Nothing is taken from another version or another CPU.
-    """
-    same = replace(old, answers=(), missing=()) == replace(new, answers=(), missing=())
-    found = {**(old.by_cell if same else {}), **new.by_cell}
-    return replace(
-        new,
-        answers=tuple(found[cell] for cell in cells if cell in found),
-        missing=tuple(cell for cell in cells if cell not in found),
-    )
 
 
 def find_answer(matrix: KernelMatrix, cell: Cell) -> CellAnswer | None:

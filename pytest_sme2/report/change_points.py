@@ -64,7 +64,7 @@ def change_points(values: Sequence[float]) -> list[ChangePoint]:
         return []
     logarithms = np.array([math.log(value) for value in values])
     spread = max(robust_spread(np.diff(logarithms)) / math.sqrt(2), LEAST_CHANGE)
-    calm = _calmed(logarithms, spread)
+    calm = _clip_outliers(logarithms, spread)
     alike = _alike(calm, _proposed(calm, spread))
     # Runs that resemble the ones before them differ less from these than from what is usual.
     spread *= math.sqrt(1 + alike) / (1 - alike)
@@ -80,8 +80,8 @@ def change_points(values: Sequence[float]) -> list[ChangePoint]:
     ]
 
 
-def _calmed(series: NDArray[np.float64], spread: float) -> NDArray[np.float64]:
-    """One wild run is no level of its own, and must not weigh like one."""
+def _clip_outliers(series: NDArray[np.float64], spread: float) -> NDArray[np.float64]:
+    """One wild run must not weigh like a level of its own."""
     from scipy.ndimage import median_filter
 
     usual = median_filter(series, _NEIGHBOURS, mode="nearest")
@@ -111,7 +111,7 @@ def _confirmed(series: NDArray[np.float64], proposed: Sequence[int], alike: floa
     """What stays when the weakest proposal is taken away, again and again, until all are sure."""
     from scipy.stats import mannwhitneyu, norm
 
-    # So many runs that resemble each other tell as much as one.
+    # The effective sample size is smaller by its square: runs resemble each other.
     weight = math.sqrt((1 + alike) / (1 - alike))
 
     def chance(before: int, at: int, after: int) -> float:

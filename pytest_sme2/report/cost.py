@@ -1,13 +1,13 @@
-"""Cost in words and tables: executed instructions, never a time. Pure."""
+"""Cost in words and tables: executed instructions; and what a token costs. Pure."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 
 from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
 from pytest_sme2.report.markdown_text import TOP, code, table
 from pytest_sme2.report.text import percent
-from pytest_sme2.report.tokens import instructions_per_token
 from pytest_sme2.results import Arm, CaseResult, Category, Counts, InferenceCost, OperatorCost
 
 LIMITS_OF_COST = (
@@ -194,3 +194,30 @@ def cost_summary(cost: InferenceCost) -> dict[str, object]:
         "instructions_per_multiply_accumulate": instructions_per_mac(cost),
         "packing_and_layout_share": packing_share(cost),
     }
+
+
+def instructions_per_token(measured: CaseResult) -> str:
+    """``instructions per token: SME2 off 23,456, SME2 on 12,345``; empty if nothing was counted."""
+    tokens = measured.tokens or 0
+    costs = {arm: cost.total.instructions for arm, cost in measured.costs.items()}
+    return _text("instructions per token", costs, "{:,.0f}", 1 / tokens) if tokens else ""
+
+
+def tokens_per_second(measured: CaseResult) -> str:
+    """By the median process; empty where times say nothing, as on an emulator."""
+    rates = {
+        arm: 1e9 / statistics.median(values)
+        for arm, values in (measured.medians_ns or {}).items()
+        if values
+    }
+    tokens = measured.tokens or 0
+    return _text("tokens per second", rates, "{:,.1f}", tokens) if tokens else ""
+
+
+def _text(what: str, values: Mapping[Arm, float], form: str, factor: float) -> str:
+    parts = [
+        f"SME2 {arm} {form.format(values[arm] * factor)}"
+        for arm in (Arm.OFF, Arm.ON)
+        if arm in values
+    ]
+    return f"{what}: {', '.join(parts)}" if parts else ""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +16,8 @@ from pytest_sme2.report.change_points import (
 )
 from pytest_sme2.report.history import HistoryRecord, Interval
 from pytest_sme2.system.wording import count
+
+YARDSTICK = "yardstick"
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Figure:
     worse: int = 1
     """1 where more is worse, -1 where less is, 0 where neither is."""
 
-    def told(self, value: float) -> str:
+    def format(self, value: float) -> str:
         if self.unit == "bytes" and not self.exact:
             return f"{value / 1e6:,.1f} MB"
         if self.unit == "ms":
@@ -60,7 +65,7 @@ class Step:
         """As a share of the old figure; None where that is 0."""
         return self.new / self.old - 1 if self.old else None
 
-    def told(self) -> str:
+    def format(self) -> str:
         return f"{self.new - self.old:+,.0f}" if self.change is None else f"{self.change:+.2%}"
 
     def commits(self) -> str:
@@ -75,14 +80,16 @@ class Track:
     figure: Figure
     points: tuple[Point, ...]
     steps: tuple[Step, ...]
-    unlooked: str = ""
+    skip_reason: str = ""
     """Why no step was looked for; empty if one was."""
+    drift: Step | None = None
+    """From the first run to the last, where a steady drift explains the runs better than steps."""
 
     @property
     def whole(self) -> Step | None:
-        """All steps together."""
+        """All steps together, or the drift."""
         if not self.steps:
-            return None
+            return self.drift
         first, last = self.steps[0], self.steps[-1]
         return Step(last.at, first.before, last.after, first.old, last.new)
 
@@ -145,7 +152,7 @@ def _figures(record: HistoryRecord) -> Iterator[tuple[Figure, float | None, Inte
         yield Figure(f"peak memory ({arm})", "bytes", exact=False), peak, None
     yield Figure("program bytes", "bytes"), record.pte_bytes, None
     # The machine's own speed: where it changed as well, no program is to blame.
-    yield Figure("yardstick", "ms", exact=False), record.yardstick_ms, None
+    yield Figure(YARDSTICK, "ms", exact=False), record.yardstick_ms, None
 
 
 def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[Track]:
@@ -164,7 +171,9 @@ def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[Track]:
         elif not available():
             yield Track(figure, tuple(found), (), "steps were not looked for")
         else:
-            yield Track(figure, tuple(found), tuple(_noisy_steps(found)))
+            steps = tuple(_noisy_steps(found))
+            drift = _drift(found, steps) if steps else None
+            yield Track(figure, tuple(found), () if drift else steps, drift=drift)
 
 
 def _exact_steps(points: Sequence[Point]) -> Iterator[Step]:
@@ -186,6 +195,50 @@ def _noisy_steps(points: Sequence[Point]) -> Iterator[Step]:
         yield Step(found.at, before, after, found.old, found.new)
 
 
+def _drift(points: Sequence[Point], steps: Sequence[Step]) -> Step | None:
+    """The whole change, where a straight line fits the logarithms better than levels do.
+
+    Many small changes must not be blamed on the one commit in their middle. Levels have more
+    parameters than a line, which Schwarz's criterion counts.
+    """
+    import numpy as np
+
+    values = np.log([point.value for point in points])
+    places = np.arange(len(values))
+    line = np.polyval(np.polyfit(places, values, 1), places)
+    ends = [0, *(step.at for step in steps), len(values)]
+    levels = np.concatenate(
+        [np.full(b - a, values[a:b].mean()) for a, b in itertools.pairwise(ends)]
+    )
+
+    def misfit(fit: np.ndarray, parameters: int) -> float:
+        error = max(float(np.mean((values - fit) ** 2)), 1e-12)
+        return len(values) * float(np.log(error)) + parameters * float(np.log(len(values)))
+
+    if misfit(line, 2) >= misfit(levels, 2 * len(steps) + 1):
+        return None
+    first, last = (float(np.exp(line[end])) for end in (0, -1))
+    return Step(0, points[0].run, points[-1].run, first, last)
+
+
+def worsened(track: Track, window: int | None = None) -> float | None:
+    """By which part the figure got worse over its last ``window`` runs, small changes added up.
+
+    None where that cannot be told. Noisy runs count in groups, so that one of them says nothing.
+    """
+    points = track.points[-window:] if window else track.points
+    group = 1 if track.figure.exact else 3
+    if not track.figure.worse or track.figure.name == YARDSTICK or len(points) < 2 * group:
+        return None
+    old, new = (
+        statistics.median(point.value for point in part)
+        for part in (points[:group], points[-group:])
+    )
+    if old <= 0 or new <= 0:
+        return None if old == new else math.inf
+    return (new / old if track.figure.worse > 0 else old / new) - 1
+
+
 def version_changes(before: HistoryRecord, after: HistoryRecord) -> list[str]:
     """Versions, and the system's kernel, that differ between two runs."""
     then, now = (_versions(run) for run in (before, after))
@@ -204,4 +257,4 @@ def _versions(run: HistoryRecord) -> Mapping[str, str]:
 def not_looked_for(series: Sequence[Series]) -> bool:
     """Whether a noisy figure had runs enough, but nothing to look for its steps with."""
     long = (track for each in series for track in each.tracks if len(track.points) >= FEWEST)
-    return any(track.unlooked for track in long)
+    return any(track.skip_reason for track in long)

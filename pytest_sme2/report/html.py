@@ -38,14 +38,12 @@ def write_html(
     records: Sequence[tuple[Path, CaseRecord]],
     baseline_folder: Path | None = None,
     rules: Sequence[Rule] = (),
-    *,
-    title: str = DEFAULT_TITLE,
 ) -> None:
     """Write the report of these cases, each with its folder, over ``path``."""
     entries = [
         Entry(folder, record, _baseline(baseline_folder, record)) for folder, record in records
     ]
-    write_text(path, page(report_document(entries, rules=rules), title=title))
+    write_text(path, page(report_document(entries, rules=rules)))
 
 
 def _baseline(root: Path | None, record: CaseRecord) -> Baseline | None:

@@ -5,17 +5,10 @@ Names come from files that anybody may have written, so each stands in a code sp
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
-from pytest_sme2.report.cells import (
-    coverage_cell,
-    largest_cell,
-    largest_of_arm_cell,
-    latency_cell,
-    memory_cell,
-    speedup_cell,
-    verdict_cell,
-)
+from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
 from pytest_sme2.report.markdown_text import (
@@ -27,21 +20,20 @@ from pytest_sme2.report.markdown_text import (
     prose,
     table,
 )
+from pytest_sme2.report.text import duration, percent
 from pytest_sme2.results import (
     Arm,
+    CaseResult,
 )
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.verdict.judging import FAILING, WARNING
-
-# --- pieces ---------------------------------------------------------------------------------------
-
+from pytest_sme2.verdict.judging import FAILING, WARNING, combine, estimate_text
 
 # --- a run ----------------------------------------------------------------------------------------
 
 
-def run_report(records: Sequence[CaseRecord], title: str = "SME2 performance report") -> str:
+def run_report(records: Sequence[CaseRecord]) -> str:
     """The overview, what follows from it, and every case in full."""
-    lines = [f"# {title}", "", *_overview(records), "", *_recommendations(records)]
+    lines = ["# SME2 performance report", "", *_overview(records), "", *_recommendations(records)]
     for record in records:
         lines += ["", *case_lines(record, "##")]
     return document(lines)
@@ -168,9 +160,6 @@ def _recommendations(records: Sequence[CaseRecord]) -> list[str]:
     return lines
 
 
-# --- one case -------------------------------------------------------------------------------------
-
-
 # --- the pipeline's summary -----------------------------------------------------------------------
 
 
@@ -188,3 +177,45 @@ def pipeline_markdown(record: CaseRecord) -> str:
         if body:
             lines += ["", f"## {title}", "", *body]
     return document(lines)
+
+
+def coverage_cell(measured: CaseResult) -> str:
+    coverage = measured.coverage
+    if coverage is None:
+        return "-"
+    return f"{coverage.sme2_operators} of {coverage.matrix_operators}"
+
+
+def latency_cell(measured: CaseResult, arm: Arm) -> str:
+    medians = (measured.medians_ns or {}).get(arm)
+    return duration(statistics.median(medians)) if medians else "-"
+
+
+def speedup_cell(measured: CaseResult) -> str:
+    found = measured.speedup
+    if found is None:
+        return "-"
+    return estimate_text(found).replace("[", "\\[").replace("]", "\\]")
+
+
+def largest_cell(measured: CaseResult) -> str:
+    profile = measured.profiles.get(measured.arm)
+    category = None if profile is None or measured.emulated else largest_category(profile)
+    if profile is None or category is None:
+        return "-"
+    return f"{category} {percent(profile.share(profile.category_ns[category]))}"
+
+
+def largest_of_arm_cell(measured: CaseResult) -> str:
+    """The same beside other devices, which may have SME2 where this one has none."""
+    text = largest_cell(measured)
+    return f"{text} (SME2 off)" if text != "-" and measured.arm is Arm.OFF else text
+
+
+def memory_cell(measured: CaseResult) -> str:
+    peak = (measured.peak_bytes or {}).get(measured.arm)
+    return "-" if peak is None else f"{peak / 1e6:.0f} MB"
+
+
+def verdict_cell(record: CaseRecord) -> str:
+    return str(combine(record.checks)) if record.checks else "-"

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings
-from pytest_sme2.report.cost import cost_lines
+from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
 from pytest_sme2.report.markdown_text import TOP, code, prose, table
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.text import duration, percent, printable, times
-from pytest_sme2.report.tokens import tokens_per_second
 from pytest_sme2.results import (
     Arm,
     CaseResult,
@@ -39,7 +38,7 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
         ("Latency", latency_lines(record)),
         ("Category breakdown", category_lines(measured, timed)),
         ("Cost", cost_lines(measured)),
-        ("What was accelerated", _accelerated(measured, comparison, timed)),
+        ("What was accelerated", _accelerated(comparison, timed)),
         ("Bottlenecks by category", _shift(comparison, timed)),
         ("Bottlenecks by operator" if timed else "Operators", _operators(measured, timed)),
         ("Portable and delegated", _executors(measured, timed)),
@@ -152,7 +151,7 @@ def _time_and_share(profile: Profile, ns: float) -> list[str]:
     return [duration(ns), percent(profile.share(ns))]
 
 
-def _accelerated(measured: CaseResult, comparison: Comparison | None, timed: bool) -> Iterator[str]:
+def _accelerated(comparison: Comparison | None, timed: bool) -> Iterator[str]:
     if comparison is None:
         return
     numbers: Counter[tuple[str, str]] = Counter()

@@ -16,13 +16,14 @@ from pytest_sme2.report.cost import (
     coverage_by_work,
     fewer,
     instructions,
+    instructions_per_token,
     largest_cost,
     millions,
+    tokens_per_second,
 )
 from pytest_sme2.report.findings import RunFinding, run_findings
 from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
-from pytest_sme2.report.tokens import instructions_per_token, tokens_per_second
 from pytest_sme2.report.versus_baseline import (
     change_text,
     deciding,

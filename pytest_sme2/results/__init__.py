@@ -6,23 +6,17 @@ annotations only. What computes, reads or prints does not live here.
 """
 
 from pytest_sme2.results.artifact import AS_EXPORTED, FORWARD, Arm, Artifact, TensorSpec
-from pytest_sme2.results.baseline import (
-    Baseline,
-    BaselineChange,
-    BaselineFigures,
-    BaselineSession,
-)
 from pytest_sme2.results.case import (
     RUNTIME,
     Agreement,
     CaseResult,
     Estimate,
     OperatorCount,
+    Sample,
     Spread,
     Structure,
     Tolerance,
 )
-from pytest_sme2.results.comparison import Change, Comparison, OperatorChange
 from pytest_sme2.results.cost import (
     CountedInference,
     Counts,
@@ -36,16 +30,21 @@ from pytest_sme2.results.cost import (
     total_of,
 )
 from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily, Pair
-from pytest_sme2.results.finding import Cost, Finding, Topic
 from pytest_sme2.results.matrix import Cell, CellAnswer, KernelMatrix
 from pytest_sme2.results.profile import (
     Category,
+    Change,
+    Comparison,
+    Cost,
     Coverage,
     Executor,
+    Finding,
     Operator,
+    OperatorChange,
     OperatorProfile,
     Profile,
     RobustStats,
+    Topic,
     TransposeChain,
     TransposeReport,
 )
@@ -60,7 +59,7 @@ from pytest_sme2.results.run import (
     Turn,
 )
 from pytest_sme2.results.timing import (
-    BLIND,
+    BLIND_MARGIN,
     TIME_LIMIT,
     Decision,
     DroppedPair,
@@ -79,11 +78,20 @@ from pytest_sme2.results.trace import (
     Shape,
     shape_text,
 )
-from pytest_sme2.results.verdict import Bounds, Check, Limits, Verdict
+from pytest_sme2.results.verdict import (
+    Baseline,
+    BaselineChange,
+    BaselineFigures,
+    BaselineSession,
+    Bounds,
+    Check,
+    Limits,
+    Verdict,
+)
 
 __all__ = [
     "AS_EXPORTED",
-    "BLIND",
+    "BLIND_MARGIN",
     "FORWARD",
     "RUNTIME",
     "TIME_LIMIT",
@@ -144,6 +152,7 @@ __all__ = [
     "RobustStats",
     "Run",
     "RunRequest",
+    "Sample",
     "Segment",
     "Shape",
     "Spread",

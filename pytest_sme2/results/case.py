@@ -89,6 +89,17 @@ class Structure:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """A tensor in few numbers, by which a changed one is known on any machine."""
+
+    sha256: str
+    numbers: tuple[float, ...]
+    """The root of the mean square, then values that lie evenly apart."""
+    peak: float
+    """The largest magnitude."""
+
+
+@dataclass(frozen=True)
 class Tolerance:
     """The largest difference between two outputs. A limit that is None is not checked."""
 
@@ -152,6 +163,8 @@ class CaseResult:
     """Of each untraced process, its median run; None where the target is emulated."""
     interference: float | None = None
     """The usual process's wall time over its CPU time, less 1; None where it is not known."""
+    throttled_pairs: int = 0
+    """How many of the measured pairs the device slowed down against heat."""
     yardstick_ns: float | None = None
     """What a program that never changes took meanwhile; None where it was not taken."""
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -168,6 +181,10 @@ class CaseResult:
     """The path of the .pte file that ran."""
     pte_bytes: int | None = None
     pte_sha256: str = ""
+    inputs: str = ""
+    """The SHA-256 of all that the program was given."""
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    """``input 0`` and so on, and ``output 0`` of the arm that speaks for the program."""
     agreements: tuple[Agreement, ...] = ()
     nan_arms: tuple[Arm, ...] = ()
     """The arms whose output holds a NaN."""

@@ -12,7 +12,7 @@ class Cell:
     """One question to ExecuTorch: a layer with a single operator."""
 
     operator: str
-    """``linear``, ``convolution 1x1``, …: see ``matrix/cells.py``."""
+    """``linear``, ``convolution 1x1``, …: see ``tools/matrix/cells.py``."""
     data_type: str
     rows: int
     """Rows of the matrix product: tokens of a linear layer, pixels of a convolution."""

@@ -1,4 +1,4 @@
-"""Where the time of one program goes."""
+"""Where the time of one program goes, what changed between two, and what that means."""
 
 from __future__ import annotations
 
@@ -203,3 +203,139 @@ class TransposeReport:
     share: float
     border_share: float
     """The part of ``share`` that is spent at the borders of delegate calls."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing measured on both sides of a comparison."""
+
+    name: str
+    before_ns: float
+    after_ns: float
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster the after side is; None where it took no time."""
+        return self.before_ns / self.after_ns if self.after_ns else None
+
+    @property
+    def delta_ns(self) -> float:
+        return self.after_ns - self.before_ns
+
+
+@dataclass(frozen=True)
+class OperatorChange:
+    """An operator on both sides, or on one only (added, removed)."""
+
+    before: OperatorProfile | None
+    after: OperatorProfile | None
+
+    @property
+    def delta_ns(self) -> float:
+        before = self.before.time_ns if self.before else 0.0
+        return (self.after.time_ns if self.after else 0.0) - before
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster it became; None where it is on one side or took no time."""
+        if self.before is None or self.after is None or not self.after.time_ns:
+            return None
+        return self.before.time_ns / self.after.time_ns
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two profiles side by side: off against on, or A against B."""
+
+    before_name: str
+    after_name: str
+    end_to_end: Change
+    categories: tuple[Change, ...]
+    kinds: tuple[Change, ...]
+    operators: tuple[OperatorChange, ...]
+    """In the order of the program; what was removed stands where it stood."""
+    overhead: Change
+    largest_before: Category | None
+    """The category with the greatest share; None where there is no operator."""
+    largest_after: Category | None
+    amdahl: float | None
+    """How many times faster the after side would be if its largest category were free; None where
+    there is nothing else."""
+
+    @property
+    def added(self) -> tuple[OperatorProfile, ...]:
+        return tuple(
+            change.after for change in self.operators if change.before is None and change.after
+        )
+
+    @property
+    def removed(self) -> tuple[OperatorProfile, ...]:
+        return tuple(
+            change.before for change in self.operators if change.after is None and change.before
+        )
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the bottleneck moved to another category."""
+        before, after = self.largest_before, self.largest_after
+        return before is not None and after is not None and before is not after
+
+
+class Topic(str, enum.Enum):
+    """What a finding is about."""
+
+    COVERAGE = "coverage"
+    """How many matrix operators run on SME2 kernels."""
+    MISSED = "missed"
+    """Matrix operators that do not."""
+    UNPROVEN = "unproven"
+    """Matrix operators on kernels whose name does not show it."""
+    SINGLE_ROW = "single row"
+    """Matrix operators on SME2 whose gain is in doubt: they multiply one row."""
+    DEPTHWISE = "depthwise"
+    BOTTLENECK = "bottleneck"
+    LAYOUT = "layout"
+    PORTABLE = "portable"
+    DATA_TYPE = "data type"
+    """Operators that do not run in the variant's data type."""
+    OVERHEAD = "overhead"
+    UNKNOWN = "unknown"
+    NOTE = "note"
+    """What a reader has to know about the data; it costs nothing."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a finding concerns. Findings are ordered by ``share``."""
+
+    operators: int = 0
+    share: float = 0.0
+    of: str = "operators"
+    """What ``share`` is a share of: ``time`` end to end; where time means nothing, executed
+    ``instructions``; where those were not counted, the ``operators`` of the program."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing about one program."""
+
+    topic: Topic
+    what: str
+    """In the plural, where ``one`` is the singular."""
+    cost: Cost = Cost()
+    remedy: str = ""
+    detail: str = ""
+    """More about it, where there is room: shapes, the costliest operator."""
+    place: str = ""
+    """Where it is in the model: modules and the source line."""
+    rewrite: str = ""
+    """The name of the rewrite that removes it, where one is known."""
+    evidence: str = ""
+    """What the kernel matrix says of it."""
+    one: str = ""
+    """``what`` in the singular, where it is a noun that is counted."""
+    is_cause: bool = False
+    """Whether ``what`` names the cause of operators, and ``detail`` counts them."""

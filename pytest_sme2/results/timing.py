@@ -97,7 +97,7 @@ class DroppedPair:
     reason: str
 
 
-BLIND = 0.03
+BLIND_MARGIN = 0.03
 """Pairs that cannot rule out a slowdown of this much beyond the limit have seen nothing, and must
 not let a test pass."""
 TIME_LIMIT = "time limit reached before the first look"
@@ -142,6 +142,11 @@ class PairedTiming:
     def cut_short(self) -> bool:
         """Whether even the first look was given up, so that no verdict rests on it."""
         return self.stopped_because == TIME_LIMIT
+
+    @property
+    def throttled_pairs(self) -> int:
+        """How many of the pairs that count were slowed down by the device itself."""
+        return sum(pair.throttled for pair in self.pairs)
 
     @property
     def ratio(self) -> float:

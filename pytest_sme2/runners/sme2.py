@@ -21,7 +21,7 @@ from pytest_sme2.results import FORWARD, Arm, CoreUse, Output, Run, RunRequest, 
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
 from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
-from pytest_sme2.system.cache import cache_folder, trusted, working_folder
+from pytest_sme2.system.cache import cache_folder, find_cache, put_in_place, trusted, working_folder
 from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
@@ -299,12 +299,12 @@ def wheel_runner(
 
 def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme2Runner | None:
     """The runner with this content, if it is still in the cache."""
-    for record in sorted(((cache or cache_folder()) / "runners").glob(f"{platform}-*/{_RECORD}")):
+    for record in sorted(((cache or find_cache()) / "runners").glob(f"{platform}-*/{_RECORD}")):
         try:
             version = str(read_json(record, remedy=_BUILD_AGAIN)["executorch"])
             runner = Sme2Runner("wheel", platform, version, record.parent)
             if runner.sha256 == sha256:
-                trusted(record.parent, cache or cache_folder())
+                trusted(record.parent, cache or find_cache())
                 return runner
         except (OSError, ValueError, KeyError, TypeError, Sme2Error):
             # A damaged runner counts as missing.
@@ -339,10 +339,7 @@ def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: 
             "files": {path.name: file_sha256(path) for path in sorted(staged.iterdir())},
         }
         (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        if folder.exists():
-            # It is incomplete, and because of the lock nobody is building it.
-            shutil.rmtree(folder)
-        staged.rename(folder)
+        put_in_place(staged, folder)
 
 
 def _runner_key(platform: str, version: str, compiler: Compiler) -> str:

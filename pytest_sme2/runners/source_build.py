@@ -35,15 +35,6 @@ class Built:
     """The kernel families in the binary; None if it has no symbols."""
 
 
-# --- The plan -------------------------------------------------------------------------------------
-
-
-# --- The check beforehand -------------------------------------------------------------------------
-
-
-# --- The build ------------------------------------------------------------------------------------
-
-
 def build(
     request: SourceBuild,
     tools: Tools,

@@ -12,7 +12,6 @@ import shutil
 import signal
 import statistics
 import struct
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from pytest_sme2.errors import BuildError, EtdumpError, RunError
 from pytest_sme2.results import Arm, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.sme2 import LOADER
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
@@ -253,9 +252,7 @@ def _stage(files: Mapping[str, Path], folder: Path) -> None:
     with locked(Path(f"{folder}.lock"), f"copying the runner to {folder}"):
         if folder.is_dir():
             return
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pair-") as temporary:
-            staged = Path(temporary) / "pair"
-            staged.mkdir()
+        with working_folder(folder) as staged:
             for name, path in files.items():
                 shutil.copy2(path, staged / name)
             for arm in Arm:

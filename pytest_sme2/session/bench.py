@@ -6,6 +6,7 @@ The stages of a case are in ``session.py``. Timing and comparing need only what 
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_sme2.errors import NotMeasurableError, TargetError
+from pytest_sme2.errors import NotMeasurableError, Sme2Error, TargetError
 from pytest_sme2.results import Arm, Artifact, KernelCensus, Run, RunRequest
 from pytest_sme2.session.device import Farm, HeldDevice
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system import macos
 from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.targets.mac import MacTarget
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
@@ -172,3 +175,40 @@ class Bench:
     def close(self) -> None:
         """Leave the device as it was found."""
         self.device.close()
+
+
+def header_lines(bench: Bench) -> list[str]:
+    settings = bench.settings
+    if settings.device == "android":
+        return [f"sme2: device android ({_phone_words(settings)})"]
+    try:
+        target = bench.chosen
+        able = target.capabilities()
+    except Sme2Error as error:
+        return [f"sme2: --device={settings.device} cannot be used: {error}"]
+    abilities = [
+        "SME2" if able.sme2 else "no SME2",
+        "timing" if able.timing else "structure only, no timing",
+    ]
+    try:
+        version = f"ExecuTorch {importlib.metadata.version('executorch')}"
+    except importlib.metadata.PackageNotFoundError:
+        version = "ExecuTorch not installed"
+    chosen = "auto: " if settings.device == "auto" else ""
+    lines = [
+        *(f"sme2: {note}" for note in bench.device.notes),
+        f"sme2: device {chosen}{target.name} ({', '.join(abilities)}), {version}",
+    ]
+    if isinstance(target, MacTarget):
+        state = ", ".join(f"{name} {value}" for name, value in target.state().items())
+        lines.append(f"sme2: {target.cpu}, {state}")
+        lines += [f"sme2: warning: {warning}" for warning in macos.read_power().warnings]
+    return lines
+
+
+def _phone_words(settings: Settings) -> str:
+    """Which phones, without reaching for one: a worker leases it when it measures."""
+    if settings.fake_phone:
+        return "a fake phone in a sandbox on this machine, emulated: no timing"
+    serials = ", ".join(settings.serials) or "the attached one"
+    return f"{serials}; power mode {settings.power_mode}"

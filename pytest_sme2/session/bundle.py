@@ -16,9 +16,7 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ from pytest_sme2.results import Arm, Artifact
 from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import cache_folder, put_in_place, working_folder
 from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import decode, encode, file_sha256, replacing
 from pytest_sme2.system.locks import locked
@@ -53,6 +51,10 @@ MOST_GROWTH = 20
 ALWAYS_ALLOWED = 64 << 20
 """… on top of this many bytes."""
 _LARGEST_HEADER = 2**16
+_OTHER_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.GNUTYPE_SPARSE,
+    tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+)  # fmt: skip
 _PIECE = 2**20
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _MAKE_AGAIN = "Make it again with: sme2 bundle"
@@ -256,16 +258,34 @@ Members = Iterator[tuple[tarfile.TarInfo, IO[bytes]]]
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose own headers are small.
+    """A member whose only header is a small one with a name, as our own archives have it.
 
-    They are read whole into memory, and a few kilobytes can unpack to gigabytes of them.
+    Others are read whole into memory, and a few kilobytes can unpack to gigabytes of them. Maps of
+    sparse files and regular expressions over them can take hours.
     """
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
-        if self.type not in tarfile.REGULAR_TYPES and self.size > _LARGEST_HEADER:
-            raise ValueError(f"a header in it is {self.size} bytes long")
+        if self.type == tarfile.XHDTYPE:
+            return self._named(archive)
+        if self.type in _OTHER_HEADERS:
+            raise ValueError("a header in it is none that bundles have")
         # The documented place for a subclass to step in; typeshed does not list it.
         return super()._proc_member(archive)  # type: ignore[misc]
+
+    def _named(self, archive: Any) -> Any:
+        """The next member, with the name from this one: ``21 path=artifacts/…``."""
+        if self.size > _LARGEST_HEADER:
+            raise ValueError(f"a header in it is {self.size} bytes long")
+        text = archive.fileobj.read(-(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
+        length, _, name = text[: self.size].partition(b" path=")
+        # Nor is there one for a header: each would be a call deeper.
+        nested, archive.pax_headers = archive.pax_headers, {"path": ""}
+        if nested or length != str(self.size).encode() or name.find(b"\n") != len(name) - 1:
+            raise ValueError("a header in it is none that bundles have")
+        member = self.fromtarfile(archive)
+        archive.pax_headers = {}
+        member.name, member.offset = name[:-1].decode(), self.offset
+        return member
 
 
 @contextlib.contextmanager
@@ -325,13 +345,7 @@ def _is_intact(folder: Path, files: Mapping[str, _File]) -> bool:
 
 def _unpack(members: Members, files: Mapping[str, _File], folder: Path) -> None:
     """Write the listed files to a new folder, and put it in place once all of them are right."""
-    prefix = f".unpack-{folder.name}-"
-    # Left by a killed process; the lock shows that nobody uses it.
-    for left_over in folder.parent.glob(f"{prefix}*"):
-        shutil.rmtree(left_over, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as temporary:
-        staged = Path(temporary) / "bundle"
-        staged.mkdir()
+    with working_folder(folder) as staged:
         left = dict(files)
         for member, content in members:
             facts = left.pop(member.name, None)
@@ -340,11 +354,7 @@ def _unpack(members: Members, files: Mapping[str, _File], folder: Path) -> None:
             _copy(content, staged / member.name, member, facts)
         if left:
             raise ValueError(f"{min(left)!r} is missing")
-        if folder.is_symlink() or folder.is_file():
-            folder.unlink()
-        elif folder.exists():
-            shutil.rmtree(folder)
-        staged.rename(folder)
+        put_in_place(staged, folder)
 
 
 def _copy(content: IO[bytes], path: Path, member: tarfile.TarInfo, facts: _File) -> None:

@@ -6,6 +6,7 @@ Nothing is judged here, and nothing is run.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import secrets
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from pytest_sme2.results import (
     RUNTIME,
     Agreement,
     Arm,
+    Artifact,
     CaseResult,
     Category,
     Estimate,
@@ -27,8 +29,11 @@ from pytest_sme2.results import (
     PairedTiming,
     Profile,
     Run,
+    RunRequest,
+    Sample,
     Spread,
 )
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing.processes import interference
 from pytest_sme2.verdict import numerics
 
@@ -121,6 +126,8 @@ def assemble(
         program=str(artifact.pte),
         pte_bytes=artifact.pte.stat().st_size if artifact.pte.exists() else None,
         pte_sha256=artifact.sha256,
+        inputs=inputs_sha256(everything[0].request),
+        samples=_samples(artifact, _kept(runs)),
         agreements=_agreements(pair, runs),
         nan_arms=tuple(
             arm
@@ -135,6 +142,16 @@ def assemble(
         uncounted=next((cost for cost in (costs or {}).values() if isinstance(cost, str)), ""),
         **timed,
     )
+
+
+def inputs_sha256(request: RunRequest) -> str:
+    """Of everything that a program is given, earlier inferences included; what has no file, the
+    runner makes from the specification and the seed.
+    """
+    artifact = request.artifact
+    files = (*artifact.input_files, *artifact.earlier_files)
+    parts = [*map(file_sha256, files), *map(str, artifact.inputs), str(request.seed)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _runs(pair: Pair) -> dict[Arm, list[Run]]:
@@ -197,6 +214,7 @@ def _times(
         "medians_ns": medians,
         "speedup": None if measurement is None else speedup_of(measurement),
         "interference": busy if usual is None else usual,
+        "throttled_pairs": 0 if measurement is None else measurement.throttled_pairs,
         "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
         "loads_ns": {arm: values for arm, values in loads.items() if values},
         "peak_bytes": {
@@ -217,10 +235,7 @@ def _kernels(pair: Pair) -> dict[Arm, KernelCensus]:
 
 def _agreements(pair: Pair, runs: Mapping[Arm, Sequence[Run]]) -> tuple[Agreement, ...]:
     """The last run of each arm whose outputs were kept, against each other and the reference."""
-    kept = {
-        arm: next((run for run in reversed(of_arm) if _is_kept(run)), None)
-        for arm, of_arm in runs.items()
-    }
+    kept = _kept(runs)
     on, off = kept.get(Arm.ON), kept.get(Arm.OFF)
     found: list[Agreement] = []
     if on is not None and off is not None:
@@ -229,6 +244,25 @@ def _agreements(pair: Pair, runs: Mapping[Arm, Sequence[Run]]) -> tuple[Agreemen
         if run is not None:
             found += numerics.compare_reference(pair.artifact, run.outputs, run.request.arm)
     return tuple(found)
+
+
+def _kept(runs: Mapping[Arm, Sequence[Run]]) -> dict[Arm, Run | None]:
+    return {
+        arm: next((run for run in reversed(of_arm) if _is_kept(run)), None)
+        for arm, of_arm in runs.items()
+    }
+
+
+def _samples(artifact: Artifact, kept: Mapping[Arm, Run | None]) -> dict[str, Sample]:
+    found = {
+        f"input {index}": numerics.sample(file, spec.dtype, spec.shape)
+        for index, (file, spec) in enumerate(zip(artifact.input_files, artifact.inputs))  # noqa: B905
+    }
+    run = kept.get(Arm.ON) or kept.get(Arm.OFF)
+    for index, output in enumerate(() if run is None else run.outputs):
+        if output.file is not None:
+            found[f"output {index}"] = numerics.sample(output.file, output.dtype, output.shape)
+    return found
 
 
 def _is_kept(run: Run) -> bool:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pytest_sme2.errors import (
     ConnectionLostError,
@@ -29,13 +29,6 @@ from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.mac import this_machine
 from pytest_sme2.targets.phone.retry import Leased
 from pytest_sme2.targets.settings import parse_device
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_sme2.results import Fingerprint
-    from pytest_sme2.session.settings import Settings
-    from pytest_sme2.targets.base import Target
 
 # What of a fingerprint may name the chip.
 _CHIP = ("soc", "cpu", "model")
@@ -212,7 +205,7 @@ def choose_target(
 ) -> Target:
     """The target the settings ask for; ``run`` names a run whose workers share their phones.
 
-    Of several phones, ``soc`` and ``like`` ask for one of a kind (``phones.lease_phone``); where
+    Of several phones, ``soc`` and ``like`` ask for one of a kind (``targets.phone.pool``); where
     all are in use, one is waited for.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine

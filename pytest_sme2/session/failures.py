@@ -14,7 +14,7 @@ from pytest_sme2.errors import (
 )
 
 LASTING = (ModelError, ExportError, BuildError, RunError)
-"""What would only fail again, after as long."""
+"""Not worth retrying."""
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,10 @@ from pytest_sme2.results import (
     RunRequest,
 )
 from pytest_sme2.session.bench import Bench
-from pytest_sme2.session.case_turn import CaseTurn
 from pytest_sme2.session.cases import Case, select_cases
 from pytest_sme2.session.failures import LASTING, Failed
 from pytest_sme2.session.reproduce import run_command
+from pytest_sme2.session.run_lock import CaseTurn
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache_limit import apply_limit
 from pytest_sme2.system.files import safe_name
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-# An emulated run is exact at the first try, and slow; a real one needs company to be typical.
+# An emulated run is exact at the first try, and slow; a real one needs several runs.
 EMULATED_TRACE = {"warmup": 0, "runs": 1}
 DEVICE_TRACE = {"warmup": 3, "runs": 10}
 
 
 def _silent(line: str) -> None:
-    """Nobody is watching."""
+    """Discard progress."""
 
 
 def _on_one_device(method: _Method) -> _Method:
@@ -68,7 +68,7 @@ def _on_one_device(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def stage(self: Session, *arguments: Any, **choices: Any) -> Any:
-        return self.steadily(lambda: method(self, *arguments, **choices))
+        return self.retry_on_one_device(lambda: method(self, *arguments, **choices))
 
     return cast(_Method, stage)
 
@@ -158,7 +158,7 @@ class Session:
         if self.bench.device.ask_for(soc):
             self._forget_measured()
 
-    def steadily(self, measure: Callable[[], _Value]) -> _Value:
+    def retry_on_one_device(self, measure: Callable[[], _Value]) -> _Value:
         """``measure()``, again from its start on another phone of its kind where one died.
 
         So only measurements of one device are compared.

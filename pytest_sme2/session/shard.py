@@ -9,6 +9,7 @@ from pathlib import Path
 from pytest_sme2.errors import UsageError
 from pytest_sme2.system.files import decode, encode, write_json
 from pytest_sme2.system.reading import read_json
+from pytest_sme2.verdict.contract import Part
 
 TESTS = "tests.json"
 SCHEMA = 1
@@ -38,6 +39,8 @@ class Shard:
     number: int | None = None
     """From 1; None where no plugin that shards is in use."""
     of: int | None = None
+    part: Part | None = None
+    """What of the contract it compared; None where nobody looked."""
 
 
 def write_shard(out: Path, shard: Shard) -> None:

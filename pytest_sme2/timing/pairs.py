@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pytest_sme2.results import (
-    BLIND,
+    BLIND_MARGIN,
     TIME_LIMIT,
     Decision,
     DroppedPair,
@@ -96,7 +96,7 @@ def interference_limit(block: Iterable[float]) -> float:
 
 
 def _why_suspect(pair: PairSample, limit: float) -> str:
-    """Why a pair should be measured again; empty where nothing speaks against it."""
+    """Why a pair should be measured again; empty where there is no reason."""
     if pair.throttled:
         return "the device slowed itself down against heat"
     if (pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN:
@@ -174,7 +174,7 @@ def measure_pairs(
 
     With ``in_turns`` the two processes of a pair take turns; else one runs after the other.
     ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
-    and may call it again from the start (``targets.retry.redo_when_lost``).
+    and may call it again from the start (``targets.phone.retry``).
     """
     return _Measuring(
         run_arm, reference, candidate, plan or SamplingPlan(), progress, clock, redo, in_turns
@@ -373,7 +373,7 @@ class _Measuring:
         if look.interval is None:
             return True
         low, high = look.interval
-        return low <= limit and (look.estimate > limit or high > limit + BLIND)
+        return low <= limit and (look.estimate > limit or high > limit + BLIND_MARGIN)
 
     def look_ahead(self, due: int, pairs: Sequence[PairSample]) -> Look:
         """What the look after ``due`` pairs would show now."""
@@ -460,9 +460,10 @@ class _Measuring:
                 "Stop what else runs on it, or measure when it is idle."
             )
         if len(self.ledger.dropped) >= self.plan.redo_limit > 0:
+            hot = all(entry.pair.throttled for entry in self.ledger.dropped)
             notes.append(
-                f"{count(len(self.ledger.dropped), 'pair')} dropped for interference, the most "
-                "allowed; later pairs were all kept."
+                f"{count(len(self.ledger.dropped), 'pair')} dropped for "
+                f"{'heat' if hot else 'interference'}, the most allowed; later pairs were all kept."
             )
         slow = sum((pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN for pair in self.ledger.kept)
         if slow:

@@ -18,11 +18,11 @@ TURNS_SECONDS = 0.15
 
 FEWEST_RUNS, MOST_RUNS = 5, 200
 
-FEWEST_RUNS_IN_A_HURRY = 1
+MIN_RUNS_SLOW_MODEL = 1
 """Of a slow model: processes get shorter before pairs get fewer."""
 
 LEAST_WARMUP = 3
-LEAST_WARMUP_IN_A_HURRY = 1
+MIN_WARMUP_SLOW_MODEL = 1
 
 LIMIT_OF_BUDGETS = 10
 """The hard limit of a measurement in time budgets, where none is given."""
@@ -131,8 +131,8 @@ def choose_sampling(
     if affordable >= warmup + runs:
         return Sampling(warmup, runs, turn)
     if plan.warmup is None:
-        warmup = min(warmup, max(LEAST_WARMUP_IN_A_HURRY, affordable // 4))
-    fewer = min(runs, max(FEWEST_RUNS_IN_A_HURRY, affordable - warmup))
+        warmup = min(warmup, max(MIN_WARMUP_SLOW_MODEL, affordable // 4))
+    fewer = min(runs, max(MIN_RUNS_SLOW_MODEL, affordable - warmup))
     why = f"so that {plan.looks[0]} pairs fit into {plan.budget_seconds:.0f} s"
     if affordable < warmup + fewer:
         needed = 2 * plan.looks[0] * (overhead_seconds + (warmup + fewer) * single_seconds / share)

@@ -1,6 +1,12 @@
 // Counts executed blocks in the log of `qemu-aarch64 -d in_asm,exec,nochain,strace`, as it comes.
 //
 //   block_counter COUNTS REST < LOG
+//   block_counter COUNTS REST LEVEL ADDED QEMU ARGUMENT...
+//
+// The second form starts QEMU with its log in descriptor 3 (-D /proc/self/fd/3), and ends as QEMU
+// does. Most blocks run before the inference. So QEMU may begin with a log of less, LEVEL: when its
+// program pauses before the inference, the bits of ADDED are switched on in QEMU's memory. Where
+// that is not possible, an x line says so. With 0 for ADDED nothing is switched.
 //
 // Between the marks sme2:inference and sme2:done (see runners/cpp/marks.h) every block that ran is
 // counted. COUNTS gets one line per event:
@@ -13,10 +19,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,18 +60,32 @@ static const uint64_t kAnyState = ~0ull;
 static FILE *counts, *rest;
 static int inside, broken;
 
+// QEMU, where this program started it.
+static pid_t emulator;
+static uint32_t level, added;
+static int ended, ending;
+static const uint32_t kTraceEvents = 1u << 15;
+// The exit codes of this program's own failures, which no program of QEMU's uses.
+enum { kUnwritable = 120, kFailed = 121, kLogDescriptor = 3, kMostPlaces = 4 };
+
 static void* or_die(void* memory) {
   if (memory == NULL) {
     fputs("block_counter: out of memory\n", stderr);
-    exit(3);
+    exit(kFailed);
   }
   return memory;
 }
 
-static void spoil(const char* why) {
-  if (inside && !broken) {
+static void spoil_all(const char* why) {
+  if (!broken) {
     fprintf(counts, "x %s\n", why);
     broken = 1;
+  }
+}
+
+static void spoil(const char* why) {
+  if (inside) {
+    spoil_all(why);
   }
 }
 
@@ -261,6 +285,78 @@ static void instruction(const char* line, const char* end) {
   words[word_count++] = word;
 }
 
+// Switch the log on in these pages of QEMU's memory; how many places hold its level.
+static int switch_on(int memory, uint64_t from, uint64_t to) {
+  uint32_t* values = or_die(malloc(to - from));
+  int found = 0;
+  const ssize_t got = pread(memory, values, to - from, (off_t)from);
+  for (ssize_t i = 0; i < got / 4; ++i) {
+    // QEMU adds the bit of its trace events by itself.
+    if ((values[i] & ~kTraceEvents) == level) {
+      const uint32_t more = values[i] | added;
+      found += pwrite(memory, &more, sizeof more, (off_t)(from + 4 * (uint64_t)i)) == sizeof more;
+    }
+  }
+  free(values);
+  return found;
+}
+
+// QEMU's own variables: the pages of its file that can be written, and those without a file behind
+// them. Returns how many of them held the level: its own copy of the option, and the one in use.
+static int switch_log_on(void) {
+  char name[64], line[8192], file[4096];
+  snprintf(name, sizeof name, "/proc/%d/exe", (int)emulator);
+  const ssize_t length = readlink(name, file, sizeof file - 1);
+  file[length > 0 ? length : 0] = 0;
+  snprintf(name, sizeof name, "/proc/%d/maps", (int)emulator);
+  FILE* maps = fopen(name, "r");
+  snprintf(name, sizeof name, "/proc/%d/mem", (int)emulator);
+  const int memory = open(name, O_RDWR | O_CLOEXEC);
+  int found = 0;
+  uint64_t previous = 0;
+  while (maps != NULL && memory >= 0 && length > 0 && fgets(line, sizeof line, maps) != NULL) {
+    unsigned long long from = 0, to = 0;
+    char rights[8] = "", path[4096] = "";
+    sscanf(line, "%llx-%llx %7s %*s %*s %*s %4095[^\n]", &from, &to, rights, path);
+    const int own = strcmp(path, file) == 0;
+    if (rights[0] == 'r' && rights[1] == 'w' && (own || (path[0] == 0 && from == previous))) {
+      found += switch_on(memory, from, to);
+      previous = to;
+    } else {
+      previous = own ? to : 0;
+    }
+  }
+  if (maps != NULL) {
+    fclose(maps);
+  }
+  if (memory >= 0) {
+    close(memory);
+  }
+  return found;
+}
+
+// The program is about to stop itself, so that nothing runs while the log is switched on.
+static void paused(void) {
+  while (!ended) {
+    if (waitpid(emulator, &ending, WUNTRACED) < 0) {
+      if (errno != EINTR) {
+        return;
+      }
+    } else if (WIFSTOPPED(ending)) {
+      break;
+    } else {
+      ended = 1;
+    }
+  }
+  if (added != 0 && !ended) {
+    const int places = switch_log_on();
+    if (places == 0 || places > kMostPlaces) {
+      spoil_all("the log could not be switched on");
+    }
+  }
+  kill(emulator, SIGCONT);
+}
+
 static int is_mark(const char* line, const char* end, const char** name, int* length) {
   static const char kMark[] = "faccessat(-1,\"sme2:";
   const char* found = memmem(line, (size_t)(end - line), kMark, sizeof kMark - 1);
@@ -308,10 +404,20 @@ static void take(const char* line, const char* end) {
     const char* name = NULL;
     int length = 0;
     if (is_mark(line, end, &name, &length)) {
+      if (length == 5 && memcmp(name, "pause", 5) == 0) {
+        if (emulator != 0) {
+          paused();
+          added = 0;
+        }
+        return;
+      }
       const int begins = length == 9 && memcmp(name, "inference", 9) == 0;
       if (inside || begins) {
         if (begins) {
           inside = 1;
+          if (added != 0) {
+            spoil("the runner did not pause before the inference");
+          }
         }
         close_segment(name, length);
         if (memcmp(name, "clock", 5) == 0) {
@@ -327,16 +433,56 @@ static void take(const char* line, const char* end) {
   fwrite_unlocked(line, 1, (size_t)(end - line), rest);
 }
 
+// Start QEMU with its log in a pipe, and read that.
+static void start(char** command) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0 || (emulator = fork()) < 0) {
+    perror("block_counter");
+    exit(kFailed);
+  }
+  if (emulator == 0) {
+    // Stopped, it would outlive this program for ever.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (ends[1] == kLogDescriptor ? fcntl(ends[1], F_SETFD, 0) : dup2(ends[1], kLogDescriptor) < 0) {
+      _exit(kFailed);
+    }
+    execv(command[0], command);
+    perror("block_counter");
+    _exit(kFailed);
+  }
+  close(ends[1]);
+  dup2(ends[0], STDIN_FILENO);
+  close(ends[0]);
+}
+
+// End as QEMU did.
+static int end_like_it(void) {
+  while (!ended && (waitpid(emulator, &ending, 0) >= 0 || errno == EINTR)) {
+    ended = WIFEXITED(ending) || WIFSIGNALED(ending);
+  }
+  if (WIFSIGNALED(ending)) {
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    signal(WTERMSIG(ending), SIG_DFL);
+    raise(WTERMSIG(ending));
+  }
+  return WEXITSTATUS(ending);
+}
+
 int main(int argument_count, char** arguments) {
-  if (argument_count != 3) {
-    fputs("usage: block_counter COUNTS REST < LOG\n", stderr);
+  if (argument_count != 3 && argument_count < 6) {
+    fputs("usage: block_counter COUNTS REST [LEVEL ADDED QEMU ARGUMENT...]\n", stderr);
     return 2;
   }
   counts = fopen(arguments[1], "w");
   rest = fopen(arguments[2], "w");
   if (counts == NULL || rest == NULL) {
     perror("block_counter");
-    return 1;
+    return kUnwritable;
+  }
+  if (argument_count > 3) {
+    level = (uint32_t)strtoul(arguments[3], NULL, 0);
+    added = (uint32_t)strtoul(arguments[4], NULL, 0);
+    start(arguments + 5);
   }
   grow();
 #ifdef F_SETPIPE_SZ
@@ -351,7 +497,7 @@ int main(int argument_count, char** arguments) {
     }
     if (got < 0) {
       perror("block_counter");
-      return 1;
+      return kFailed;
     }
     const char* line = buffer;
     const char* const end = buffer + held + got;
@@ -385,7 +531,7 @@ int main(int argument_count, char** arguments) {
   if (fflush(counts) != 0 || fflush(rest) != 0 || ferror(counts) || ferror(rest) ||
       fclose(counts) != 0 || fclose(rest) != 0) {
     perror("block_counter");
-    return 1;
+    return kUnwritable;
   }
-  return 0;
+  return emulator != 0 ? end_like_it() : 0;
 }

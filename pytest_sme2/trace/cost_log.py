@@ -6,15 +6,15 @@ What the marks mean for operators is decided in ``profile/cost.py``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import CountedInference, Counts, Segment, total_of
+from pytest_sme2.results import CountedInference, Segment, total_of
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.code_map import CodeMap
 from pytest_sme2.trace.instructions import counts_of
@@ -25,31 +25,7 @@ RESUME, CLOCK, BEGIN, DONE = "resume", "clock", "inference", "done"
 TRACER = frozenset({"start", "end", "delegated", "block", "allocation"})
 
 _UNKNOWN = "unknown code"
-_WIDTH = len(fields(Counts))
 _Row = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class BlockLog:
-    """Which blocks of code ran in one inference, and how often."""
-
-    counted: CountedInference
-    """Its segments have blocks, by number, in place of kernels: only the first count means
-    something, and it is how often the block ran."""
-    words: Mapping[str, tuple[int, ...]]
-    """The instructions of each block."""
-
-
-def read_blocks(counts: Path, vector_bits: int) -> BlockLog:
-    """The one inference that was counted, block by block."""
-    words: dict[str, tuple[int, ...]] = {}
-    once = np.array([1, *[0] * (_WIDTH - 1)], dtype=np.int64)
-
-    def describe(number: str, _: int, instructions: Sequence[int]) -> tuple[str, _Row]:
-        words[number] = tuple(instructions)
-        return number, once
-
-    return BlockLog(_read(counts, _Reader(describe), vector_bits), words)
 
 
 def read_counts(
@@ -69,15 +45,7 @@ def read_counts(
             # Instructions are most of it, and say nothing about where libraries are.
             if not line.startswith(b"0x"):
                 code.take(line)
-
-    def describe(_: str, address: int, words: Sequence[int]) -> tuple[str, _Row]:
-        total = total_of(counts_of(word, vector_bits // 8) for word in words)
-        return _owner(code, address), np.array(astuple(total), dtype=np.int64)
-
-    return _read(counts, _Reader(describe), vector_bits)
-
-
-def _read(counts: Path, reader: _Reader, vector_bits: int) -> CountedInference:
+    reader = _Reader(code, vector_bits)
     try:
         with counts.open(encoding="ascii", errors="replace") as lines:
             for text in lines:
@@ -97,8 +65,9 @@ def _problem(segments: list[Segment]) -> str:
 
 
 class _Reader:
-    def __init__(self, describe: Callable[[str, int, Sequence[int]], tuple[str, _Row]]) -> None:
-        self._describe = describe
+    def __init__(self, code: CodeMap, vector_bits: int) -> None:
+        self._code = code
+        self._vector_bytes = vector_bits // 8
         self._blocks: dict[str, tuple[str, _Row]] = {}
         """By number: whose code it is, and what running it once adds."""
         self._current: dict[str, _Row] = {}
@@ -120,8 +89,9 @@ class _Reader:
             raise ValueError(f"{line[:80]!r} is not a line of counts")
 
     def _block(self, number: str, address: str, *words: str) -> None:
-        values = [int(word, 16) for word in words]
-        self._blocks[number] = self._describe(number, int(address, 16), values)
+        total = total_of(counts_of(int(word, 16), self._vector_bytes) for word in words)
+        owner = _owner(self._code, int(address, 16))
+        self._blocks[number] = owner, np.array(astuple(total), dtype=np.int64)
 
     def _executed(self, number: str, times: str) -> None:
         if self._tracing:

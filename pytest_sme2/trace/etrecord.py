@@ -11,7 +11,6 @@ from.
 from __future__ import annotations
 
 import contextlib
-import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,10 +32,13 @@ _TORCH_OPERATORS = "torch.ops."
 MATRIX_OPERATORS = ("aten.convolution.", "aten.linear.", "aten.addmm.", "aten.mm.", "aten.bmm.")
 # It takes one part of a result: no operator of the model.
 _NOT_AN_OPERATOR = "_operator.getitem"
-# The history of a node is nested, its oldest operator innermost and so last.
-_HISTORY = re.compile(r'"target": "([^"]{1,200})"')
-_FRAME = re.compile(r'File "([^"]{1,4096})", line (\d{1,9}), in [^\n]*\n *([^\n]{0,200})')
-_TORCH_FILE = re.compile(r"[/\\]torch[/\\]|^<")
+_TARGET = '"target": "'
+_TORCH_FILES = ("/torch/", "\\torch\\")
+# Of what a node says about itself: a nested history of a hundred operators has 20,000 letters.
+_LONGEST_TEXT = 1_000_000
+_LONGEST_MODULE = 10_000
+# Operators of all calls together: a model with 2,000 of them has as many.
+_MOST_MEMBERS = 1_000_000
 _REMEDY = (
     "Use the ETRecord that was written when this program was exported, by ExecuTorch 1.0 or newer."
 )
@@ -122,20 +124,25 @@ def _inputs(signature: Any) -> set[str]:
 
 def _names(value: Any) -> set[str]:
     """All tensors that a part of the document names."""
-    if isinstance(value, list):
-        return {name for part in value for name in _names(part)}
-    if not isinstance(value, dict):
-        return set()
-    own = {value["name"]} if isinstance(value.get("name"), str) else set()
-    return own.union(*map(_names, value.values()))
+    found, left = set(), [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("name"), str):
+                found.add(part["name"])
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+    return found
 
 
 def _origin(name: str, metadata: Mapping[str, Any], constant: bool) -> Origin:
     """Where a node was written; what decomposed it into several keeps its history."""
-    module, module_type = _innermost_module(str(metadata.get("nn_module_stack", "")))
-    history = _HISTORY.findall(str(metadata.get("from_node", "")))
-    written = str(history[-1] if history else name).removeprefix(_TORCH_OPERATORS)
-    file, line, code = _own_frame(str(metadata.get("stack_trace", "")))
+    module, module_type = _innermost_module(_text(metadata, "nn_module_stack"))
+    # The history is nested, its oldest operator innermost and so last.
+    _, found, oldest = _text(metadata, "from_node").rpartition(_TARGET)
+    written = (oldest.partition('"')[0] if found else name).removeprefix(_TORCH_OPERATORS)
+    file, line, code = _own_frame(_text(metadata, "stack_trace"))
     return Origin(_plain(written), module, module_type, file, line, code, constant)
 
 
@@ -146,19 +153,26 @@ def _plain(operator: str) -> str:
 
 def _own_frame(trace: str) -> tuple[str, int, str]:
     """The innermost line outside of torch: the model's own, or its library's."""
-    frames = _FRAME.findall(trace)
-    own = [frame for frame in frames if not _TORCH_FILE.search(frame[0])]
-    if not own:
-        return "", 0, ""
-    file, line, code = own[-1]
-    return file, int(line), code.strip()
+    lines = trace.split("\n")
+    for place, code in zip(lines[-2::-1], lines[:0:-1], strict=True):
+        file, _, rest = place.strip().removeprefix('File "').partition('", line ')
+        number = rest.partition(", in ")[0]
+        torch = file.startswith("<") or any(part in file for part in _TORCH_FILES)
+        # A number of more digits is none of a line, and slow to read.
+        if file != place.strip() and number.isdecimal() and len(number) < 10 and not torch:
+            return file[:4096], int(number), code.strip()[:200]
+    return "", 0, ""
+
+
+def _text(metadata: Mapping[str, Any], name: str) -> str:
+    return str(metadata.get(name, ""))[-_LONGEST_TEXT:]
 
 
 def _innermost_module(stack: str) -> tuple[str, str]:
     """Path and class of the last ``key,path,type``; brackets in it may hold commas of their own."""
     parts = [""]
     depth = 0
-    for letter in stack.rpartition(";")[2]:
+    for letter in stack.rpartition(";")[2][-_LONGEST_MODULE:]:
         depth += (letter in "[(") - (letter in ")]")
         if letter == "," and depth == 0:
             parts.append("")
@@ -173,8 +187,12 @@ def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) ->
     modules: dict[int, tuple[str, ...]] = {}
     origins: dict[int, Origin] = {}
     matrix: dict[int, tuple[tuple[str, str], ...]] = {}
+    total = 0
     for instruction, its_handles in handles.items():
         wanted: Iterable[Any] = [its_handles] if isinstance(its_handles, int) else its_handles
+        total += sum(len(nodes.get(int(handle), ())) for handle in wanted)
+        if total > _MOST_MEMBERS:
+            raise ValueError(f"its calls stand for more than {_MOST_MEMBERS} operators")
         members = [member for handle in wanted for member in nodes.get(int(handle), ())]
         if members:
             aten[int(instruction)] = tuple(name for name, _ in members)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import BuildError
 from pytest_sme2.runners import source_build, source_checks, source_plan
+from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
 
@@ -106,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{len(problems)} thing(s) stand in the way of this build; they are listed above. "
             "--force builds nevertheless."
         )
-    built = source_build.build(request, tools, progress=lambda line: print(line, file=sys.stderr))
+    built = source_build.build(request, tools, progress=say)
     if arguments.json:
         print(json.dumps([_document(runner) for runner in built], indent=2))
         return 0

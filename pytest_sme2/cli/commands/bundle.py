@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 import tempfile
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.choices import one_of, split_list
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.platforms import LINUX_AARCH64, PLATFORMS
+from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         platform = one_of(arguments.platform, PLATFORMS, "a platform")
     artifacts = [] if arguments.phone else _export(arguments, registry_of(arguments))
-    runner = wheel_runner(platform, executorch=arguments.executorch, progress=_say)
+    runner = wheel_runner(platform, executorch=arguments.executorch, progress=say)
     if arguments.phone:
         check_self_contained(runner)
     path = write_bundle(arguments.out, runner, artifacts)
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_wheel(arguments: argparse.Namespace) -> int:
     if not arguments.phone:
         raise UsageError("--wheel needs --phone: only the runner for phones is a package.")
-    runner = wheel_runner(LINUX_AARCH64, executorch=arguments.executorch, progress=_say)
+    runner = wheel_runner(LINUX_AARCH64, executorch=arguments.executorch, progress=say)
     check_self_contained(runner)
     with tempfile.TemporaryDirectory() as folder:
         bundle = write_bundle(Path(folder) / "bundle.tar.gz", runner, ())
@@ -129,14 +129,10 @@ def _export(arguments: argparse.Namespace, registry: Registry) -> list[Artifact]
     names = split_list(arguments.models) if arguments.models is not None else registry.names
     wanted = parse_variants(arguments.variants) if arguments.variants is not None else ()
     artifacts = [
-        export_model(entry, variant, progress=_say)
+        export_model(entry, variant, progress=say)
         for entry in (registry.get(name) for name in names)
         for variant in (wanted or entry.variants)
     ]
     if not artifacts:
         raise UsageError("No model was found to bundle. Name a folder with --models-folder.")
     return artifacts
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
+import warnings
+from typing import Any
 
-from pytest_sme2.errors import UsageError
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
+from pytest_sme2.system.cache import LOG, MARK, find_cache, is_ours
 from pytest_sme2.system.cache_limit import (
     KINDS,
     Entry,
@@ -45,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--kind", action="append", choices=KINDS, help="only this kind; may be repeated"
+        "--kind", action="append", choices=tuple(KINDS), help="only this kind; may be repeated"
     )
     parser.add_argument(
         "--older-than", metavar="AGE", help="remove what was not used for that long: 30d, 12h"
@@ -73,34 +76,45 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for entry in done:
         settings = ", its settings are put back" if entry["restored"] else ""
-        print(f"{entry['serial']}: cleaned{settings}")
+        refused = "".join(f"; it {said}" for said in entry["refused"])
+        print(f"{entry['serial']}: cleaned{settings}{refused}")
     return 0
 
 
-def _clean(server: AdbServer, serial: str) -> dict[str, object]:
+def _clean(server: AdbServer, serial: str) -> dict[str, Any]:
     # Not under somebody who is measuring on it.
     pool = DevicePool(str(server), [serial], run="clean")
     lease = pool.lease(timeout=1)
+    refused: list[str] = []
     try:
         device = AdbDevice(server, serial)
         lease.lock.callback(Claim(device, pool.lock_file(serial)).release)
-        restored = PhonePower(device).restore()
+        with warnings.catch_warnings():
+            # Printed below.
+            warnings.simplefilter("ignore", Sme2Warning)
+            restored = PhonePower(device, event=refused.append).restore()
         PhoneStorage(device).clean()
     finally:
         lease.release()
-    return {"serial": serial, "restored": restored}
+    return {"serial": serial, "restored": restored, "refused": refused}
 
 
 # --- the cache ------------------------------------------------------------------------------------
 
 
 def _clean_cache(arguments: argparse.Namespace) -> int:
-    folder, now = cache_folder(), time.time()
+    folder, now = find_cache(), time.time()
     found = entries(folder, arguments.kind or KINDS)
     older = None if arguments.older_than is None else parse_age(arguments.older_than)
     keep = None if arguments.keep is None else parse_size(arguments.keep)
     removed = chosen(found, now=now, older_than=older, keep=keep)
-    remove(removed)
+    ours = is_ours(folder)
+    if removed and not ours:
+        raise StorageError(
+            f"{folder} has no mark of a cache of this version ({MARK}), so nothing in it is "
+            "deleted. It may be of an earlier version. Look at it, and delete it yourself."
+        )
+    remove(removed, "sme2 clean")
     if arguments.json:
         gone = set(removed)
         rows = [
@@ -120,13 +134,20 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
         print(f"{folder}")
         for kind in arguments.kind or KINDS:
             _show(kind, [entry for entry in found if entry.kind == kind], now)
-        print("Remove with --older-than 30d, or --keep 2GB.")
+        how = "Remove with --older-than 30d, or --keep 2GB."
+        print(how if ours else f"There is no {MARK} in it, so nothing is deleted.")
+        beside = [kind for kind in KINDS if (folder.parent / kind).is_dir()]
+        if os.environ.get("SME2_CACHE_DIR") and beside:
+            print(
+                f"{folder.parent} has also: {', '.join(beside)}. They are of an earlier version, "
+                "or of others. They are not used, and never deleted by us."
+            )
         return 0
     for entry in removed:
         print(f"removed  {_size(entry.bytes):>9}  {entry.path}")
     total = sum(entry.bytes for entry in removed)
     left = sum(entry.bytes for entry in found) - total
-    print(f"{len(removed)} removed, {_size(total)}; {_size(left)} left")
+    print(f"{len(removed)} removed, {_size(total)}; {_size(left)} left. Log: {folder / LOG}")
     return 0
 
 

@@ -12,7 +12,6 @@ import dataclasses
 import importlib.metadata
 import json
 import platform
-import sys
 import tempfile
 import uuid
 from pathlib import Path
@@ -25,9 +24,10 @@ from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.machine_check import MachineCheck, check_phone, check_this_machine
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.cache import find_cache
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.provision import provision
+from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.mac import this_machine
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         "installed": [dataclasses.asdict(finding) for finding in installed],
         "tools": [dataclasses.asdict(finding) for finding in tools],
         "devices": [dataclasses.asdict(finding) for finding in devices],
-        "cache": str(cache_folder()),
+        "cache": str(find_cache()),
         "usable": usable,
     }
     if not arguments.json:
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(heading)
             for finding in findings:
                 print(f"  {'ok' if finding.ok else 'no':2}  {finding.what}: {finding.detail}")
-        print(f"cache\n      {cache_folder()}", flush=True)
+        print(f"cache\n      {find_cache()}", flush=True)
     if usable and chosen in TRIED_OUT:
         # A machine on which it fails is the one whose file is wanted most.
         try:
@@ -145,9 +145,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _try_out(settings: Settings) -> MachineCheck:
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     with tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder:
         if settings.device == "android":
             bench = Bench(settings, lambda: uuid.uuid4().hex, say)
@@ -174,6 +171,6 @@ def format_check(check: MachineCheck) -> str:
         lines.append(f"      SME2 {arm}: {'; '.join(parts)}")
     lines.append(f"      evidence: {check.evidence}")
     lines += [f"  no  {plain(problem)}" for problem in check.problems] or [
-        "  ok  nothing speaks against it"
+        "  ok  no problems found"
     ]
     return "\n".join(lines)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
-import sys
 from pathlib import Path
 
 from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
@@ -13,6 +13,8 @@ from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.results import Artifact
+from pytest_sme2.system.files import new_folder, replacing
+from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 export toy_cnn --variant fp16 --out out/toy_cnn"
 
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         weights=arguments.weights,
         seed=arguments.seed,
         graph=arguments.graph,
-        progress=lambda line: print(line, file=sys.stderr, flush=True),
+        progress=say,
     )
     if arguments.out is not None:
         artifact = _copy(artifact, arguments.out)
@@ -80,14 +82,14 @@ def _check_free(folder: Path, model: str, variant: str) -> None:
 
 
 def _copy(artifact: Artifact, folder: Path) -> Artifact:
-    """Copy every file beside its place first, and the metadata with all their hashes last."""
+    """A folder that appears whole; in one that has files, the metadata with all hashes is last."""
+    files = sorted(artifact.folder.iterdir(), key=lambda file: file.name == META_FILE)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files = sorted(artifact.folder.iterdir(), key=lambda file: file.name == META_FILE)
-        for file in files:
-            partial = folder / f".{file.name}.partial"
-            shutil.copyfile(file, partial)
-            partial.replace(folder / file.name)
+        there = folder.exists() and any(folder.iterdir())
+        with contextlib.nullcontext(folder) if there else new_folder(folder) as made:
+            for file in files:
+                with replacing(made / file.name) as copy, file.open("rb") as content:
+                    shutil.copyfileobj(content, copy)
     except OSError as error:
         raise ExportError(f"The artifact cannot be written to {folder}: {error}.") from error
     return load_artifact(folder)

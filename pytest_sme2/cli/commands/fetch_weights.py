@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -13,6 +12,7 @@ from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.weights import Upstream, fetch_weights, upstream_of
 from pytest_sme2.report.text import printable
+from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 fetch-weights mobilenet_v3_small --from ~/Downloads/mobilenet_v3_small-047dcff4.pth"
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             entry,
             arguments.place,
             sha256=arguments.sha256,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=say,
         )
     if arguments.json:
         document = {

@@ -5,9 +5,26 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
+from pytest_sme2.report.change_points import MISSING
+from pytest_sme2.report.history import read_history
+from pytest_sme2.report.history_page import history_page
+from pytest_sme2.report.history_series import (
+    Series,
+    Track,
+    all_series,
+    not_looked_for,
+    version_changes,
+    worsened,
+)
+from pytest_sme2.session.settings import parse_report
+from pytest_sme2.system.files import encode, write_text
+from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.limits import parse_fraction
 
 EXAMPLE = "sme2 history history --case 'toy_cnn*' --html history.html"
 
@@ -22,17 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", metavar="PATTERN", help="only these cases, as in 'toy_cnn*'")
     parser.add_argument("--device", metavar="PATTERN", help="only these devices")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts to this file")
+    parser.add_argument(
+        "--fail-on",
+        metavar="PERCENT",
+        help="exit with 1 where a figure got worse by more than this, all changes added up",
+    )
+    parser.add_argument(
+        "--window",
+        type=int,
+        metavar="RUNS",
+        help="for --fail-on: only the last runs (default: all)",
+    )
     parser.add_argument("--json", action="store_true", help="print the records, one per line")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_sme2.report.history import read_history
-    from pytest_sme2.report.history_page import history_page
-    from pytest_sme2.report.history_series import all_series
-    from pytest_sme2.report.history_text import history_lines
-    from pytest_sme2.session.settings import parse_report
-    from pytest_sme2.system.files import encode, write_text
-
+    limit = _limit(arguments)
     html = None if arguments.html is None else parse_report(arguments.html)
     records = [
         record
@@ -44,11 +66,70 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.folder} has no record of such a case.")
     if arguments.json:
         print("\n".join(json.dumps(encode(record), sort_keys=True) for record in records))
-        if html is None:
+        if html is None and limit is None:
             return 0
     series = all_series(records)
     if html is not None:
         write_text(html, history_page(series))
     if not arguments.json:
         print("\n".join(history_lines(series)))
-    return 0
+    worse = [] if limit is None else list(_worse(series, limit, arguments.window))
+    for line in worse:
+        print(line, file=sys.stderr)
+    return 1 if worse else 0
+
+
+def _limit(arguments: argparse.Namespace) -> float | None:
+    if arguments.window is not None and (arguments.window < 2 or arguments.fail_on is None):
+        raise UsageError("--window takes a number of runs from 2 on, and needs --fail-on.")
+    try:
+        return None if arguments.fail_on is None else parse_fraction(arguments.fail_on)
+    except ValueError as error:
+        raise UsageError(f"--fail-on: {error}.") from error
+
+
+def _worse(series: Sequence[Series], limit: float, window: int | None) -> Iterator[str]:
+    for each in series:
+        for track in each.tracks:
+            growth = worsened(track, window)
+            if growth is not None and growth > limit:
+                runs = min(window or len(track.points), len(track.points))
+                yield (
+                    f"sme2: {each.name}: {track.figure.name} got {growth:.2%} worse over {runs} "
+                    f"runs; {limit:.2%} is allowed (--fail-on)."
+                )
+
+
+def history_lines(series: Sequence[Series]) -> Iterator[str]:
+    """Each case, what it is now, and every step on the way."""
+    for each in series:
+        if len(series) > 1 and not any(track.steps or track.skip_reason for track in each.tracks):
+            # One among many: its figures are shown when it is asked for alone.
+            yield f"{each.name}: {each.span}, nothing changed"
+            continue
+        yield f"{each.name}: {each.span}"
+        for track in each.tracks:
+            yield from _track_lines(track)
+    if not_looked_for(series):
+        yield MISSING
+
+
+def _track_lines(track: Track) -> Iterator[str]:
+    figure, last = track.figure, track.points[-1]
+    now = f"  {figure.name}: {figure.format(last.value)}"
+    if last.interval is not None:
+        now += f" [{', '.join(figure.format(end) for end in last.interval)}]"
+    if track.skip_reason:
+        yield f"{now}, {count(len(track.points), 'run')}: {track.skip_reason}"
+    elif track.whole is None:
+        yield f"{now}, {'unchanged' if figure.exact else 'no step'}"
+    elif track.drift is not None:
+        runs = len(track.points)
+        each = (track.drift.new / track.drift.old) ** (1 / max(1, runs - 1)) - 1
+        yield f"{now}, {track.drift.format()} as a drift over {runs} runs ({each:+.2%} per run)"
+    else:
+        steps = count(len(track.steps), "step")
+        yield f"{now}, {track.whole.format()} in {steps} from {figure.format(track.whole.old)}"
+    for step in track.steps:
+        where = "; ".join([step.commits(), *version_changes(step.before, step.after)])
+        yield f"    {step.format():>8}  {where}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -17,6 +16,7 @@ from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     session = Session(
         Settings(model_folders=model_folders(arguments), **device_settings(arguments, "emulated")),
-        _say,
+        say,
     )
     censuses = {}
     try:
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         artifact, device = session.artifact(case), session.bench.chosen.name
         for arm in Arm:
             request = replace(session.request(case, arm), timeout_seconds=arguments.timeout)
-            _say(f"Running {case.model} on {device}, SME2 {arm}")
+            say(f"Running {case.model} on {device}, SME2 {arm}")
             with tempfile.TemporaryDirectory(prefix="sme2-kernels-") as folder:
                 censuses[arm] = session.bench.kernels(request, Path(folder))
     finally:
@@ -57,10 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(table(artifact, device, censuses[Arm.ON], censuses[Arm.OFF]), end="")
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _document(

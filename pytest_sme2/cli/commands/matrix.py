@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,14 +11,12 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import (
     CellChange,
     changes,
-    merged,
     read_matrix,
     select,
     shipped_matrix,
     shipped_versions,
-    write_matrix,
 )
-from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
+from pytest_sme2.results import CellAnswer, KernelMatrix
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.system.wording import count
 
@@ -31,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--executorch",
         metavar="VERSION|FILE",
-        help="the version to show or make, or a file made with --make (default: the newest)",
+        help="the version to show, or a file of your own (default: the newest)",
     )
     parser.add_argument("--operator", action="append", default=[], help="show these alone")
     parser.add_argument("--data-type", action="append", default=[], help="show these alone")
@@ -48,27 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a page with filters, which needs no network",
     )
-    making = parser.add_argument_group("making a matrix")
-    making.add_argument(
-        "--make", action="store_true", help="make it on the emulator; goes on where it was stopped"
-    )
-    making.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="where to write it; cells that it has already are kept",
-    )
-    making.add_argument(
-        "--only", metavar="PATTERN", help="only cells whose id fits, as in 'linear-int8*'"
-    )
-    making.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.make:
-        return _make(arguments)
-    if arguments.out is not None or arguments.only is not None:
-        raise UsageError("--out and --only are for --make.")
     matrix = _chosen(arguments.executorch)
     if arguments.html is not None:
         return _write_page(arguments, matrix)
@@ -114,7 +92,7 @@ def _chosen(value: str | None) -> KernelMatrix:
     if value is None:
         versions = shipped_versions()
         if not versions:
-            raise UsageError("This package has no matrix. Make one with: sme2 matrix --make")
+            raise UsageError("This package has no matrix. Name a file with --executorch.")
         return shipped_matrix(versions[-1])
     return read_matrix(Path(value)) if Path(value).is_file() else shipped_matrix(value)
 
@@ -168,50 +146,3 @@ def _short(answer: CellAnswer) -> str:
     if answer.problem:
         return answer.problem
     return f"{answer.family}, {answer.kernel}, {answer.instructions:,} instructions"
-
-
-# --- making ---------------------------------------------------------------------------------------
-
-
-def _make(arguments: argparse.Namespace) -> int:
-    from pytest_sme2.matrix.cells import all_cells
-    from pytest_sme2.matrix.making import empty_matrix, make_matrix
-    from pytest_sme2.matrix.programs import Programs, versions_of
-    from pytest_sme2.runners.sdk import executorch_python, sdk_version
-    from pytest_sme2.runners.sme2 import wheel_runner
-    from pytest_sme2.system.qemu import find_qemu
-    from pytest_sme2.targets.emulated import EmulatedTarget
-
-    if arguments.out is None:
-        raise UsageError("Say where to write the matrix: --out FILE")
-    cells = [cell for cell in all_cells() if _fits(cell, arguments.only)]
-    if not cells:
-        raise UsageError(f"No cell fits {arguments.only!r}. A cell's id: {all_cells()[0].id}")
-    version = sdk_version(arguments.executorch)
-    target = EmulatedTarget(find_qemu(arguments.qemu))
-    runner = wheel_runner(target.platform, executorch=version, progress=_say)
-    programs = Programs(versions_of(version), executorch_python(version, progress=_say), _say)
-    before = empty_matrix(programs, target, runner)
-    if arguments.out.is_file():
-        before = merged(read_matrix(arguments.out), before, all_cells())
-    missing = [cell for cell in cells if cell not in before.by_cell]
-
-    def keep(part: KernelMatrix) -> None:
-        write_matrix(merged(before, part, all_cells()), arguments.out)
-
-    make_matrix(programs, target, runner, missing, _say, keep)
-    matrix = read_matrix(arguments.out)
-    problems = sum(bool(answer.problem) for answer in matrix.answers)
-    _say(
-        f"{arguments.out}: {count(len(matrix.answers), 'cell')}, {problems} of them without an "
-        f"answer; missing: {len(matrix.missing)}"
-    )
-    return 0
-
-
-def _fits(cell: Cell, pattern: str | None) -> bool:
-    return pattern is None or fnmatch.fnmatchcase(cell.id, pattern)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

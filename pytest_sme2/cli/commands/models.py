@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_sme2.errors import UsageError
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import EXECUTORCH_PREFIX, ModelEntry, Registry, executorch_models
 
@@ -17,6 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_folder_argument(parser)
     parser.add_argument(
         "--executorch", action="store_true", help="also list ExecuTorch's example models"
+    )
+    parser.add_argument(
+        "--contract",
+        nargs="?",
+        type=Path,
+        const=Path("baselines"),
+        metavar="DIR",
+        help="instead, print what must be compared: the contract in DIR (default: baselines)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -44,6 +54,8 @@ def registry_of(arguments: argparse.Namespace) -> Registry:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 where a model is broken."""
+    if arguments.contract is not None:
+        return _print_contract(arguments.contract, as_json=arguments.json)
     registry = registry_of(arguments)
     entries = list(registry.entries)
     if arguments.executorch:
@@ -94,10 +106,30 @@ def _print_table(entries: list[ModelEntry]) -> None:
         )
         for entry in entries
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for *cells, source in rows:
-        padded = [f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)]
-        print("  ".join([*padded, source]))
+    _print_rows(rows)
+
+
+def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def _print_contract(root: Path, *, as_json: bool) -> int:
+    # Other commands use this module, and do without what that imports.
+    from pytest_sme2.verdict import contract
+
+    found = contract.load(root)
+    if found is None:
+        raise UsageError(f"{root} has no {contract.FILE_NAME}. --update-baselines writes it.")
+    names = ("device", "case", "figure", "test")
+    rows = list(contract.rows(found))
+    if as_json:
+        print(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+    else:
+        _print_rows([tuple(map(str.upper, names)), *rows])
+    return 0
 
 
 def _print_problems(registry: Registry) -> None:

@@ -20,8 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="purpose",
         choices=PURPOSES,
         default=PURPOSES[0],
-        help="tests: also what this project's own tests need, such as a browser; "
-        "bound: also llvm-mca, for sme2 bound",
+        help="tests: also what this project's own tests need, such as a browser",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

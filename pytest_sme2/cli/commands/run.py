@@ -208,7 +208,7 @@ def _compare_cpus(arguments: argparse.Namespace) -> int:
 def _lines(
     session: Session, case: Case, measured: CaseResult, folder: Path, precise: Noise | None
 ) -> list[str]:
-    from pytest_sme2.report.tokens import instructions_per_token, tokens_per_second
+    from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
 
     able = session.bench.target.capabilities()
     lines = [f"{case.id} on {session.bench.target.name}, weights: {measured.weights}"]

@@ -18,6 +18,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.mac import this_machine
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"The device {target.name!r} cannot measure time: {capabilities.reason} "
             "Choose another with --device."
         )
-    runner = wheel_runner(target.platform, progress=_say)
+    runner = wheel_runner(target.platform, progress=say)
     arm = Arm.ON if capabilities.sme2 else Arm.OFF
     with tempfile.TemporaryDirectory(prefix="sme2-selfcheck-") as folder:
         try:
@@ -70,9 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _target(arguments: argparse.Namespace) -> Target:
     """``auto`` would prefer an emulator with SME2, whose times are worth nothing here."""
-    if arguments.device is None:
-        return this_machine()
-    return choose_target(Settings(**device_settings(arguments, "auto")))
+    return choose_target(Settings(**device_settings(arguments, this_machine().name)))
 
 
 def _job_maker(target: Target, runner: Runner, arm: Arm, folder: Path) -> MakeJob:
@@ -90,10 +89,6 @@ def exit_code(result: SelfCheck) -> int:
 
 
 # --- printing -------------------------------------------------------------------------------------
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def _show_progress(number: int, step: PairProgress) -> None:

@@ -38,7 +38,8 @@ const char* const kUsage =
     "  --turn-descriptor FD  an open pipe, of the process that gives the turns\n"
     "  --lead N          untimed inferences at the start of a turn, 0 unless given\n"
     "  --marks on|off    make a system call that does nothing where an inference, or the\n"
-    "                    tracer's own work, begins and ends; off unless given\n"
+    "                    tracer's own work, begins and ends, and stop before the\n"
+    "                    inference until SIGCONT comes; off unless given\n"
     "  --give-turns N    start each COMMAND with its output in its LOG, and give each N turns.\n"
     "                    Their turn descriptor is 3\n";
 

@@ -106,6 +106,7 @@ void run_all(
       measured.cores.start();
     }
     prepare(true);
+    pause_at_mark();
     const int64_t cpu_start = cpu_ns(arguments.threads);
     const int64_t wall_start = wall_ns();
     mark("sme2:inference");

@@ -1,6 +1,7 @@
 #include "marks.h"
 
 #include <cerrno>
+#include <csignal>
 
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -27,6 +28,13 @@ void mark([[maybe_unused]] const char* name) {
     errno = kept;
   }
 #endif
+}
+
+void pause_at_mark() {
+  if (marks_in_use) {
+    mark("sme2:pause");
+    raise(SIGSTOP);
+  }
 }
 
 }  // namespace sme2

@@ -1,4 +1,4 @@
-"""The programs of the sheets. Needs torch; runs in the child process of ``export/many.py``."""
+"""The programs of the sheets. Needs torch; runs in the child process of ``many_exports.py``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_sme2.export.lowering import raw_values, tensor_spec
-from pytest_sme2.export.many import problem, serve
 from pytest_sme2.export.quantize import INT4_GROUP, quantize_with
-from pytest_sme2.matrix.cells import HEADS, KEYS, Sheet, Sizes, sizes
 from pytest_sme2.results import Cell
+from tools.many_exports import problem, serve
+from tools.matrix.cells import HEADS, KEYS, Sheet, Sizes, sizes
 
 SEED = 0
 

@@ -12,15 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.matrix.cells import (
-    HEADS,
-    KEYS,
-    Sheet,
-    multiply_accumulates,
-    sheets,
-    sizes,
-)
-from pytest_sme2.matrix.programs import Programs, SheetProgram
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
 from pytest_sme2.profile.cost import multiply_accumulates as macs_of
@@ -45,6 +36,15 @@ from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.numerics import compare_reference
+from tools.matrix.cells import (
+    HEADS,
+    KEYS,
+    Sheet,
+    multiply_accumulates,
+    sheets,
+    sizes,
+)
+from tools.matrix.programs import Programs, SheetProgram
 
 # One sheet takes seconds, also on a busy machine.
 _RUN_SECONDS = 900.0
@@ -305,3 +305,17 @@ def _kernel(entry: OperatorCost) -> str:
 def _sqnr(run: Run, artifact: Artifact, outputs: int) -> Sequence[float | None]:
     found = compare_reference(artifact, run.outputs, Arm.ON)
     return [entry.sqnr_db for entry in found] if found else [None] * outputs
+
+
+def merged(old: KernelMatrix, new: KernelMatrix, cells: Sequence[Cell]) -> KernelMatrix:
+    """The answers of both, those of ``new`` first, in the order of ``cells``.
+
+    Nothing is taken from another version or another CPU.
+    """
+    same = replace(old, answers=(), missing=()) == replace(new, answers=(), missing=())
+    found = {**(old.by_cell if same else {}), **new.by_cell}
+    return replace(
+        new,
+        answers=tuple(found[cell] for cell in cells if cell in found),
+        missing=tuple(cell for cell in cells if cell not in found),
+    )

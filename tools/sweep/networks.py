@@ -1,4 +1,4 @@
-"""Builds random programs. Needs torch; runs in the child process of ``export/many.py``.
+"""Builds random programs. Needs torch; runs in the child process of ``many_exports.py``.
 
 ``script.py`` writes the same network down: a test holds one against the other.
 """
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.export.many import serve
-from pytest_sme2.matrix.networks import Layer as BuiltLayer
-from pytest_sme2.matrix.networks import converted, write_program
-from pytest_sme2.sweep.programs import (
+from tools.many_exports import serve
+from tools.matrix.networks import Layer as BuiltLayer
+from tools.matrix.networks import converted, write_program
+from tools.sweep.programs import (
     ACTIVATIONS,
     LINEAR,
     PRODUCT,

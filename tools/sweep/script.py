@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from pytest_sme2.results import Arm
-from pytest_sme2.sweep.programs import (
+from tools.sweep.programs import (
     ACTIVATIONS,
     GROUP,
     LINEAR,
@@ -18,7 +18,7 @@ from pytest_sme2.sweep.programs import (
     Layer,
     shapes,
 )
-from pytest_sme2.sweep.running import Difference
+from tools.sweep.running import Difference
 
 _SCRIPT = '''\
 """{title}

@@ -1,4 +1,4 @@
 """The differential sweep: random small programs, run with SME2 on and off, against eager PyTorch.
 
-``sme2 sweep`` runs it on every emulated CPU. What differs is made small, and becomes a script.
+It runs on every emulated CPU. What differs is made small, and becomes a script.
 """

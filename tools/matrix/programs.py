@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pytest_sme2.export.many import RECORD, ManyExports, made_artifact
 from pytest_sme2.export.store import package_versions
-from pytest_sme2.matrix.cells import Sheet
 from pytest_sme2.results import Artifact, Cell, TensorSpec
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import decode
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
+from tools.many_exports import RECORD, ManyExports, made_artifact
+from tools.matrix.cells import Sheet
 
 _CODE = ("cells.py", "networks.py")
 _REMEDY = "Remove its folder, and make the matrix again."
@@ -62,7 +62,7 @@ class Programs:
             digest.update((Path(__file__).parent / name).read_bytes())
         self.folder = cache_folder() / "matrix" / digest.hexdigest()[:16]
         log = self.folder / "export.log"
-        self._exports = ManyExports("pytest_sme2.matrix.networks", log, python_path, say)
+        self._exports = ManyExports("tools.matrix.networks", log, python_path, say)
 
     def program(self, sheet: Sheet) -> SheetProgram:
         """The program of a sheet, made now if it is missing; and which cells have none, and why."""

@@ -1,4 +1,4 @@
-"""``sme2 sweep``: random programs with SME2 on, off and in eager PyTorch, on every emulated CPU."""
+"""``python -m tools.sweep``: random programs with SME2 on, off and in eager PyTorch, compared."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_sme2.cli.cpus import every_cpu
+from pytest_sme2.cli.main import exit_code
 from pytest_sme2.errors import UsageError
+from pytest_sme2.runners.sdk import sdk_version
+from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.files import encode, write_text
+from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
+from pytest_sme2.targets.emulated import EmulatedTarget
+from tools.many_exports import ManyExports
+from tools.sweep.results import SweepResults, read_results, script_name, write_results
+from tools.sweep.running import BATCH, Difference, Sweep
+from tools.sweep.script import script
 
-EXAMPLE = "sme2 sweep --programs 56"
 OUT = Path("sme2-sweep")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.sweep", description=__doc__)
     parser.add_argument(
         "--programs", type=int, default=56, metavar="N", help="how many in all (default: 56)"
     )
@@ -39,56 +51,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    return exit_code(sweep, parser.parse_args(words))
 
 
-def run(arguments: argparse.Namespace) -> int:
+def sweep(arguments: argparse.Namespace) -> int:
     """Exit code 1 where something differs."""
-    from pytest_sme2.cli.cpus import every_cpu
-    from pytest_sme2.export.many import ManyExports
-    from pytest_sme2.runners.sdk import sdk_version
-    from pytest_sme2.runners.sme2 import wheel_runner
-    from pytest_sme2.sweep.results import SweepResults, read_results, script_name, write_results
-    from pytest_sme2.sweep.running import BATCH, Difference, Sweep
-    from pytest_sme2.sweep.script import script
-    from pytest_sme2.system.qemu import find_qemu
-    from pytest_sme2.targets.emulated import EmulatedTarget
-
     if arguments.programs < 1:
         raise UsageError("--programs takes a number from 1 on.")
     qemu = find_qemu(arguments.qemu)
     targets = [EmulatedTarget(qemu, cpu=cpu) for cpu in every_cpu()]
-    runner = wheel_runner(targets[0].platform, executorch=sdk_version(None), progress=_say)
+    runner = wheel_runner(targets[0].platform, executorch=sdk_version(None), progress=say)
     cpus = tuple(str(target.cpu) for target in targets)
     results = read_results(
         arguments.out, SweepResults(arguments.seed, runner.executorch, qemu.version, cpus)
     )
     log = arguments.out / "export.log"
-    sweep = Sweep(ManyExports("pytest_sme2.sweep.networks", log, None, _say), targets, runner)
+    running = Sweep(ManyExports("tools.sweep.networks", log, None, say), targets, runner)
     ends = None if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
     batches = -(-arguments.programs // BATCH)
     try:
         for number in range(len(results.batches), batches):
             if ends is not None and time.monotonic() > ends:
                 break
-            made = sweep.batch(arguments.seed, number)
+            made = running.batch(arguments.seed, number)
             known = {entry.likeness for entry in results.differences}
             found: list[Difference] = []
             for entry in made.differences:
                 # One of a kind is enough to make small.
                 if entry.likeness not in known:
                     known.add(entry.likeness)
-                    entry = sweep.shrunk(entry)
+                    entry = running.shrunk(entry)
                     name = script_name(number, len(found))
                     text = script(entry, name, runner.executorch)
                     write_text(arguments.out / f"{name}.py", text)
-                    _say(f"{entry.kind} on {entry.cpu}: {entry.program}: {entry.text}")
+                    say(f"{entry.kind} on {entry.cpu}: {entry.program}: {entry.text}")
                 found.append(entry)
             made = replace(made, differences=tuple(found))
             results = replace(results, batches=(*results.batches, made))
             write_results(results, arguments.out)
-            _say(f"{results.programs} of {count(batches * BATCH, 'program')}")
+            say(f"{results.programs} of {count(batches * BATCH, 'program')}")
     finally:
-        sweep.close()
+        running.close()
     if arguments.json:
         print(json.dumps(encode(results), indent=1))
     else:
@@ -96,5 +99,5 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if results.differences else 0
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+if __name__ == "__main__":
+    sys.exit(main())

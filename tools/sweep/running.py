@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.export.many import RECORD, ManyExports, made_artifact
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.results import (
     Agreement,
@@ -25,7 +24,6 @@ from pytest_sme2.results import (
     Tolerance,
 )
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.sweep.programs import DATA_TYPES, RandomProgram, draw, shrink
 from pytest_sme2.system.files import decode
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -33,6 +31,8 @@ from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.limits import ON_OFF_TOLERANCES, TOLERANCES
 from pytest_sme2.verdict.numerics import compare_arms, compare_reference, within
+from tools.many_exports import RECORD, ManyExports, made_artifact
+from tools.sweep.programs import DATA_TYPES, RandomProgram, draw, shrink
 
 BATCH = 8
 _PRECISIONS = {

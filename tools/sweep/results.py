@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.sweep.running import BatchResult, Difference
 from pytest_sme2.system.files import decode, encode, write_text
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.wording import count
+from tools.sweep.running import BatchResult, Difference
 
 SCHEMA = 1
 SWEEP = "sweep.json"

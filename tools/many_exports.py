@@ -1,0 +1,136 @@
+"""Exports many small networks in one child process: importing torch takes longer than most of them.
+
+Models of users are exported one by one (child.py), since their code may do anything. The networks
+here are our own. The parent writes a line for each, and gets one when it is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.export.child import export_environment
+from pytest_sme2.results import Artifact, TensorSpec
+from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.terminal import Say
+
+RECORD = "export.json"
+_DONE = "done"
+# The path is set before our first import, so that the child finds the asked-for ExecuTorch.
+_BOOTSTRAP = (
+    "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "importlib.import_module(sys.argv[2]).main()"
+)
+
+
+class ManyExports:
+    """The child, started with the first request."""
+
+    def __init__(self, module: str, log: Path, python_path: Path | None, say: Say) -> None:
+        """``module`` has a ``main`` that calls ``serve``.
+
+        ``python_path`` has the Python package of a wheel that is not the installed one.
+        """
+        self._module = module
+        self._log = log
+        self._python_path = python_path
+        self._say = say
+        self._child: subprocess.Popen[str] | None = None
+
+    def export(self, request: Mapping[str, Any], folder: Path) -> None:
+        """Fill ``folder``. What ends the child is recorded there, and the next gets another one."""
+        if self._child is None:
+            self._child = self._started()
+        asking, answering = self._child.stdin, self._child.stdout
+        if asking is None or answering is None:
+            raise RuntimeError("the child has no pipes")
+        answer = ""
+        with contextlib.suppress(BrokenPipeError):
+            asking.write(json.dumps({**request, "folder": str(folder)}) + "\n")
+            asking.flush()
+            answer = answering.readline()
+        if answer.strip() != _DONE:
+            self.close()
+            folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"problem": "the export ended the process"})
+            (folder / RECORD).write_text(text, "utf-8")
+
+    def _started(self) -> subprocess.Popen[str]:
+        self._say("starting to export")
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        paths = [str(Path(name).absolute()) for name in sys.path]
+        if self._python_path is not None:
+            paths.insert(0, str(self._python_path))
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP, json.dumps(paths), self._module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=export_environment(),
+                text=True,
+            )
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        if self._child is not None:
+            with self._child as child, contextlib.suppress(BrokenPipeError):
+                child.kill()
+            self._child = None
+
+
+def made_artifact(
+    folder: Path,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    *,
+    model: str,
+    variant: str,
+    versions: Mapping[str, str],
+) -> Artifact:
+    """The program that the child left in ``folder``."""
+    pte = folder / "program.pte"
+    return Artifact(
+        model=model,
+        variant=variant,
+        folder=folder,
+        pte=pte,
+        sha256=file_sha256(pte),
+        inputs=inputs,
+        outputs=outputs,
+        input_files=tuple(folder / f"input_{i}.bin" for i in range(len(inputs))),
+        reference_files=tuple(folder / f"reference_{i}.bin" for i in range(len(outputs))),
+        weights="random (seed 0)",
+        versions=versions,
+    )
+
+
+def serve(export: Callable[[Mapping[str, Any], Path], Mapping[str, Any]]) -> None:
+    """In the child: export all that is asked for, each into a folder of its own."""
+    # Libraries print as they like; the parent reads nothing but our lines.
+    parent = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        folder = Path(request["folder"])
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            answer = export(request, folder)
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"problem": problem(error)}
+        (folder / RECORD).write_text(json.dumps(answer), "utf-8")
+        print(_DONE, file=parent)
+
+
+def problem(error: Exception) -> str:
+    """In one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else 'no message'}"

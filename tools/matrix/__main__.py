@@ -1,0 +1,71 @@
+"""``python -m tools.matrix --out FILE``: makes the kernel matrix of one version of ExecuTorch."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_sme2.cli.main import exit_code
+from pytest_sme2.errors import UsageError
+from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
+from pytest_sme2.results import KernelMatrix
+from pytest_sme2.runners.sdk import executorch_python, sdk_version
+from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.system.terminal import say
+from pytest_sme2.system.wording import count
+from pytest_sme2.targets.emulated import EmulatedTarget
+from tools.matrix.cells import all_cells
+from tools.matrix.making import empty_matrix, make_matrix, merged
+from tools.matrix.programs import Programs, versions_of
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.matrix", description=__doc__)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="where to write it; cells that it has already are kept",
+    )
+    parser.add_argument("--executorch", metavar="VERSION", help="default: the installed one")
+    parser.add_argument(
+        "--only", metavar="PATTERN", default="*", help="only cells whose id fits: 'linear-int8*'"
+    )
+    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
+    return exit_code(make, parser.parse_args(words))
+
+
+def make(arguments: argparse.Namespace) -> int:
+    """Goes on where it was stopped."""
+    cells = [cell for cell in all_cells() if fnmatch.fnmatchcase(cell.id, arguments.only)]
+    if not cells:
+        raise UsageError(f"No cell fits {arguments.only!r}. A cell's id: {all_cells()[0].id}")
+    version = sdk_version(arguments.executorch)
+    target = EmulatedTarget(find_qemu(arguments.qemu))
+    runner = wheel_runner(target.platform, executorch=version, progress=say)
+    programs = Programs(versions_of(version), executorch_python(version, progress=say), say)
+    before = empty_matrix(programs, target, runner)
+    if arguments.out.is_file():
+        before = merged(read_matrix(arguments.out), before, all_cells())
+    missing = [cell for cell in cells if cell not in before.by_cell]
+
+    def keep(part: KernelMatrix) -> None:
+        write_matrix(merged(before, part, all_cells()), arguments.out)
+
+    make_matrix(programs, target, runner, missing, say, keep)
+    matrix = read_matrix(arguments.out)
+    problems = sum(bool(answer.problem) for answer in matrix.answers)
+    say(
+        f"{arguments.out}: {count(len(matrix.answers), 'cell')}, {problems} of them without an "
+        f"answer; missing: {len(matrix.missing)}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
