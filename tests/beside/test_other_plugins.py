@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.merging import merge
+from pytest_sme2.cli.commands.merge import merge
 from tests.support.toy_project import add_toy_model
 
 ROOT = Path(__file__).parents[2]

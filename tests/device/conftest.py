@@ -66,7 +66,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Sme2Ru
         # Static where that is possible: an emulator then needs no libraries for it.
         static = ["-static"] if platform.startswith("linux-") else []
         command = [find_compiler(platform).cxx, "-std=c++17", *static, source]
-        subprocess.run([*command, "-o", folder / "sme2_runner"], check=True, timeout=120)
+        subprocess.run([*command, "-o", folder / "sme2_runner"], check=True, timeout=600)
         return Sme2Runner("wheel", platform, "1.5.1", folder)
 
     return compiled

@@ -25,8 +25,8 @@ from tests.support.inspector import assert_equal_to_inspector, by_signature, ins
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 CASES = [
-    (model, precision)
-    for model in ("toy_cnn", "mobilenet_v3_small")
+    pytest.param(model, precision, marks=marks)
+    for model, marks in (("toy_cnn", ()), ("mobilenet_v3_small", pytest.mark.nightly))
     for precision in ("fp32", "fp16", "int8")
 ]
 

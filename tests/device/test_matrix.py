@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.profile.kernel_matrix import find_answer, read_matrix
 from pytest_sme2.results import Cell
+from tools.matrix.__main__ import main
 
 
 def test_a_matrix_names_the_kernel_behind_every_cell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "matrix.json"
-    words = ["matrix", "--make", "--only", "linear-int8_per_*-m32-regular", "--out", str(path)]
+    words = ["--only", "linear-int8_per_*-m32-regular", "--out", str(path)]
     assert main(words) == 0, capsys.readouterr().err
     matrix = read_matrix(path)
     channel = find_answer(matrix, Cell("linear", "int8 per channel", 32, "regular"))

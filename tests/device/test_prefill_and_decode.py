@@ -13,7 +13,7 @@ from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.fake_phone.lab import fake_target
-from pytest_sme2.report.tokens import instructions_per_token
+from pytest_sme2.report.cost import instructions_per_token
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.run_directory import find_records, read_record

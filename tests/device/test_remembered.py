@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.results import Arm, RunRequest
+from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.census import EmulatedRun
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -66,6 +67,7 @@ def test_a_run_that_was_made_before_is_the_same(tmp_path: Path, asked: RunReques
 
 def test_a_kept_run_that_was_damaged_is_made_again(tmp_path: Path, asked: RunRequest) -> None:
     cache = tmp_path / "cache"
+    mark_cache(cache)
     start(asked, tmp_path / "first", cache)
     for damage in ("run.etdump", "remembered.json"):
         (kept,) = (cache / "emulated").glob(f"*/{damage}")
@@ -79,6 +81,7 @@ def test_two_machines_that_share_a_folder_have_the_same_run(
 ) -> None:
     """Both write to it at once, while an entry that is damaged lies there."""
     cache = tmp_path / "cache"
+    mark_cache(cache)
     alone, _ = start(asked, tmp_path / "alone", cache)
     (kept,) = (cache / "emulated").glob("*/run.etdump")
     kept.write_bytes(b"damaged")

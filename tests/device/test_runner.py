@@ -292,24 +292,20 @@ def test_the_bundle_needs_nothing_of_the_system(emulated_runner):
 
 def broken_program(kind: str, folder: Path, good: bytes) -> Path:
     path = folder / f"{kind}.pte"
+    contents = {
+        "text": b"This is not the file you are looking for.\n" * 10,
+        "magic": good[:4] + b"XX99" + good[8:],
+        "empty": b"",
+        "short": good[:6],
+        "header": good[:40],
+        "truncated": good[: len(good) // 2],
+        "last-byte": good[:-1],
+        "zeros": good[:48] + bytes(len(good) - 48),
+    }
     if kind == "directory":
         path.mkdir()
-    elif kind == "text":
-        path.write_text("This is not the file you are looking for.\n" * 10)
-    elif kind == "magic":
-        path.write_bytes(good[:4] + b"XX99" + good[8:])
-    elif kind == "empty":
-        path.write_bytes(b"")
-    elif kind == "short":
-        path.write_bytes(good[:6])
-    elif kind == "header":
-        path.write_bytes(good[:40])
-    elif kind == "truncated":
-        path.write_bytes(good[: len(good) // 2])
-    elif kind == "last-byte":
-        path.write_bytes(good[:-1])
-    elif kind == "zeros":
-        path.write_bytes(good[:48] + bytes(len(good) - 48))
+    elif kind != "missing":
+        path.write_bytes(contents[kind])
     return path
 
 
@@ -535,20 +531,9 @@ def test_help_names_every_option(local_runner):
         ["./sme2_runner", "--help"], cwd=local_runner.folder, capture_output=True, text=True
     )
     assert finished.returncode == 0
-    for option in (
-        "--model",
-        "--sme2",
-        "--threads",
-        "--warmup",
-        "--runs",
-        "--etdump",
-        "--input",
-        "--outputs",
-        "--seed",
-        "--method",
-        "--json",
-    ):
-        assert option in finished.stdout
+    options = "model sme2 threads warmup runs etdump input outputs seed method json"
+    for option in options.split():
+        assert f"--{option}" in finished.stdout
 
 
 def exit_code(folder: Path) -> int:

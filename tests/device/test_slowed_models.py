@@ -90,6 +90,7 @@ def test_the_original_passes(project: Path, pytester: pytest.Pytester) -> None:
             {OPERATORS, COST},
             ["*+* Transpose (ND, X32)*(DATA_MOVEMENT, transpose, delegated)*"],
             id="a permute",
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             FORWARD,
@@ -106,6 +107,7 @@ def test_the_original_passes(project: Path, pytester: pytest.Pytester) -> None:
             {OPERATORS, DELEGATION, COST},
             ["*+1 native_call_erf.out (*portable)*"],
             id="an operator XNNPACK does not take",
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -119,6 +121,7 @@ def test_exactly_the_right_tests_fail(
     result.stdout.fnmatch_lines_random(["*operators (on): REGRESSED*", *words])
 
 
+@pytest.mark.nightly
 def test_removed_fused_activation_changes_no_operator(
     project: Path, pytester: pytest.Pytester
 ) -> None:

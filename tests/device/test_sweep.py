@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.export.child import export_environment
-from pytest_sme2.export.many import ManyExports
 from pytest_sme2.results import Arm
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.sweep.programs import CONVOLUTION, LINEAR, Layer, RandomProgram, draw
-from pytest_sme2.sweep.running import Difference, Sweep
-from pytest_sme2.sweep.script import script
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from tests.support.planted_kernels import EXECUTORCH, PLANTS, planted
+from tools.many_exports import ManyExports
+from tools.sweep.programs import CONVOLUTION, LINEAR, Layer, RandomProgram, draw
+from tools.sweep.running import Difference, Sweep
+from tools.sweep.script import script
 
 ODD_DEPTH = RandomProgram(3, "fp32", (17, 33), (Layer(LINEAR, 24),))
 
@@ -28,7 +28,7 @@ ODD_DEPTH = RandomProgram(3, "fp32", (17, 33), (Layer(LINEAR, 24),))
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManyExports]:
     """One process for all of them: importing torch takes longer than an export."""
     log = tmp_path_factory.mktemp("sweep") / "export.log"
-    made = ManyExports("pytest_sme2.sweep.networks", log, None, lambda line: None)
+    made = ManyExports("tools.sweep.networks", log, None, lambda line: None)
     yield made
     made.close()
 

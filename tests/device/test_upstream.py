@@ -39,6 +39,7 @@ def observed() -> dict[str, Any]:
         "executorch-group-norm-precision",
         "executorch-fp16-pointwise-convolution",
         "executorch-int4-per-channel",
+        "torch-export-repeated-work",
     ]
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(UPSTREAM), json.dumps(asked)],
@@ -65,6 +66,13 @@ def test_group_norm_loses_precision_with_the_size_of_its_groups(observed: dict[s
     decibels = observed["executorch-group-norm-precision"]
     assert decibels["16384"] > 100
     assert decibels["1048576"] < 85
+
+
+def test_exports_repeat_work(observed: dict[str, Any]) -> None:
+    work = observed["torch-export-repeated-work"]
+    # Twice as many layers, more than three times as many entries of maps.
+    assert work["20"]["inputs"] > 3 * work["10"]["inputs"]
+    assert work["10"]["lists"] > 100
 
 
 def test_fp16_convolutions_have_fp32_weights(observed: dict[str, Any]) -> None:

@@ -16,13 +16,22 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from pytest_sme2.plugin import options
 from pytest_sme2.report.comment import MARK, comment_text
+from pytest_sme2.results import Check, Outcome
+from pytest_sme2.session.run_directory import read_record
+from tests.support.records import stored_dumps, write_case
 
 CI = Path(__file__).parents[2] / "docs" / "ci"
 POST = CI / "post_comment.py"
 TEXT = comment_text([])
+
+
+ME = {"user": {"login": "github-actions[bot]"}, "author": {"id": "me"}}
+THEM = {"user": {"login": "mallory"}, "author": {"id": "them"}}
+OTHERS = ({"id": 3, "body": "Nice.", **THEM}, {"id": 4, "body": f"{MARK}\nMine now.", **THEM})
 
 
 class Forge(BaseHTTPRequestHandler):
@@ -36,16 +45,23 @@ class Forge(BaseHTTPRequestHandler):
         token = self.headers.get("Authorization") or self.headers.get("PRIVATE-TOKEN")
         server.calls.append((self.command, path.path, token))
         reply: Any = {}
-        if self.command == "GET":
+        if path.path.endswith("/artifacts/comment.md"):
+            reply = None
+        elif path.path == "/user":
+            reply = {"id": "me"}
+        elif path.path.endswith("/jobs"):
+            made = [{"id": 1, "name": "other"}, {"id": 44, "name": "performance measure"}]
+            reply = made if "page=1" in path.query.split("&") else []
+        elif self.command == "GET":
             reply = server.comments if "page=1" in path.query.split("&") else []
         elif self.command == "POST":
-            server.comments.append({"id": 7, "body": body["body"]})
+            server.comments.append({"id": 7, "body": body["body"], **ME})
         else:
             (entry,) = [e for e in server.comments if path.path.endswith(f"/{e['id']}")]
             entry["body"] = body["body"]
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(json.dumps(reply).encode())
+        self.wfile.write(server.made if reply is None else json.dumps(reply).encode())
 
     do_GET = do_POST = do_PATCH = do_PUT = answer  # noqa: N815
 
@@ -56,7 +72,7 @@ class Forge(BaseHTTPRequestHandler):
 @pytest.fixture
 def forge() -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Forge)
-    server.calls, server.comments = [], [{"id": 3, "body": "Nice."}]
+    server.calls, server.comments = [], [dict(entry) for entry in OTHERS]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -73,8 +89,22 @@ def environment(kind: str, forge: Any) -> dict[str, str]:
         "SME2_COMMENT_TOKEN": "secret",
         "CI_API_V4_URL": root,
         "CI_PROJECT_ID": "9",
-        "CI_MERGE_REQUEST_IID": "5",
+        "SME2_MERGE_REQUEST": "5",
+        "SME2_PIPELINE": "21",
     }
+
+
+def post(kind: str, forge: Any, data: bytes, folder: Path) -> subprocess.CompletedProcess[str]:
+    comment = folder / "comment.md"
+    comment.write_bytes(data)
+    forge.made = data
+    return subprocess.run(
+        [sys.executable, str(POST), *([str(comment)] if kind == "github" else [])],
+        env={"PATH": os.environ["PATH"], **environment(kind, forge)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,19 +117,91 @@ def environment(kind: str, forge: Any) -> dict[str, str]:
 def test_a_comment_is_posted_and_replaced_by_the_next(
     kind: str, token: str, change: tuple[str, str], forge: Any, tmp_path: Path
 ) -> None:
-    comment = tmp_path / "comment.md"
     for text in (TEXT, f"{TEXT}\nAgain.\n"):
-        comment.write_text(text, encoding="utf-8")
-        subprocess.run(
-            [sys.executable, str(POST), str(comment)],
-            env={"PATH": os.environ["PATH"], **environment(kind, forge)},
-            check=True,
-        )
-        mine = [entry for entry in forge.comments if entry["body"].startswith(MARK)]
-        assert [entry["body"] for entry in mine] == [text]
-    assert forge.comments[0] == {"id": 3, "body": "Nice."}
+        done = post(kind, forge, text.encode(), tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [entry["body"] for entry in forge.comments[2:]] == [text]
+    # Also the one that begins with our mark and is somebody else's.
+    assert forge.comments[:2] == list(OTHERS)
     assert {call[2] for call in forge.calls} == {token}
     assert forge.calls[-1][:2] == change
+
+
+HOSTILE = (
+    "Ask @everyone, see https://evil.example or www.evil.example, [here](x), [a]: x, [b][c], fixes "
+    "#12, !7, <img src=x>, <b>\n/merge\n  /assign @you\njavascript:x \x1b[31m\n"
+)
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+def test_a_hostile_comment_is_only_text(kind: str, forge: Any, tmp_path: Path) -> None:
+    assert post(kind, forge, f"{TEXT}{HOSTILE}".encode() + b"\xff", tmp_path).returncode == 0
+    text = forge.comments[2]["body"]
+    alive = (
+        r"@\w|://|www\.|javascript:|\][(\[:]|[#!]\d|<(?!!--|/?details|/?summary)|(?m:^\s*/)|\x1b"
+    )
+    assert not re.search(alive, text)
+    assert text.replace("\u200b", "").startswith(f"{TEXT}Ask @everyone, see https://evil.example")
+    # Once more changes nothing: what is plain already stays.
+    before = text
+    assert post(kind, forge, text.encode(), tmp_path).returncode == 0
+    assert forge.comments[2]["body"] == before
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (TEXT.encode() + b"x" * 60_000, "60000 is the most"),
+        (b"", "not a comment"),
+        (b"Hello\n" + TEXT.encode(), "not a comment"),
+        (f"{MARK}\nHello\n".encode(), "not a comment"),
+    ],
+)
+def test_what_is_no_comment_of_ours_is_not_posted(
+    kind: str, data: bytes, said: str, forge: Any, tmp_path: Path
+) -> None:
+    done = post(kind, forge, data, tmp_path)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert forge.comments == list(OTHERS)
+
+
+def test_names_mention_nobody(tmp_path: Path) -> None:
+    sentence = "https://evil.example by @you, www.x, #1."
+    checks = (Check(f"see {sentence}", Outcome.REGRESSED, sentence),)
+    folder = write_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), checks=checks)
+    text = comment_text([read_record(folder)])
+    assert "by @\u200byou" in text
+    assert not re.search(r"@\w|://|www\.|#\d", text)
+
+
+def jobs(name: str) -> dict[str, Any]:
+    return yaml.safe_load((CI / name).read_text())
+
+
+def test_no_job_has_both_a_token_and_code_of_the_branch() -> None:
+    """Neither the environment nor the default permissions give the one that measures a token."""
+    github = jobs("comment-github.yml")
+    assert github["permissions"] == {}
+    measure, post = (github["jobs"][name] for name in ("measure", "post"))
+    assert measure["permissions"] == {"contents": "read"}
+    assert "token" not in json.dumps(measure).lower()
+    assert all(
+        step["with"]["persist-credentials"] is False
+        for job in (measure, post)
+        for step in job["steps"]
+        if "checkout" in step.get("uses", "")
+    )
+    assert post["steps"][0]["with"]["ref"] == "${{ github.event.repository.default_branch }}"
+    assert [step["run"] for step in post["steps"] if "run" in step] == [
+        'python3 .github/workflows/post_comment.py "$RUNNER_TEMP/comment/comment.md"'
+    ]
+    gitlab = jobs("comment-gitlab.yml")
+    assert gitlab["performance comment"]["trigger"]["branch"] == "$CI_DEFAULT_BRANCH"
+    assert "script" not in gitlab["performance comment"]
+    (rule,) = gitlab["performance post"]["rules"]
+    assert "$CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH" in rule["if"]
 
 
 @pytest.mark.parametrize("name", ["comment-github.yml", "comment-gitlab.yml"])
@@ -112,9 +214,9 @@ def test_the_command_that_measures_is_one_that_pytest_takes(name: str) -> None:
     given = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--pyargs"}
     assert given <= flags
     (written,) = (word.partition("=")[2] for word in words if word.startswith("--sme2-comment"))
-    assert f"post_comment.py {written}" in text
+    assert f"{written}\n" in text.partition("sme2-comment")[2] or f"[{written}]" in text
     # The comment is posted also when a test failed.
-    assert "always()" in text or "after_script:" in text
+    assert text.count("always") >= 2
 
 
 def test_a_fork_gets_no_token_that_may_write() -> None:

@@ -1,16 +1,26 @@
-"""A real Debian archive in a folder, small, for a real apt."""
+"""A real Debian archive in a folder, small, for a real apt.
+
+Served over HTTP: as root, apt reads as its own user, which cannot get into the folders of tests.
+"""
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
+import http.server
 import io
 import subprocess
 import tarfile
+import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.system.apt_sources import Archive
+
+# The users that fetched something, as numbers.
+fetchers: set[int] = set()
 
 
 def member(
@@ -64,6 +74,7 @@ def archive(
     *,
     component: str = "main",
     trusted: bool = True,
+    origin: str = "Debian",
 ) -> Archive:
     """An archive of (name, version, members); unsigned, and trusted unless told otherwise."""
     native = subprocess.run(
@@ -86,9 +97,27 @@ def archive(
         for name, data in ((relative, index.encode()), (f"{relative}.gz", compressed))
     )
     (folder / "dists" / suite / "Release").write_text(
-        f"Suite: {suite}\nCodename: {suite}\nComponents: {component}\n"
+        f"Origin: {origin}\nSuite: {suite}\nCodename: {suite}\nComponents: {component}\n"
         f"Architectures: {native} all\nDate: Sat, 01 Jan 2000 00:00:00 UTC\nSHA256:\n{lines}",
         encoding="utf-8",
     )
     options = (("Trusted", "yes"),) if trusted else ()
-    return Archive(f"file://{folder}", (suite,), (component,), options)
+    return Archive(f"http://127.0.0.1:{_serve(folder)}", (suite,), (component,), options)
+
+
+class _Files(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
+            fields = line.split()
+            if int(fields[1].partition(":")[2], 16) == self.client_address[1]:
+                fetchers.add(int(fields[7]))
+        super().do_GET()
+
+    def log_message(self, *words: Any) -> None: ...
+
+
+def _serve(folder: Path) -> int:
+    files = functools.partial(_Files, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), files)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return int(server.server_address[1])

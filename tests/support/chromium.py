@@ -221,7 +221,7 @@ class Browser:
     def close(self) -> None:
         try:
             self.post("Browser.close", {})
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=120)
         except (OSError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait()

@@ -130,6 +130,7 @@ def measured(**changes: Any) -> CaseResult:
         "peak_bytes": {Arm.ON: 50_000_000, Arm.OFF: 48_000_000},
         "pte_bytes": 100_000,
         "pte_sha256": "ab" * 32,
+        "inputs": "cd" * 32,
         "agreements": (agreement(), agreement(against="reference", sqnr_db=50.0)),
         "evidence": EVIDENCE,
         "versions": {"executorch": "1.5.1", "executorch runtime": "1.5.1"},
@@ -161,6 +162,7 @@ def session(number: int, milliseconds: float = 10, **changes: Any) -> BaselineSe
         "executorch": "1.5.1",
         "medians_ns": {Arm.ON: medians(milliseconds), Arm.OFF: medians(2 * milliseconds)},
         "loads_ns": {Arm.ON: medians(5), Arm.OFF: medians(5)},
+        "inputs": "cd" * 32,
     }
     return BaselineSession(**{**facts, **changes})
 
@@ -226,7 +228,7 @@ def with_share(value: float, spread: float = 0.01) -> dict[Arm, dict[Category, S
 def of_this_code(old: Baseline, now: CaseResult) -> Baseline:
     """The baseline as if its last session had run what ``now`` ran."""
     *before, last = old.sessions
-    same = dataclasses.replace(last, program=now.pte_sha256, runtime=now.runtime)
+    same = dataclasses.replace(last, program=now.pte_sha256, runtime=now.runtime, inputs=now.inputs)
     return dataclasses.replace(old, sessions=(*before, same))
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,6 @@ ORDER = (
     "timing",
     "verdict",
     "session",
-    "matrix",
-    "sweep",
     "bisect",
     "report",
     "plugin",
@@ -62,6 +61,7 @@ def folder(module: str) -> str:
     return module.split(".")[1]
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     known = modules()
     return {

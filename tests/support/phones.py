@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,27 @@ from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.target import AndroidTarget
 
 MakeTarget = Callable[..., AndroidTarget]
+
+MODEL = """
+import torch
+from pytest_sme2 import register_model
+
+
+@register_model("{name}", variants=("fp32",))
+class Net:
+    def get_eager_model(self):
+        return torch.nn.Sequential(torch.nn.Conv2d(3, {width}, 3), torch.nn.ReLU())
+
+    def get_example_inputs(self):
+        return (torch.randn(1, 3, 8, 8),)
+"""
+
+
+def add_models(folder: Path, names: Sequence[str]) -> None:
+    """Small models that differ. All tests use the same, so each is exported once."""
+    for width, name in enumerate(names, 4):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "model.py").write_text(MODEL.format(name=name, width=width), "utf-8")
 
 
 def start_lab(**options: Any) -> FakeLab:
@@ -40,6 +61,14 @@ def make_artifact(path: Path, model: str = "toy") -> Artifact:
     )
 
 
+def processes_below(pid: int) -> Iterator[Path]:
+    """The folders of a process and of everything below it."""
+    yield Path(f"/proc/{pid}")
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text(encoding="utf-8").split():
+            yield from processes_below(int(child))
+
+
 def settings_of(phone: FakePhone) -> dict[str, str | None]:
     """The settings we may change, read past adb."""
     return {name: phone.setting(name) for name in SETTINGS}
@@ -51,7 +80,7 @@ def leftovers(phone: FakePhone, *, prepared: bool = False) -> list[str]:
     A phone that is still prepared has a note of the settings to restore. A process that was killed
     needs the CPU once more to be gone: it is given time for that.
     """
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while (found := _leftovers(phone, prepared)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found

@@ -28,7 +28,7 @@ def program_files(cache: Path) -> dict[str, Path]:
                 [sys.executable, "-W", "ignore", __file__, str(folder)],
                 check=True,
                 capture_output=True,
-                timeout=600,
+                timeout=3600,
             )
     return files
 

@@ -71,8 +71,7 @@ def project() -> dict[str, list[str]]:
 
 def tox_requirements() -> dict[str, list[str]]:
     """What each environment that CI uses installs by name."""
-    tox = configparser.ConfigParser(interpolation=None)
-    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    tox = tox_settings()
     found = {"tox": tox["tox"]["requires"].split("\n")}
     (environments,) = re.findall(r"--notest -e (\S+)", (CI / "run").read_text(encoding="utf-8"))
     for section in ("tests", *(f"testenv:{name}" for name in environments.split(","))):
@@ -123,32 +122,74 @@ def test_the_lowest_lock_holds_the_lowest_versions() -> None:
         assert canonicalize_name(requirement.name) in locked, f"{requirement}. Run .ci/lock"
 
 
+def tox_settings() -> configparser.ConfigParser:
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    return tox
+
+
 def test_what_uses_a_dependency_is_run_with_its_oldest_version() -> None:
-    """A folder that starts to import one has to be named in tox.ini."""
+    """A module that starts to import one needs a test that is named in tox.ini."""
     lines = (ROOT / "tests" / "lowest.txt").read_text(encoding="utf-8").splitlines()
     named = {Requirement(line).name for line in lines if not line.startswith("#")}
     modules = {{"pytest-xdist": "xdist"}.get(name, name.replace("-", "_")) for name in named}
     users = {
-        path.relative_to(PACKAGE).parts[0]
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in PACKAGE.rglob("*.py")
-        if path.parent != PACKAGE and modules & imported(path)
+        if path.parent != PACKAGE and modules & {name.partition(".")[0] for name in imported(path)}
     }
-    tox = configparser.ConfigParser(interpolation=None)
-    tox.read(ROOT / "tox.ini", encoding="utf-8")
-    folders = tox["lowest"]["folders"].split()
-    assert {f"tests/unit/{user}" for user in users if (TESTS / user).is_dir()} == {*folders}
-    assert all((ROOT / path).exists() for path in (*folders, *tox["lowest"]["plugin"].split()))
+    assert len(users) > 20
+    tests = [ROOT / name for name in tox_settings()["lowest"]["files"].split()]
+    files = [path for test in tests for path in (test.glob("*.py") if test.is_dir() else [test])]
+    named_after = {
+        TESTS.joinpath(*user.split(".")[1:-1], f"test_{user.split('.')[-1]}.py") for user in users
+    }
+    assert {path for path in named_after if path.exists()} <= {*files}, "name them under [lowest]"
+    reached = {name for path in files for name in imported(path)}
+    # These are started whole: by a pytest in tests/plugin, by `main`, and by the reader of traces.
+    whole = ("pytest_sme2.plugin.", "pytest_sme2.cli.commands.", "pytest_sme2.results.trace")
+    missed = {name for name in users - reached if not name.startswith(whole)}
+    assert not missed, "name a test of each under [lowest] in tox.ini"
 
 
 def imported(path: Path) -> set[str]:
-    """The top-level names of what a file imports anywhere in it."""
+    """What a file imports anywhere in it: modules, and what may be one within them."""
     found = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
+            found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
     return found
+
+
+def test_the_guide_names_environments_that_exist_and_all_that_run_tests() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = {*re.findall(r"\w+", " ".join(re.findall(r"tox run -e ([\w,]+)", guide)))}
+    tox = tox_settings()
+    assert named <= {name.removeprefix("testenv:") for name in tox.sections()}
+    runs = {
+        name.removeprefix("testenv:")
+        for name in tox.sections()
+        if name.startswith("testenv:") and "pytest" in tox[name].get("commands", "")
+    }
+    assert runs <= named
+
+
+def test_every_test_runs_in_an_environment() -> None:
+    """What one leaves out by a mark, another one asks for."""
+    tox = tox_settings()
+    assert '-m "not nightly"' in tox["testenv:tests"]["commands"]
+    assert "-m nightly" in tox["testenv:nightly"]["commands"]
+    folders = re.findall(r"(?:tests|benchmarks)/\w+", tox["testenv:tests"]["commands"])
+    asked = re.findall(r"(?:tests|benchmarks)/\w+", tox["testenv:nightly"]["commands"])
+    marked = {
+        "/".join(path.relative_to(ROOT).parts[:2])
+        for folder in folders
+        for path in (ROOT / folder).rglob("test_*.py")
+        if "pytest.mark.nightly" in path.read_text(encoding="utf-8") and path != Path(__file__)
+    }
+    assert marked <= {*asked} <= {*folders}
 
 
 def test_torch_is_pinned_where_ci_runs() -> None:
@@ -176,7 +217,8 @@ def test_ci_installs_by_the_locks_alone() -> None:
         assert (CI / lock).is_file()
         assert lock.removesuffix(".txt") in text
     assert "--require-hashes" in text
-    assert "PIP_NO_INDEX=1" in text
+    assert "UV_NO_INDEX=1" in text
+    assert "--no-index" in text
     # Installing is done before anything is run, and nothing is installed after it.
     runs = [line for line in text.splitlines() if '"$tox" run' in line]
     assert "--notest" in runs[0]

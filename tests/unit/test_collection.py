@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 # Loaded before any test module, so that a test id made from the clock differs.
@@ -49,6 +51,7 @@ def collected(folder: Path, *, seconds: int, hash_seed: int) -> list[str]:
     return [line for line in outcome.stdout.splitlines() if "::" in line]
 
 
+@pytest.mark.slow
 def test_ids_do_not_depend_on_the_clock_or_the_hash_seed(tmp_path: Path) -> None:
     first = collected(tmp_path, seconds=0, hash_seed=1)
     later = collected(tmp_path, seconds=86_461, hash_seed=2)

@@ -75,6 +75,11 @@ def test_no_module_is_too_long() -> None:
     assert long == {}
 
 
+def test_what_is_installed_needs_nothing_that_is_not() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        assert not _top_level_imports(path) & {"benchmarks", "tests", "tools"}, path
+
+
 def test_tests_and_benchmarks_share_only_the_helpers() -> None:
     for path in (ROOT / "tests").rglob("*.py"):
         assert "benchmarks" not in _top_level_imports(path), path
@@ -109,6 +114,6 @@ def test_the_picture_is_drawn_from_the_imports() -> None:
 
 def test_the_files_that_the_guide_names_exist() -> None:
     for name in re.findall(
-        r"`((?:pytest_sme2|tests|docs|benchmarks|models|\.ci)/[\w./-]+)`", CONTRIBUTING
+        r"`((?:pytest_sme2|tests|tools|docs|benchmarks|models|\.ci)/[\w./-]+)`", CONTRIBUTING
     ):
         assert (ROOT / name).exists(), name

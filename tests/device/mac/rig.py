@@ -145,4 +145,4 @@ def _compile_loader(folder: Path, compiler: Compiler) -> None:
         words += ["-x", "c" if name.endswith(".c") else "assembler-with-cpp", HERE / name]
     # The stand-ins are looked up by name when a program is loaded.
     words += ["-x", "none", "-rdynamic", "-Wl,--as-needed", "-lm", "-ldl", "-lpthread"]
-    subprocess.run([*words, "-o", folder / "macload"], check=True, timeout=120)
+    subprocess.run([*words, "-o", folder / "macload"], check=True, timeout=600)

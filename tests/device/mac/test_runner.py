@@ -18,7 +18,8 @@ from tests.device import provision
 from tests.device.conftest import artifact
 from tests.device.mac.rig import mac, other_answers
 
-VARIANTS = ("fp32", "fp16", "int8")
+VARIANTS = ("fp32", "int8")
+EVERY = (*VARIANTS, pytest.param("fp16", marks=pytest.mark.nightly))
 NO_SME2 = {
     "machdep.cpu.brand_string": "Apple M2",
     "hw.optional.arm.FEAT_SME": None,
@@ -74,7 +75,7 @@ def values(run: Run) -> np.ndarray:
 
 
 @pytest.mark.parametrize("arm", Arm)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", EVERY)
 def test_the_operators_are_those_of_linux(runs: Runs, variant: str, arm: Arm) -> None:
     names = operators(runs.on_mac(variant, arm))
     assert len(names) > 3
@@ -82,7 +83,7 @@ def test_the_operators_are_those_of_linux(runs: Runs, variant: str, arm: Arm) ->
 
 
 @pytest.mark.parametrize("arm", Arm)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", EVERY)
 def test_the_outputs_are_those_of_linux(runs: Runs, variant: str, arm: Arm) -> None:
     """To the last bit with SME2; without it other NEON kernels round otherwise."""
     here, there = runs.on_mac(variant, arm), runs.on_linux(variant, arm)
@@ -92,7 +93,7 @@ def test_the_outputs_are_those_of_linux(runs: Runs, variant: str, arm: Arm) -> N
     assert np.abs(values(here) - values(there)).max() <= 1e-3 * scale
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", EVERY)
 def test_a_pair_on_a_mac_is_evidence(runs: Runs, variant: str) -> None:
     on, off = runs.on_mac(variant, Arm.ON), runs.on_mac(variant, Arm.OFF)
     assert (on.sme2_effective, off.sme2_effective) == (True, False)

@@ -102,7 +102,7 @@ def _zig(arguments: Sequence[str | Path], **variables: str) -> str:
         env={**os.environ, **_variables(), **variables},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=3600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -69,18 +69,3 @@ def test_cells_that_one_version_lacks_are_not_counted_as_alike(
     write_matrix(replace(MATRIX, answers=MATRIX.answers[:1]), older)
     assert main(["matrix", "--executorch", file, "--changes", str(older)]) == 0
     assert ": 0 of 1 cell changed; 2 are in one alone" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--make"], "--out FILE"),
-        (["--only", "linear*"], "are for --make"),
-        (["--make", "--out", "x.json", "--only", "softmax*"], "No cell fits"),
-    ],
-)
-def test_wrong_usage_says_what_is_missing(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["matrix", *words]) == 2
-    assert said in capsys.readouterr().err

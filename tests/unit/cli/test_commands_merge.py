@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -62,6 +64,20 @@ def test_two_shards_become_one_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "2 passed" in (tmp_path / "comment.md").read_text()
     # What was merged can be merged again.
     assert merged(out, "--out", tmp_path / "again") == 0
+
+
+def test_a_killed_merge_leaves_no_run_directory(tmp_path: Path) -> None:
+    root, out = shard(tmp_path / "1", "fp16", found=()), tmp_path / "out"
+    script = (
+        "import os, sys\nfrom pytest_sme2.cli import main\n"
+        "from pytest_sme2.cli.commands import merge\n"
+        "merge.write_run = lambda *words: os.kill(os.getpid(), 9)\nmain.main(sys.argv[1:])\n"
+    )
+    words = [sys.executable, "-c", script, "merge", str(root), "--out", str(out)]
+    assert subprocess.run(words, check=False).returncode == -9
+    assert not out.exists()
+    assert merged(root, "--out", out) == 0
+    assert (out / "report.md").is_file()
 
 
 def test_one_failing_test_fails_the_whole(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_what_belongs_to_no_pair_is_a_case_of_its_own(
     assert found[1][1].measured.evidence is None
 
 
+@pytest.mark.slow
 def test_every_pair_is_in_the_files_at_the_top(target: PretendedTarget, tmp_path: Path) -> None:
     on, off = ({**entry, "threads": [1, 2]} for entry in PAIR)
     found = run(tmp_path, on, off)

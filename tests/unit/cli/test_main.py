@@ -14,6 +14,7 @@ import pytest
 from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, build_parser, main
 from pytest_sme2.system import provision
 
+ROOT = Path(__file__).parents[3]
 # The commands whose answer a machine might read.
 WITHOUT_JSON = ("completion",)
 
@@ -66,7 +67,7 @@ def test_completion_knows_every_command(
     if program is not None:
         path = tmp_path / "completion"
         path.write_text(text)
-        subprocess.run([program, "-n", str(path)], check=True, timeout=300)
+        subprocess.run([program, "-n", str(path)], check=True, timeout=600)
 
 
 def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,3 +128,39 @@ def test_a_folder_whose_name_is_not_text_can_be_printed(tmp_path: Path) -> None:
     )
     assert b"Traceback" not in done.stderr
     assert b"caf\xe9" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("completion bash", 0), ("report {} --json", 2), ("provision --check --require --json", 1)],
+)
+@pytest.mark.parametrize("output", ["closed", "nobody reads", "full"])
+def test_the_exit_code_does_not_depend_on_who_reads(
+    tmp_path: Path, words: str, code: int, output: str
+) -> None:
+    """Without any tool on PATH something is missing, whoever hears of it."""
+    script = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, *words.format(tmp_path).split()]
+    reading, writing = os.pipe()
+    os.close(reading)
+    redirected = {"closed": ">&-", "nobody reads": "", "full": ">/dev/full"}[output]
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {redirected}', "-", *command],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+    )
+    os.close(writing)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert done.returncode == (3 if output == "full" and code != 2 else code)
+
+
+def test_selfcheck_measures_no_emulated_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pytest_sme2.session.device.emulated_on", lambda: "x86_64")
+    assert main(["selfcheck"]) == 3
+    assert "this machine is emulated on x86_64" in capsys.readouterr().err

@@ -46,6 +46,7 @@ def test_without_another_place_it_is_an_error(
     assert "Read-only file system" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_doctor_creates_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
     main(["doctor", "--json"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.matrix.cells import (
+from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
+from tools.matrix.cells import (
     DATA_TYPES,
     OPERATORS,
     ROWS,
@@ -13,7 +14,6 @@ from pytest_sme2.matrix.cells import (
     sheets,
     sizes,
 )
-from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
 
 
 def test_every_operator_data_type_and_number_of_rows_is_asked_for() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pytest_sme2.matrix.cells import all_cells, multiply_accumulates
-from pytest_sme2.matrix.making import share_out, steps
+from dataclasses import replace
+
 from pytest_sme2.results import Cell
+from tests.unit.profile.test_kernel_matrix import FAILED, LINEAR, MATRIX, POINTWISE
+from tools.matrix.cells import all_cells, multiply_accumulates
+from tools.matrix.making import merged, share_out, steps
 
 SMALL = Cell("linear", "fp32", 4, "regular")
 LARGE = Cell("linear", "fp32", 32, "regular")
@@ -54,3 +57,16 @@ def test_what_cannot_be_told_apart_is_not_guessed() -> None:
 def test_without_counts_the_order_of_the_layers_tells() -> None:
     assert share_out([None, None], [SMALL, LARGE]) == {SMALL: (0,), LARGE: (1,)}
     assert share_out([None] * 3, [SMALL, LARGE]) is None
+
+
+def test_a_matrix_that_is_made_in_parts_keeps_what_it_has_and_names_what_is_missing() -> None:
+    cells = (LINEAR, POINTWISE, FAILED)
+    first = replace(MATRIX, answers=MATRIX.answers[:1], missing=cells[1:])
+    second = replace(MATRIX, answers=MATRIX.answers[1:2], missing=())
+    both = merged(first, second, cells)
+    assert both.answers == MATRIX.answers[:2]
+    assert both.missing == (FAILED,)
+    # Nothing comes from another version.
+    other = merged(replace(first, executorch="1.5.0"), second, cells)
+    assert other.answers == MATRIX.answers[1:2]
+    assert other.missing == (LINEAR, FAILED)

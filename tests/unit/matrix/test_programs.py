@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export import many
-from pytest_sme2.matrix.cells import all_cells, sheets
-from pytest_sme2.matrix.programs import Programs
+from tools import many_exports
+from tools.matrix.cells import all_cells, sheets
+from tools.matrix.programs import Programs
 
 SHEETS = sheets(all_cells())[:4]
 
@@ -32,7 +32,7 @@ for line in sys.stdin:
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Programs]:
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(many, "_BOOTSTRAP", CHILD)
+    monkeypatch.setattr(many_exports, "_BOOTSTRAP", CHILD)
     programs_made = Programs({"executorch": "1.5.1"}, None, lambda line: None)
     yield programs_made
     programs_made.close()

@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_sme2.plugin.scheduling import scope_of, scopes
+from pytest_sme2.plugin.scheduling import in_order, scope_of, scopes
 
 CASES = ["toy-fp16", "toy-fp16-t2", "a[b]-fp32@256", "toy"]
 
@@ -55,3 +55,9 @@ def test_ten_thousand_tests_are_dealt_out_at_once() -> None:
     tests = [f"t{number % 100}.py::test_{number}[toy-{number % 200}]" for number in range(10_000)]
     cases = [f"toy-{number}" for number in range(200)]
     assert set(scopes(tests, cases, "load").values()) == set(cases)
+
+
+def test_each_worker_begins_with_a_short_case_and_goes_on_with_the_longest() -> None:
+    weights = {"a": 5, "b": 900, "c": 40, "d": 7, "e": 300}
+    units = {name: {} for name in (*weights, "no case")}
+    assert [name for name, _ in in_order(units, weights, 2)] == ["no case", "a", "b", "e", "c", "d"]

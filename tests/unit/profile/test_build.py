@@ -379,6 +379,7 @@ def inferences(draw: st.DrawFn) -> Block:
     return inference(children, start=start, end=end)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(inferences(), min_size=1, max_size=4))
 def test_shares_add_up_and_nothing_is_counted_twice(blocks: list[Block]) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from pytest_sme2.cli.commands.history import history_lines
+from pytest_sme2.cli.main import main
 from pytest_sme2.report import history_series
 from pytest_sme2.report.change_points import FEWEST, MISSING
 from pytest_sme2.report.history import HistoryRecord
 from pytest_sme2.report.history_series import Track, all_series
-from pytest_sme2.report.history_text import history_lines
 from pytest_sme2.results import Arm
+from pytest_sme2.system.files import encode
 from tests.support.histories import run, timed
 
 
@@ -144,3 +148,37 @@ def test_a_noisy_figure_of_zero_is_not_compared() -> None:
     runs = [run(number, 1e6, speedup=0.0) for number in range(2)]
     (series,) = all_series(runs)
     assert [each.figure.name for each in series.tracks] == ["instructions (on)"]
+
+
+@pytest.mark.parametrize("spread", [0.002, 0.01])
+def test_creep_is_told_as_a_drift_and_blames_no_commit(spread: float) -> None:
+    pytest.importorskip("ruptures")
+    runs = timed(20, dict.fromkeys(range(1, 20), 1.02), spread, seed=3)
+    (track,) = (track for track in all_series(runs)[0].tracks if track.figure.unit == "ms")
+    assert not track.steps
+    assert track.drift is not None
+    assert track.drift.change == pytest.approx(1.02**19 - 1, rel=0.1)
+    told = "\n".join(history_lines(all_series(runs)))
+    assert "as a drift over 20 runs (+2." in told or "as a drift over 20 runs (+1.9" in told
+    # One step is none, whatever the noise.
+    (track,) = all_series(timed(40, {20: 1.2}, spread, seed=3))[0].tracks
+    assert track.drift is None
+    assert len(track.steps) == 1
+
+
+def test_history_fails_on_what_many_small_changes_add_up_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [run(number, 1e6 * 1.004**number) for number in range(20)]
+    lines = (json.dumps(encode(entry)) for entry in runs)
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    for options, code in (
+        ((), 0),
+        (("--fail-on", "5%"), 1),
+        (("--fail-on", "10%"), 0),
+        (("--fail-on", "5%", "--window", "10"), 0),
+        (("--fail-on", "a lot"), 2),
+        (("--window", "10"), 2),
+    ):
+        assert main(["history", str(tmp_path), *options]) == code, options
+    assert "instructions (on) got 7.88% worse over 20 runs" in capsys.readouterr().err

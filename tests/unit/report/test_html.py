@@ -195,6 +195,7 @@ def test_fifty_models_stay_small(tmp_path: Path) -> None:
     assert len(text.encode()) < 10_000_000
 
 
+@pytest.mark.slow
 def test_the_command_writes_all_reports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,7 @@ def test_a_folder_without_a_case_is_not_valid(tmp_path: Path) -> None:
 # --- the order of the table -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cases_stand_in_one_order_whoever_reported_first(tmp_path: Path) -> None:
     variants = ("fp16@1024", "int8", "fp32@64", "fp16@128", "fp32@256")
     folders = {

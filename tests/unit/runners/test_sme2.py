@@ -14,6 +14,7 @@ from pytest_sme2.runners import sme2 as runners
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.runners.build import RUNNER_SOURCES
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
+from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.toolchain import Compiler
 
 FILES = ProcessFiles("/m o.pte", ("/a,b", "/c"), "/r.json", None, None)
@@ -262,20 +263,24 @@ def test_a_failed_build_leaves_no_runner_and_is_tried_again(build, tmp_path):
 
 
 def test_folder_without_a_record_is_built_again(build, tmp_path):
-    runner = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path)
+    cache = tmp_path / "cache"
+    mark_cache(cache)
+    runner = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache)
     (runner.folder / "runner.json").unlink()
     (runner.folder / "sme2_runner").write_text("half")
-    again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path)
+    again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache)
     assert build.calls == 2
     assert (again.folder / "sme2_runner").read_text() == "binary"
 
 
 def test_files_of_a_killed_build_are_removed(build, tmp_path):
-    folder = wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder
+    cache = tmp_path / "cache"
+    mark_cache(cache)
+    folder = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache).folder
     (folder / "runner.json").unlink()
-    left = folder.with_name(f".{folder.name}.part")
+    left = folder.with_name(f".{folder.name}.0123abcd.part")
     (left / "build").mkdir(parents=True)
-    assert wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder.is_dir()
+    assert wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache).folder.is_dir()
     assert not left.exists()
 
 

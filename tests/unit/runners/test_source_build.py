@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -179,12 +180,6 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(request, tools)
 
 
-def replaced(request: SourceBuild, **changes: object) -> SourceBuild:
-    import dataclasses
-
-    return dataclasses.replace(request, **changes)  # type: ignore[arg-type]
-
-
 def problems(request: SourceBuild, tools: Tools) -> str:
     return "\n".join(source_checks.check(request, tools))
 
@@ -200,7 +195,7 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
         "\tpath = third-party/flatcc\n\tpath = backends/vulkan/third-party/volk\n"
     )
     (tree / "third-party/flatcc").mkdir(parents=True)
-    request = replaced(
+    request = replace(
         fit.request,
         tree=tree,
         platform="android",
@@ -229,9 +224,9 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
 def test_folder_that_is_not_a_checkout_is_refused(tmp_path: Path, fit: Machine) -> None:
     (tmp_path / "other").mkdir()
     assert "is not an ExecuTorch checkout" in problems(
-        replaced(fit.request, tree=tmp_path / "other"), fit.tools
+        replace(fit.request, tree=tmp_path / "other"), fit.tools
     )
-    assert "is not a folder" in problems(replaced(fit.request, tree=tmp_path / "gone"), fit.tools)
+    assert "is not a folder" in problems(replace(fit.request, tree=tmp_path / "gone"), fit.tools)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +243,7 @@ def test_old_checkouts_have_no_xnnlog(
     fit: Machine, version: str, variant: str, expected: str
 ) -> None:
     (fit.request.tree / "version.txt").write_text(version)
-    found = problems(replaced(fit.request, variant=variant), fit.tools)
+    found = problems(replace(fit.request, variant=variant), fit.tools)
     assert expected in found
     assert bool(found) == bool(expected)
 
@@ -274,7 +269,7 @@ def test_compilers(tmp_path: Path, fit: Machine, answer: str, expected: str) -> 
 
 def test_an_old_clang_is_good_enough_for_off(tmp_path: Path, fit: Machine) -> None:
     tools = Tools(fit.tools.cmake, fit.tools.ninja, program(tmp_path / "c++", "clang version 15.0"))
-    assert source_checks.check(replaced(fit.request, sides=(Arm.OFF,)), tools) == ()
+    assert source_checks.check(replace(fit.request, sides=(Arm.OFF,)), tools) == ()
 
 
 def test_an_old_cmake_is_refused(tmp_path: Path, fit: Machine) -> None:
@@ -299,7 +294,7 @@ def test_ndks(tmp_path: Path, fit: Machine, properties: str | None, expected: st
         (ndk / "build/cmake").mkdir(parents=True)
         (ndk / "build/cmake/android.toolchain.cmake").touch()
         (ndk / "source.properties").write_text(properties)
-    found = problems(replaced(fit.request, platform="android", ndk=ndk), fit.tools)
+    found = problems(replace(fit.request, platform="android", ndk=ndk), fit.tools)
     assert expected in found
     assert bool(found) == bool(expected)
 
@@ -324,7 +319,7 @@ def test_hosts(
 ) -> None:
     monkeypatch.setattr(source_checks.host_platform, "system", lambda: system)
     monkeypatch.setattr(source_checks.host_platform, "machine", lambda: machine)
-    found = problems(replaced(fit.request, platform=platform), fit.tools)
+    found = problems(replace(fit.request, platform=platform), fit.tools)
     assert expected in found
     assert bool(found) == bool(expected)
 
@@ -336,7 +331,7 @@ def test_a_full_disk_is_seen_beforehand(fit: Machine, monkeypatch: pytest.Monkey
 
 def test_downloading_kleidiai_is_announced(fit: Machine, tmp_path: Path) -> None:
     assert "--kleidiai DIR" in source_checks.notes(fit.request)[0]
-    assert source_checks.notes(replaced(fit.request, kleidiai=tmp_path)) == ()
+    assert source_checks.notes(replace(fit.request, kleidiai=tmp_path)) == ()
 
 
 # --- The finished binary --------------------------------------------------------------------------
@@ -390,9 +385,10 @@ def miniature(fit: Machine) -> Machine:
     tools = Tools(found.cmake, found.ninja, compiler=fit.tools.compiler)
     (fit.request.tree / "CMakeLists.txt").write_text(MINIATURE % "")
     options = (("CMAKE_C_COMPILER", shutil.which("gcc") or ""),)
-    return Machine(replaced(fit.request, options=options), tools)
+    return Machine(replace(fit.request, options=options), tools)
 
 
+@pytest.mark.slow
 @native
 def test_both_sides_are_built_and_differ(miniature: Machine) -> None:
     tree = miniature.request.tree
@@ -409,21 +405,22 @@ def test_both_sides_are_built_and_differ(miniature: Machine) -> None:
 
 
 @native
-def test_a_switch_without_effect_is_an_error(miniature: Machine) -> None:
-    text = MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "void kai_run_y_sme(void) {}")'
+@pytest.mark.parametrize(
+    ("side", "text", "message"),
+    [
+        (Arm.OFF,
+         MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "void kai_run_y_sme(void) {}")',
+         "built with SME2 off but has SME kernels"),
+        (Arm.ON, (MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)"),
+         "has no SME2 kernel"),
+    ],
+)  # fmt: skip
+def test_a_switch_without_effect_is_an_error(
+    miniature: Machine, side: Arm, text: str, message: str
+) -> None:
     (miniature.request.tree / "CMakeLists.txt").write_text(text)
-    request = replaced(miniature.request, sides=(Arm.OFF,))
-    with pytest.raises(BuildError, match="built with SME2 off but has SME kernels"):
-        source_build.build(request, miniature.tools)
-
-
-@native
-def test_an_on_build_without_sme2_is_an_error(miniature: Machine) -> None:
-    text = (MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)")
-    (miniature.request.tree / "CMakeLists.txt").write_text(text)
-    request = replaced(miniature.request, sides=(Arm.ON,))
-    with pytest.raises(BuildError, match="has no SME2 kernel"):
-        source_build.build(request, miniature.tools)
+    with pytest.raises(BuildError, match=message):
+        source_build.build(replace(miniature.request, sides=(side,)), miniature.tools)
 
 
 @native
@@ -441,6 +438,7 @@ def test_a_failed_build_shows_its_reason(miniature: Machine, line: str, message:
     assert source_plan.LOG in str(caught.value)
 
 
+@pytest.mark.slow
 @native
 def test_a_build_that_hangs_is_ended(miniature: Machine) -> None:
     line = "execute_process(COMMAND sleep 60)"
@@ -486,31 +484,17 @@ def test_the_command_names_the_platforms(capsys: pytest.CaptureFixture[str]) -> 
     assert "Choose one of: mac, linux, android" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @native
 def test_the_command_prints_how_to_use_what_it_built(
     miniature: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CXX", str(miniature.tools.compiler))
     request = miniature.request
-    code = cli.main(
-        [
-            "build",
-            "--executorch",
-            str(request.tree),
-            "--platform",
-            "linux",
-            "--sme2",
-            "both",
-            "--python",
-            str(request.python),
-            "--out",
-            str(request.out),
-            "--jobs",
-            "1",
-            "--cmake-option",
-            f"CMAKE_C_COMPILER={shutil.which('gcc')}",
-        ]
-    )
+    words = ["build", "--platform", "linux", "--sme2", "both", "--jobs", "1"]
+    words += ["--executorch", str(request.tree), "--out", str(request.out)]
+    words += ["--cmake-option", f"CMAKE_C_COMPILER={shutil.which('gcc')}"]
+    code = cli.main([*words, "--python", str(request.python)])
     printed = capsys.readouterr().out.splitlines()
     assert code == 0
     assert "kernels: neon, sme, sme2" in printed[0]

@@ -19,6 +19,7 @@ from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import bundle as bundles
 from pytest_sme2.session.bundle import Bundle, open_bundle, write_bundle
+from pytest_sme2.system.cache import mark_cache
 from tests.support.artifacts import make_artifact
 
 Edit = Callable[[dict[str, bytes], dict[str, Any]], None]
@@ -54,6 +55,7 @@ def bundle(tmp_path: Path, runner: Sme2Runner, artifacts: list[Artifact]) -> Pat
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
+    mark_cache(tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -237,6 +239,47 @@ def test_only_plain_files(tmp_path: Path, bundle: Path, cache: Path, kind: bytes
     refused(bundle, cache, "'runner/sme2_runner' in it is not a plain file")
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "9"},
+        {"GNU.sparse.map": "0,1", "GNU.sparse.size": "9"},
+        {"GNU.sparse.size": "9", "GNU.sparse.numblocks": "1"},
+        {"path": "runner/sme2_runner", "comment": "x"},
+        {"comment": "1" * 60_000},
+        {"path": "runner/sme2_runner\nx"},
+    ],
+)
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE])
+def test_headers_that_bundles_have_not_are_not_read(
+    bundle: Path, cache: Path, headers: dict[str, str], kind: bytes
+) -> None:
+    """Python's reader of such maps and names takes time that grows with their square."""
+    header = tarfile.TarInfo._create_pax_generic_header(headers, kind, "utf-8")  # type: ignore[attr-defined]
+    bundle.write_bytes(gzip.compress(header + tarfile.TarInfo("manifest.json").tobuf()))
+    refused(bundle, cache, "a header in it is none that bundles have")
+
+
+def test_headers_of_headers_are_not_read(bundle: Path, cache: Path) -> None:
+    header = tarfile.TarInfo._create_pax_generic_header(  # type: ignore[attr-defined]
+        {"path": "manifest.json"}, tarfile.XHDTYPE, "utf-8"
+    )
+    bundle.write_bytes(gzip.compress(header * 5000))
+    refused(bundle, cache, "a header in it is none that bundles have")
+
+
+def test_a_long_name_is_read_again(bundle: Path, cache: Path) -> None:
+    name = f"artifacts/toy_xnnpack_fp16/{'ü' * 60}{'x' * 90}"
+
+    def more(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        files[name] = b"data"
+        facts = {"bytes": 4, "sha256": hashlib.sha256(b"data").hexdigest()}
+        manifest["files"][name] = facts
+
+    rewrite(bundle, more)
+    assert (open_bundle(bundle, cache=cache).runner.folder.parent / name).read_bytes() == b"data"
+
+
 def test_a_newer_schema(bundle: Path, cache: Path) -> None:
     rewrite(bundle, lambda files, manifest: manifest.update(schema=2))
     refused(bundle, cache, "its schema is 2, this version reads 1")
@@ -272,6 +315,7 @@ def test_no_file_at_all(tmp_path: Path, cache: Path) -> None:
             open_bundle(path, cache=cache)
 
 
+@pytest.mark.slow
 def test_damage_anywhere_is_noticed_and_named(bundle: Path, cache: Path) -> None:
     """Cut at many places, and with bytes changed: an error of ours, or the whole bundle."""
     original = bundle.read_bytes()
@@ -366,7 +410,7 @@ def test_a_full_disk_is_not_taken_for_a_damaged_bundle(
 
 def test_what_a_killed_unpacking_left_is_removed(bundle: Path, cache: Path) -> None:
     folder = open_bundle(bundle, cache=cache).runner.folder.parent
-    left_over = folder.with_name(f".unpack-{folder.name}-killed")
+    left_over = folder.with_name(f".{folder.name}.0123abcd.part")
     folder.rename(left_over)
     open_bundle(bundle, cache=cache)
     assert folder.is_dir()

@@ -187,9 +187,9 @@ def test_a_stage_is_done_again_from_its_start_on_another_phone(make_lab: Any) ->
                 raise DeviceGoneError("a is gone.")
             return str(serial)
 
-        return session.steadily(lambda: session._once(make, "traced", name))
+        return session.retry_on_one_device(lambda: session._once(make, "traced", name))
 
-    assert session.steadily(lambda: (arm("on"), arm("off"))) == ("b", "b")
+    assert session.retry_on_one_device(lambda: (arm("on"), arm("off"))) == ("b", "b")
     assert used == ["on on a", "off on a", "on on b", "off on b"]
 
 

@@ -38,7 +38,7 @@ def test_the_lock_of_a_run_directory_is_not_a_link(tmp_path: Path, precious: Pat
 def test_a_log_replaces_the_link_that_has_its_name(tmp_path: Path, precious: Path) -> None:
     log = tmp_path / "runner.log"
     log.symlink_to(precious)
-    run_logged(["/bin/echo", "said"], log, folder=tmp_path, timeout_seconds=60)
+    run_logged(["/bin/echo", "said"], log, folder=tmp_path, timeout_seconds=600)
     assert "said" in log.read_text()
     assert not log.is_symlink()
     assert precious.read_text() == "keep me"

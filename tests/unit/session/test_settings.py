@@ -65,7 +65,7 @@ def test_a_list_keeps_order_and_names_with_blanks() -> None:
 
 def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "a b"))
-    assert cache_folder() == tmp_path / "a b"
+    assert cache_folder() == tmp_path / "a b" / "pytest-sme2"
     monkeypatch.delenv("SME2_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder().name == "pytest-sme2"

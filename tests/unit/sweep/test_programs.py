@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_sme2.sweep.programs import (
+from tools.sweep.programs import (
     CONVOLUTION,
     DATA_TYPES,
     GROUP,

@@ -9,9 +9,9 @@ import pytest
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm
-from pytest_sme2.sweep.programs import draw
-from pytest_sme2.sweep.results import SweepResults, read_results, write_results
-from pytest_sme2.sweep.running import BatchResult, Difference
+from tools.sweep.programs import draw
+from tools.sweep.results import SweepResults, read_results, write_results
+from tools.sweep.running import BatchResult, Difference
 
 EMPTY = SweepResults(0, "1.5.1", "11.1.2", ("strict", "strict:128"))
 SEEN = tuple(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_sme2.results import Arm
-from pytest_sme2.sweep.programs import DATA_TYPES, PRODUCT, Layer, RandomProgram, draw
-from pytest_sme2.sweep.running import Difference
-from pytest_sme2.sweep.script import script
+from tools.sweep.programs import DATA_TYPES, PRODUCT, Layer, RandomProgram, draw
+from tools.sweep.running import Difference
+from tools.sweep.script import script
 
 
 def difference(program: RandomProgram) -> Difference:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_sme2.errors import StorageError
 from pytest_sme2.system import cache
-from pytest_sme2.system.cache import cache_folder, trusted
+from pytest_sme2.system.cache import cache_folder, is_ours, trusted
 
 
 @pytest.fixture
@@ -25,7 +25,17 @@ def planted(tmp_path: Path) -> Path:
 def test_cache_of_this_user_is_accepted(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = planted.parents[2]
     monkeypatch.setenv("SME2_CACHE_DIR", str(folder))
-    assert cache_folder() == folder
+    own = cache_folder()
+    assert own == folder / "pytest-sme2"
+    assert (
+        (own / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+    )
+    assert is_ours(own)
+    assert own.stat().st_mode == folder.stat().st_mode
+    assert {path.name for path in folder.iterdir()} == {"runners", own.name}
+    # A cache of ours is used itself.
+    monkeypatch.setenv("SME2_CACHE_DIR", str(own))
+    assert cache_folder() == own
     assert trusted(planted, folder) == planted
     assert trusted(folder / "not yet", folder) == folder / "not yet"
 
@@ -36,7 +46,7 @@ def test_a_cache_that_everybody_can_write_to_is_refused(
     folder = planted.parents[2]
     folder.chmod(0o1777)
     monkeypatch.setenv("SME2_CACHE_DIR", str(folder))
-    with pytest.raises(StorageError, match=r"every user.*can write.*chmod -R o-w.*SME2_CACHE_DIR"):
+    with pytest.raises(StorageError, match=r"every user.*can write.*chmod o-w.*SME2_CACHE_DIR"):
         cache_folder()
 
 

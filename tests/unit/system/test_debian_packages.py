@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import stat
 import tarfile
@@ -18,7 +20,7 @@ from pytest_sme2.system.debian_packages import (
     unpack_content,
     unpack_packages,
 )
-from tests.support.apt_archive import archive, content
+from tests.support.apt_archive import archive, content, fetchers
 from tests.support.apt_archive import member as entry
 
 needs_apt = pytest.mark.skipif(
@@ -78,7 +80,7 @@ def test_the_reason_is_the_real_one(
     tmp_path: Path, package: str, trusted: bool, reason: str
 ) -> None:
     found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)], trusted=trusted)
-    with pytest.raises(TargetError, match=rf"Cannot fetch {package}: {reason}.*Asked: file:"):
+    with pytest.raises(TargetError, match=rf"Cannot fetch {package}: {reason}.*Asked: http:"):
         unpack_packages([package], [found], tmp_path / "out/tools")
     assert names(tmp_path / "out") == []
 
@@ -103,6 +105,59 @@ def test_a_hostile_package_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out2").exists()
 
 
+@needs_apt
+@pytest.mark.parametrize("asked", ["tool", "tool/sid"])
+@pytest.mark.parametrize(
+    "pin", ["Pin: origin 127.0.0.1", "Pin: release n=sid", "Pin: release o=Debian"]
+)
+def test_pins_of_the_machine_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, pin: str
+) -> None:
+    (tmp_path / "preferences").write_text(f"Package: *\n{pin}\nPin-Priority: -1\n")
+    (tmp_path / "bin").mkdir()
+    set_up = f"-o Dir::Etc::preferences={tmp_path}/preferences"
+    for name in ("apt-get", "apt-cache"):
+        machine = tmp_path / "bin" / name
+        machine.write_text(f'#!/bin/sh\nexec {shutil.which(name)} {set_up} "$@"\n')
+        machine.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
+    with pytest.raises(TargetError, match="or a pin forbids it"):
+        unpack_packages([asked], [found], tmp_path / "out/tools")
+    assert names(tmp_path / "out") == []
+    (tmp_path / "preferences").unlink()
+    unpack_packages([asked], [found], tmp_path / "out/tools")
+    assert names(tmp_path / "out") == ["tools"]
+
+
+@needs_apt
+def test_only_debian_and_ubuntu_are_asked_unless_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive of somebody else has the newer version."""
+    other = archive(tmp_path / "other", "sid", [("tool", "9", TOOL)], origin="Some Corp")
+    with pytest.raises(TargetError, match=r"Some Corp.*name them: SME2_APT_ORIGINS='Some Corp'"):
+        unpack_packages(["tool"], [other], tmp_path / "out/tools")
+    debian = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
+    offers: list[Sequence[Package]] = []
+    for named in ("", "Else, Some Corp"):
+        monkeypatch.setenv("SME2_APT_ORIGINS", named)
+        folder = tmp_path / f"out{len(named)}/tools"
+        unpack_packages(["tool"], [other, debian], folder, offers.append)
+    assert [offered.version for (offered,) in offers] == ["1", "9"]
+
+
+@needs_apt
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_fetches_as_the_user_of_apt(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    fetchers.clear()
+    found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
+    unpack_packages(["tool"], [found], tmp_path / "out/tools")
+    assert fetchers == {pwd.getpwnam("_apt").pw_uid}
+    assert (tmp_path / "out/tools/usr/bin/tool").stat().st_uid == 0
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
@@ -112,6 +167,7 @@ def test_a_hostile_package_leaves_nothing(tmp_path: Path) -> None:
         ("E: Release file for http://a/InRelease is not valid yet", "the archive's dates"),
         ("E: Write error - write (28: No space left on device)", "the disk is full"),
         ("E: The repository 'http://a sid Release' does not have a Release file.", "no archive"),
+        ("E: Package 'q' has no installation candidate", "apt has no candidate"),
         ("E: Unable to locate package q\nW: GPG error: x", "a signature"),
         ("", "apt or dpkg failed: no message"),
         ("dpkg-deb: error: not a Debian format archive", "apt or dpkg failed: dpkg-deb: error"),

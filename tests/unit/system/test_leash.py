@@ -26,11 +26,11 @@ run_process([sys.executable, "-c", program, sys.argv[1]], timeout_seconds=600)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(2400):
+    for _ in range(12_000):
         if condition():
             return
         time.sleep(0.05)
-    raise AssertionError("it did not happen within two minutes")
+    raise AssertionError("it did not happen within ten minutes")
 
 
 def test_programs_end_when_their_starter_is_killed(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_release_ends_only_the_given_processes() -> None:
         leash.tie(process.pid)
     leash.untie(untied.pid)
     leash._let_go()
-    assert tied.wait(timeout=120) == -signal.SIGKILL
+    assert tied.wait(timeout=600) == -signal.SIGKILL
     assert untied.poll() is None
     untied.kill()
     untied.wait()
@@ -74,7 +74,7 @@ def test_another_shell_takes_over_from_one_that_was_killed() -> None:
     assert leash._shell is not None
     assert leash._shell.pid != shell.pid
     leash._let_go()
-    assert first.wait(timeout=120) == second.wait(timeout=120) == -signal.SIGKILL
+    assert first.wait(timeout=600) == second.wait(timeout=600) == -signal.SIGKILL
 
 
 def test_without_a_shell_programs_still_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_sme2.errors import BuildError, StorageError
 from pytest_sme2.system import pip
+from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.pip import Pin, known_versions, package_folder, parse_pin
 from pytest_sme2.system.processes import Finished
 
@@ -87,6 +88,7 @@ def test_a_version_is_installed_once_and_checked_when_read(
     played: PlayedPip, tmp_path: Path
 ) -> None:
     told: list[str] = []
+    mark_cache(tmp_path)
     folder = package_folder(PIN, cache=tmp_path, progress=told.append)
     assert (folder / "torchao.py").read_text() == "version = 17\n"
     assert folder.parent == tmp_path / pip.FOLDER

@@ -26,7 +26,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(provision.platform, "system", lambda: "Linux")
 
     def find() -> Qemu:
-        path = tmp_path / "cache/tools/qemu/usr/bin/qemu-aarch64"
+        path = tmp_path / "cache/pytest-sme2/tools/qemu/usr/bin/qemu-aarch64"
         if not path.exists():
             raise TargetError("No emulator was found.")
         return Qemu(path, "11.1.2")

@@ -265,6 +265,6 @@ def test_end_of_a_process_is_one_sentence(finished, told, tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_log_that_cannot_be_written_is_not_a_runner_that_cannot_be_started(tmp_path):
     with pytest.raises(StorageError, match=r"/dev/full: cannot be written: No space left.*Free"):
-        run_logged(["true"], Path("/dev/full"), folder=tmp_path, timeout_seconds=60)
+        run_logged(["true"], Path("/dev/full"), folder=tmp_path, timeout_seconds=600)
     with pytest.raises(RunError, match="could not be started"):
-        run_logged(["/nowhere/at/all"], tmp_path / "log", folder=tmp_path, timeout_seconds=60)
+        run_logged(["/nowhere/at/all"], tmp_path / "log", folder=tmp_path, timeout_seconds=600)

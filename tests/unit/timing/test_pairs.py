@@ -39,6 +39,7 @@ def test_a_clear_answer_stops_at_the_first_look(slowdown, outcome):
     assert {arm for arm, _, _ in machine.calls[2:]} == {"A", "B"}
 
 
+@pytest.mark.slow
 def test_more_budget_gives_more_pairs():
     """A slowdown of exactly the limit stays open; what ends it is the time, then the last look."""
     pairs = []
@@ -429,6 +430,17 @@ def test_a_throttled_pair_is_dropped_and_measured_again():
     assert all(entry.pair.throttled for entry in result.dropped)
     assert len(result.pairs) == 10
     assert not any(pair.throttled for pair in result.pairs)
+
+
+def test_throttled_pairs_that_had_to_be_kept_are_counted_and_not_called_interference():
+    class Hot(Machine):
+        def __call__(self, arm, *, warmup, runs):
+            return replace(super().__call__(arm, warmup=warmup, runs=runs), throttled=True)
+
+    result = Hot().measure()
+    assert result.throttled_pairs == len(result.pairs) > 0
+    (note,) = (note for note in result.notes if "dropped" in note)
+    assert "dropped for heat, the most allowed" in note
 
 
 class Mixed(Machine):

@@ -328,6 +328,7 @@ def test_a_look_without_a_part_of_the_error_is_refused():
         stats.smallest_detectable(0.01, looks=(10, 20), split=(1.0,))
 
 
+@pytest.mark.slow
 def test_smallest_detectable_effect_is_detected_as_often_as_promised():
     spread = 0.01
     for position, effect in enumerate(stats.smallest_detectable(spread)):

@@ -102,7 +102,7 @@ def test_reading_imports_neither_torch_nor_pandas() -> None:
         env={**os.environ, "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert process.returncode == 0, process.stderr
@@ -141,6 +141,7 @@ def event_name(event: Profiling) -> str:
     return event.delegate_name or event.name or ""
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(runs=st.lists(blocks, max_size=5), size_prefixed=st.booleans())
 def test_what_is_written_is_read(runs: list[Block], size_prefixed: bool) -> None:
@@ -448,6 +449,7 @@ def test_names_that_overlap_do_not_multiply() -> None:
     assert "overlap" in (read(data) or "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced_memory")
 @pytest.mark.parametrize(
     "kind",
@@ -469,6 +471,7 @@ def test_the_smallest_runs_stay_within_the_memory_promised() -> None:
     assert read(build_etdump([Block(None, None)] * 5_000)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced_memory")
 def test_mutated_dumps_are_refused_or_read() -> None:
     dumps = [path.read_bytes() for path in REAL]
@@ -478,6 +481,7 @@ def test_mutated_dumps_are_refused_or_read() -> None:
     assert 200 < sum(outcome is None for outcome in outcomes) < 1_500
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced_memory")
 def test_names_of_all_lengths_among_many_short_ones() -> None:
     """A pass over all names for each length would be ten million steps here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -149,6 +150,53 @@ def test_a_document_that_grows_without_end_is_cut_short(
     monkeypatch.setattr(reader, "LARGEST_DOCUMENT", 1 << 20)
     path = changed(tmp_path / "a.etrecord", program=lambda document: ["x" * (2 << 20)])
     with pytest.raises(EtdumpError, match="has more than 1 MiB"):
+        read_attribution(path)
+
+
+FRAMES = 'File "a", line 1, in ' * 50_000
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"stack_trace": FRAMES},
+        {"stack_trace": FRAMES.replace(",", ",\n")},
+        {"stack_trace": '"' * 1_000_000},
+        {"from_node": '"target": "' * 100_000},
+        {"nn_module_stack": ",[" * 500_000},
+    ],
+    ids=["one-line", "lines", "quotes", "history", "modules"],
+)
+def test_text_of_a_node_takes_no_time_that_grows_with_its_square(
+    metadata: dict[str, str], tmp_path: Path
+) -> None:
+    def hostile(program: Any) -> Any:
+        for node in program["graph_module"]["graph"]["nodes"]:
+            node["metadata"] |= metadata
+        return program
+
+    path = changed(tmp_path / "a.etrecord", program=hostile)
+    # Of its own time on a processor, whatever else runs: it needs about one second.
+    script = (
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_CPU, (30, 30))\n"
+        "from pathlib import Path\nfrom pytest_sme2.trace.etrecord import read_attribution\n"
+        "read_attribution(Path(sys.argv[1]))\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+
+
+def test_calls_that_stand_for_too_many_operators_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_MOST_MEMBERS", 10_000)
+    many = [*range(50)] * 999
+    path = changed(
+        tmp_path / "a.etrecord",
+        debug_handle_map=lambda handles: {
+            method: dict.fromkeys(calls, many) for method, calls in handles.items()
+        },
+    )
+    with pytest.raises(EtdumpError, match="its calls stand for more than 10000 operators"):
         read_attribution(path)
 
 

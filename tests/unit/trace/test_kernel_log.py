@@ -214,6 +214,7 @@ def test_numbers_beyond_reason_are_passed_over(tmp_path: Path, library: Path) ->
     assert set(census(tmp_path, text, library)) == {SME2}
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(tmp_path: Path, library: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as file:

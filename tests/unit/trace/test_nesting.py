@@ -82,6 +82,7 @@ def runtime_trees(draw: Callable[..., int]) -> Tree:
     return Tree(Profiling("Method::execute", begin, pause(), 0, -1), calls)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(runtime_trees(), min_size=1, max_size=3))
 def test_every_event_finds_its_parent(trees: list[Tree]) -> None:

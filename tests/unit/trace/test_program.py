@@ -97,6 +97,7 @@ def test_path_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
         read_program(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["toy_int8", "methods"])
 def test_damaged_programs_are_read_or_refused(tmp_path: Path, name: str) -> None:
     whole = (PROGRAMS / f"{name}.pte").read_bytes()

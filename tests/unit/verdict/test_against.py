@@ -155,3 +155,12 @@ def test_pairs_decide_unless_they_cannot_tell(stored: Outcome, paired: Outcome) 
         assert found == Check("s", stored, "Slower. Pairs did not decide: Perhaps.")
     else:
         assert found.verdict is paired
+
+
+@pytest.mark.parametrize("decided", [Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED])
+def test_throttled_pairs_give_no_verdict(decided: Outcome) -> None:
+    cool = measurement(1.01, 1.05, decided)
+    hot = (dataclasses.replace(cool.pairs[0], throttled=True), *cool.pairs[1:])
+    found = times.check_against(dataclasses.replace(cool, pairs=hot), LIMITS)
+    assert found.verdict is Outcome.INVALID
+    assert found.message.startswith("The device slowed itself down against heat in 1 measured pair")

@@ -102,6 +102,13 @@ def test_a_growth_is_not_hidden_by_a_saving_elsewhere() -> None:
     assert "operator 0" in check.message
 
 
+def test_less_in_all_is_no_regression_and_tells_what_grew() -> None:
+    """A fused operator that now stands alone, for example."""
+    check = judged(counted(layer(90_000), layer(500)), counted(layer(1_000), layer(800)))
+    assert check.verdict is Outcome.IMPROVED
+    assert "Grown most: operator 1" in check.message
+
+
 def test_an_operator_that_is_counted_under_another_category_did_not_grow() -> None:
     old = counted(layer(10_000, name="Odd"), layer(20_000))
     new = counted(replace(layer(10_000, name="Odd"), category=Category.ELEMENTWISE), layer(20_000))

@@ -112,6 +112,14 @@ def test_coverage_without_matrix_operators() -> None:
     assert structure.check_coverage(off_only, baseline(), LIMITS).verdict is Outcome.INVALID
 
 
+def test_coverage_with_no_matrix_operator_left() -> None:
+    now = measured(structures=with_on(transpose=1))
+    for limits in (LIMITS, with_limits(min_coverage=0.9)):
+        found = structure.check_coverage(now, baseline(), limits)
+        assert found.verdict is Outcome.REGRESSED
+        assert "in the baseline 4 of 4" in found.message
+
+
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
     "the same coverage": (
         lambda: structure.check_coverage(measured(), baseline(), LIMITS),

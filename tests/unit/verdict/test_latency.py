@@ -211,47 +211,56 @@ def test_only_last_epoch_is_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "outcome"),
+    ("factor", "yardstick", "outcome"),
     [
-        (1.585, Outcome.MACHINE_CHANGED),
-        (1.05, Outcome.MACHINE_CHANGED),
-        (1.02, Outcome.PASS),
-        (0.5, Outcome.PASS),
+        (1.585, 1.5, Outcome.MACHINE_CHANGED),
+        (1.05, 1.04, Outcome.MACHINE_CHANGED),
+        (1.585, 1.0, Outcome.INVALID),
+        (3.0, 0.5, Outcome.INVALID),
+        (3.0, None, Outcome.INVALID),
+        (1.02, 1.0, Outcome.PASS),
+        (0.5, 1.0, Outcome.PASS),
     ],
 )
-def test_slower_run_of_the_same_code(factor: float, outcome: Outcome) -> None:
+def test_slower_run_of_the_same_work(
+    factor: float, yardstick: float | None, outcome: Outcome
+) -> None:
+    """The machine is to blame only where what was measured of it says so, too."""
     changed = {arm: medians(ms * factor) for arm, ms in {Arm.ON: 10, Arm.OFF: 20}.items()}
-    now = measured(medians_ns=changed, runtime="r", interference=0.3)
-    old = of_this_code(baseline(), now)
+    speed = None if yardstick is None else yardstick * 1e6
+    now = measured(medians_ns=changed, runtime="r", inputs="i", yardstick_ns=speed)
+    sessions = tuple(session(n, yardstick_ns=1e6) for n in (1, 2, 3))
+    old = of_this_code(baseline(sessions=sessions), now)
     check = times.check_latency(now, old, LIMITS)
     assert check.verdict is outcome
     assert check.interval is not None
-    assert times.SAME_CODE in check.message
-    assert ("wall time is 30% over CPU time" in check.message) == (factor > 1.02)
-    # Any other program, runtime, or one that is not known, is judged by its times.
+    assert "byte for byte" in check.message
+    # Any other program, runtime or input, or one that is not known, is judged by its times.
     for other in (
         dataclasses.replace(now, pte_sha256="another"),
         dataclasses.replace(now, runtime="another"),
         dataclasses.replace(now, runtime=""),
+        dataclasses.replace(now, inputs="another"),
     ):
-        assert times.check_latency(other, old, LIMITS).verdict is not outcome
+        check = times.check_latency(other, old, LIMITS)
+        assert "byte for byte" not in check.message
+        assert (times.OTHER_INPUTS in check.message) == (other.inputs == "another")
     # What is not known on either side is not known to be the same.
-    for unknown in (
-        dataclasses.replace(now, pte_sha256="", runtime=""),
-        dataclasses.replace(now, pte_sha256=""),
-        dataclasses.replace(now, runtime=""),
-    ):
-        check = times.check_latency(unknown, of_this_code(old, unknown), LIMITS)
-        assert check.verdict not in (Outcome.PASS, Outcome.MACHINE_CHANGED)
+    for unknown in ({"pte_sha256": ""}, {"runtime": ""}, {"inputs": ""}):
+        nameless = dataclasses.replace(now, **unknown)  # type: ignore[arg-type]
+        check = times.check_latency(nameless, of_this_code(old, nameless), LIMITS)
+        assert "byte for byte" not in check.message
 
 
 def test_changed_machine_says_by_how_much_and_what_differs() -> None:
-    now = measured(medians_ns={Arm.ON: medians(15.85)}, runtime="r", yardstick_ns=1.52e6)
+    now = measured(
+        medians_ns={Arm.ON: medians(15.85)}, runtime="r", inputs="i", yardstick_ns=1.52e6
+    )
     sessions = tuple(session(n, yardstick_ns=1e6) for n in (1, 2, 3))
     old = of_this_code(baseline(sessions=sessions), now)
     assert times.check_latency(now, old, LIMITS).message == (
-        "58.5% slower than the baseline. Program and runtime are the baseline's own, byte for "
-        "byte: it is the machine that differs. The machine itself is 52% slower than it was: a "
+        "58.5% slower than the baseline. Program, inputs and runtime are the baseline's own, byte "
+        "for byte: it is the machine that differs. The machine itself is 52% slower than it was: a "
         "program that never changes took 1520 us, and 1000 us then."
     )
     unknown = dataclasses.replace(now, yardstick_ns=None)
@@ -274,18 +283,19 @@ def test_too_few_processes_are_invalid() -> None:
     assert "--time-limit" in found.message
 
 
-def test_same_code_is_that_of_the_last_session() -> None:
-    now = measured(medians_ns={Arm.ON: medians(15), Arm.OFF: medians(30)}, runtime="r")
+def test_same_work_is_that_of_the_last_session() -> None:
+    slower = {Arm.ON: medians(15), Arm.OFF: medians(30)}
+    now = measured(medians_ns=slower, runtime="r", inputs="i")
     first, *others = of_this_code(baseline(), now).sessions[::-1]
     old = dataclasses.replace(baseline(), sessions=(first, *others))
     assert times.check_latency(now, old, LIMITS).verdict is Outcome.REGRESSED
 
 
 def test_unchanged_latency_does_not_mention_the_code() -> None:
-    now = measured(runtime="r")
+    now = measured(runtime="r", inputs="i")
     check = times.check_latency(now, of_this_code(baseline(), now), LIMITS)
     assert check.verdict is Outcome.PASS
-    assert times.SAME_CODE not in check.message
+    assert "byte for byte" not in check.message
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
@@ -407,3 +417,9 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
 def test_whole_check(case: str) -> None:
     make, expected = CASES[case]
     assert_same_check(make(), expected)
+
+
+def test_throttled_pairs_are_not_compared_with_a_baseline() -> None:
+    found = times.check_latency(measured(throttled_pairs=2), baseline(), LIMITS)
+    assert found.verdict is Outcome.INVALID
+    assert "slowed itself down against heat in 2 measured pairs" in found.message

@@ -20,6 +20,7 @@ def test_sessions_that_differ_among_themselves_widen_the_interval() -> None:
     assert rough[0] < many[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.003, 0.005])
 def test_each_session_makes_verdicts_better(spread: float) -> None:
     """Equal programs are less often open, and 5 % slower ones more often caught."""

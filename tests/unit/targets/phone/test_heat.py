@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.targets.phone.heat import (
-    Heat,
+from pytest_sme2.targets.phone.answers import (
     parse_temperature,
     parse_thermal_statuses,
     parse_zones,
 )
+from pytest_sme2.targets.phone.heat import Heat
 
 THERMAL = """\
 IsStatusOverride: false

@@ -11,7 +11,8 @@ import pytest
 from pytest_sme2.errors import TargetError
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.targets.phone.adb import ShellResult, quote
-from pytest_sme2.targets.phone.script import PhoneRun, parse_answer, phone_command
+from pytest_sme2.targets.phone.answers import parse_answer
+from pytest_sme2.targets.phone.script import PhoneRun, phone_command
 
 
 def make_run(folder: Path, *command: str, etdump: bool = False) -> PhoneRun:
@@ -28,7 +29,7 @@ def make_run(folder: Path, *command: str, etdump: bool = False) -> PhoneRun:
 
 def in_a_shell(run: PhoneRun) -> ShellResult:
     """This machine's shell stands for the phone's; it has no dumpsys, as old phones have none."""
-    done = subprocess.run(["sh", "-c", run.script()], capture_output=True, timeout=60, check=False)
+    done = subprocess.run(["sh", "-c", run.script()], capture_output=True, timeout=600, check=False)
     return ShellResult(done.returncode, done.stdout, done.stderr)
 
 
@@ -88,7 +89,7 @@ def test_the_watcher_of_heat_ends_with_the_run(tmp_path: Path) -> None:
     marked = f"grep -l PYTEST_SME2_RUN={tmp_path.name} /proc/[0-9]*/environ 2>/dev/null"
     run = dataclasses.replace(run, name=tmp_path.name)
     assert parse_answer("serial", in_a_shell(run)).code == 0
-    left = subprocess.run(["sh", "-c", marked], capture_output=True, timeout=60, check=False)
+    left = subprocess.run(["sh", "-c", marked], capture_output=True, timeout=600, check=False)
     assert left.stdout == b""
 
 

@@ -44,6 +44,7 @@ def test_serials_are_collected_once_each() -> None:
         ("127.0.0.1:1", ("127.0.0.1", 1)),
         ("tcp:lab.example:65535", ("lab.example", 65535)),
         ("[::1]:5037", ("::1", 5037)),
+        ("localfilesystem:/run/adb", ("/run/adb", 0)),
     ],
 )
 def test_addresses(value: str, expected: tuple[str, int]) -> None:
@@ -51,7 +52,8 @@ def test_addresses(value: str, expected: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "lab", "lab:", ":5037", "lab:0", "lab:65536", "a b:1", "l;x:1"]
+    "value",
+    ["", "lab", "lab:", ":5037", "lab:0", "lab:65536", "a b:1", "l;x:1", "localfilesystem:run"],
 )
 def test_wrong_addresses_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match="is not the address of an adb server"):

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.system.elf import read_needs
+from pytest_sme2.targets.phone.answers import parse_silicon, parse_vector_length
 from pytest_sme2.targets.phone.silicon import (
     VECTOR_SOURCE,
     Silicon,
     VectorLength,
-    parse_silicon,
-    parse_vector_length,
     vector_program,
 )
 

@@ -1,0 +1,43 @@
+"""A runner that only sleeps, to test orchestration; never for results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
+from pytest_sme2.system.platforms import LINUX_AARCH64
+
+_SCRIPT = """\
+#!/system/bin/sh
+# Speaks sme2_runner's flags, sleeps, and writes a result of the right form.
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --json) json=$2 ;;
+        --runs) runs=$2 ;;
+        --sme2) arm=$2 ;;
+        --model) model=$2 ;;
+        --etdump) etdump=$2 ;;
+    esac
+    shift 2
+done
+[ -f "$model" ] || { echo "sme2_runner: no such file" >&2; exit 10; }
+sleep SECONDS
+if [ -n "$etdump" ]; then echo "$arm" > "$etdump"; fi
+times=1 run=1
+while [ $run -lt "$runs" ]; do run=$((run + 1)); times=$times,$run; done
+[ "$arm" = on ] && seen=true || seen=false
+cat > "$json" <<END
+{"schema": 1, "sme2": {"requested": "$arm", "effective": $seen}, "cpu_features": [],
+ "load_ns": 1, "warmup_wall_ns": [], "wall_ns": [$times], "cpu_ns": [$times],
+ "peak_rss_load_bytes": null, "peak_rss_bytes": null, "outputs": []}
+END
+"""
+
+
+def make_sleep_runner(folder: Path, seconds: float) -> Sme2Runner:
+    """Write the runner into ``folder``; it needs only a shell."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / PROGRAM
+    program.write_text(_SCRIPT.replace("SECONDS", f"{seconds:g}"), encoding="utf-8")
+    program.chmod(0o755)
+    return Sme2Runner(kind="sleep", platform=LINUX_AARCH64, executorch="none", folder=folder)
