@@ -21,8 +21,10 @@ from sphinx.util.docutils import SphinxDirective
 from pytest_sme2.cli import main as cli
 from pytest_sme2.cli.commands.matrix import changes_text
 from pytest_sme2.plugin import fixtures, options
-from pytest_sme2.profile.kernel_matrix import changes, shipped_matrix, shipped_versions
-from pytest_sme2.report.matrix_page import overview
+from pytest_sme2.profile.kernel_matrix import changes, find_answer, shipped_matrix, shipped_versions
+from pytest_sme2.results import Cell, KernelMatrix
+
+_PLACES = {"sme2": "**SME2**", "neon": "NEON", "portable": "portable", "": "fails"}
 
 
 def option_lines() -> Iterator[str]:
@@ -96,8 +98,23 @@ def _fixture_scope(node: ast.stmt) -> str | None:
 
 def matrix_lines() -> Iterator[str]:
     """Where each operator runs in each data type, by the newest shipped matrix."""
-    newest = shipped_versions()[-1]
-    yield from overview(shipped_matrix(newest))
+    matrix = shipped_matrix(shipped_versions()[-1])
+    cells = [*(answer.cell for answer in matrix.answers), *matrix.missing]
+    data_types = list(dict.fromkeys(cell.data_type for cell in cells))
+    yield f"| operator | {' | '.join(data_types)} |"
+    yield f"| --- |{' --- |' * len(data_types)}"
+    for operator in dict.fromkeys(cell.operator for cell in cells):
+        places = [
+            _place(matrix, Cell(operator, data_type, 32, "regular")) for data_type in data_types
+        ]
+        yield f"| {operator} | {' | '.join(places)} |"
+
+
+def _place(matrix: KernelMatrix, cell: Cell) -> str:
+    answer = find_answer(matrix, cell)
+    if answer is not None:
+        return _PLACES[answer.family]
+    return "?" if cell in matrix.missing else ""
 
 
 def changes_lines() -> Iterator[str]:

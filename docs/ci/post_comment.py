@@ -1,40 +1,75 @@
-"""Post a comment about a pull request, or replace the one of the last run. Needs only Python.
+"""Check a comment about a pull request and post it, or replace the one of the last run.
 
-GitHub: GH_TOKEN, COMMENTS (…/repos/OWNER/NAME/issues) and NUMBER, as in comment-github.yml.
-GitLab: SME2_COMMENT_TOKEN, and what its CI sets.
+It runs on the default branch's code, with a token. The comment was written by code that nobody has
+looked at yet, so it is only text here: no link, no mention, no command. Needs only Python.
+
+GitHub: GH_TOKEN, COMMENTS (…/repos/OWNER/NAME/issues) and NUMBER, as in comment-github.yml; the
+argument is the file. GitLab: as in comment-gitlab.yml; the file is that of the pipeline's job.
 """
 
 import json
 import os
+import re
 import sys
 import urllib.request
 from pathlib import Path
 
+MARK = "<!-- pytest-sme2 -->"
+LARGEST = 60_000
+# Each would be more than text without the character of no width that goes after it.
+ALIVE = (
+    r"@(?=\w)", r":(?=//)", r"(?i:www|mailto|javascript)(?=[.:])", r"\](?=[(\[:])", r"[#!&](?=\d)",
+    # A line that begins so is a command to GitLab.
+    r"(?m:^)[^\S\n]*(?=/\w)",
+)  # fmt: skip
+TAG = re.compile(r"<(?!!-- pytest-sme2 -->|/?details>|/?summary>)")
+
+
+def checked(data: bytes) -> str:
+    """The comment as text that does nothing; what is none of ours is refused."""
+    if len(data) > LARGEST:
+        sys.exit(f"The comment has {len(data)} bytes, and {LARGEST} is the most.")
+    text = data.decode(errors="replace")
+    if not re.match(rf"{MARK}\n\*\*SME2: [^\n]+\*\*\n", text):
+        sys.exit("The file is not a comment that --sme2-comment wrote.")
+    text = re.sub(r"[^\n\t -\ud7ff\ue000-\U0010ffff]", "\ufffd", text)
+    for pattern in ALIVE:
+        text = re.sub(pattern, "\\g<0>\u200b", text)
+    return TAG.sub("&lt;", text)
+
 
 def main() -> None:
-    text = Path(sys.argv[1]).read_text(encoding="utf-8")
-    mark = text.splitlines()[0]
     if "GH_TOKEN" in os.environ:
         header = {"Authorization": f"Bearer {os.environ['GH_TOKEN']}"}
         issues = os.environ["COMMENTS"]
-        comments = f"{issues}/{os.environ['NUMBER']}/comments"
+        comments = f"{issues}/{int(os.environ['NUMBER'])}/comments"
         one, change = f"{issues}/comments", "PATCH"
+        me, author = os.environ.get("AUTHOR", "github-actions[bot]"), ("user", "login")
+        data = Path(sys.argv[1]).read_bytes()
     else:
         header = {"PRIVATE-TOKEN": os.environ["SME2_COMMENT_TOKEN"]}
         project = f"{os.environ['CI_API_V4_URL']}/projects/{os.environ['CI_PROJECT_ID']}"
-        comments = f"{project}/merge_requests/{os.environ['CI_MERGE_REQUEST_IID']}/notes"
+        comments = f"{project}/merge_requests/{int(os.environ['SME2_MERGE_REQUEST'])}/notes"
         one, change = comments, "PUT"
-    known = next(
-        (entry["id"] for entry in every(comments, header) if entry["body"].startswith(mark)), None
-    )
-    if known is None:
-        send(comments, header, "POST", {"body": text})
+        me, author = send(f"{os.environ['CI_API_V4_URL']}/user", header)["id"], ("author", "id")
+        jobs = every(f"{project}/pipelines/{int(os.environ['SME2_PIPELINE'])}/jobs", header)
+        made = [job["id"] for job in jobs if job["name"] == "performance measure"]
+        data = fetch(f"{project}/jobs/{int(made[0])}/artifacts/comment.md", header)
+    text = checked(data)
+    # Somebody else may begin a comment with our mark.
+    mine = [
+        entry["id"]
+        for entry in every(comments, header)
+        if entry["body"].startswith(MARK) and entry[author[0]][author[1]] == me
+    ]
+    if mine:
+        send(f"{one}/{mine[0]}", header, change, {"body": text})
     else:
-        send(f"{one}/{known}", header, change, {"body": text})
+        send(comments, header, "POST", {"body": text})
 
 
 def every(address: str, header: dict[str, str]) -> list[dict]:
-    """All comments, page by page."""
+    """All entries, page by page."""
     found, page = [], 1
     while entries := send(f"{address}?per_page=100&page={page}", header):
         found += entries
@@ -43,11 +78,17 @@ def every(address: str, header: dict[str, str]) -> list[dict]:
 
 
 def send(address: str, header: dict[str, str], method: str = "GET", body: object = None):
+    return json.loads(fetch(address, header, method, body, most=10**8))
+
+
+def fetch(
+    address: str, header: dict[str, str], method: str = "GET", body: object = None, most=LARGEST + 1
+) -> bytes:
     data = None if body is None else json.dumps(body).encode()
     sent = {**header, "Content-Type": "application/json"}
     request = urllib.request.Request(address, data, sent, method=method)  # noqa: S310
     with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-        return json.load(answer)
+        return answer.read(most)
 
 
 if __name__ == "__main__":
