@@ -30,7 +30,7 @@ from pytest_sme2.targets.phone.script import (
     PhoneTurns,
     explain,
     in_folder,
-    phone_command,
+    on_cores,
     phone_limit,
 )
 from pytest_sme2.targets.phone.storage import RUNS, PhoneStorage
@@ -56,7 +56,7 @@ class PhoneProcesses:
         _empty(job.folder)
         name = uuid.uuid4().hex
         process = self._plan(job, name, f"{RUNS}/{name}")
-        process = replace(process, command=self._limited(job, process.command))
+        process = replace(process, command=self._placed(job, process.command))
         done = self._shell(process, {process: job})
         with self._removed(process.place if process.keeps_files else None):
             return self._collect(job, process, parse_answer(self.device.serial, done))
@@ -77,7 +77,7 @@ class PhoneProcesses:
             [process.log for process in processes],
             [in_folder(process.home, process.command) for process in processes],
         )
-        command = self._limited(jobs[0], [*self.launcher, *giver], one_core=True)
+        command = self._placed(jobs[0], [*self.launcher, *giver], one_core=True)
         group = PhoneTurns(replace(processes[0], place=place, command=command), tuple(processes))
         done = self._shell(group, dict(zip(processes, jobs, strict=True)))
         with self._removed(place if any(one.keeps_files for one in processes) else None):
@@ -112,10 +112,10 @@ class PhoneProcesses:
         limit = phone_limit(request.timeout_seconds)
         return PhoneRun(name, place, home, command, files, longest_seconds=limit)
 
-    def _limited(
+    def _placed(
         self, job: Job, command: Sequence[str], *, one_core: bool = False
     ) -> tuple[str, ...]:
-        """The command on its cores, with the phone's own time limit.
+        """The command on its cores.
 
         With ``one_core``, on one of them where that is enough: on two cores, processes that take
         turns would each have different noise.
@@ -124,7 +124,7 @@ class PhoneProcesses:
         cores = request.cpus or self.cores(request.threads)
         if one_core and cores and not request.cpus and request.threads == 1:
             cores = (secrets.choice(cores),)
-        return phone_command(command, cores=cores, timeout_seconds=request.timeout_seconds)
+        return on_cores(command, cores)
 
     def _shell(
         self, process: PhoneRun | PhoneTurns, processes: Mapping[PhoneRun, Job]

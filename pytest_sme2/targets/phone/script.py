@@ -85,8 +85,10 @@ class PhoneRun:
         if xnnpack_log:
             lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
         lines += [
+            f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null &",
+            "process=$!",
             *self._watch(),
-            f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null",
+            "wait $process",
             'echo "code $?"',
             # A short run may end before the watcher makes its file; keep that out of the log.
             f"{{ {self._stopped_watch()}; cat {self.heat}; }} 2>/dev/null",
@@ -97,19 +99,21 @@ class PhoneRun:
         return lines
 
     def _watch(self) -> list[str]:
-        """Read the thermal status now and then while the process runs.
+        """Read the thermal status now and then while the process runs, and end one that hangs.
 
-        The watcher ends with the run, or by itself if the shell that started it is gone. It is a
-        separate shell, because a mark is only visible in the environment that a program starts
-        with. Its sleep is in the background, because only a ``wait`` can be interrupted.
+        toybox's ``timeout`` cannot do that: up to version 0.8.9 it tells the code 127 of a process
+        that ends at once. The watcher ends with the run, or by itself if the shell that started it
+        is gone. It is a separate shell, because a mark is only visible in the environment that a
+        program starts with. Its sleep is in the background, because only a ``wait`` can be
+        interrupted.
         """
         looks = math.ceil(self.longest_seconds / _WATCH_SECONDS)
         watcher = (
             "trap 'kill -9 $! && wait $!; exit' TERM; echo; looks=0; "
-            f"while [ $looks -lt {looks} ]; do looks=$((looks + 1)); "
-            f"sleep {_WATCH_SECONDS} & wait $!; {_THERMAL_STATUS}; done"
+            f"while [ $looks -lt {looks} ] && kill -0 $0; do looks=$((looks + 1)); "
+            f"sleep {_WATCH_SECONDS} & wait $!; {_THERMAL_STATUS}; done; kill -9 $0"
         )
-        started = f"{RUN_MARK}={self.name} {quote(['sh', '-c', watcher])}"
+        started = f"{RUN_MARK}={self.name} {quote(['sh', '-c', watcher])} $process"
         return [f"{started} > {self.heat} 2>/dev/null < /dev/null &", "watcher=$!"]
 
     def _stopped_watch(self) -> str:
@@ -182,14 +186,11 @@ def in_folder(folder: str, command: Sequence[str]) -> tuple[str, ...]:
     return ("sh", "-c", 'cd "$0" && exec "$@"', folder, *command)
 
 
-def phone_command(
-    command: Sequence[str], *, cores: Sequence[int] = (), timeout_seconds: float
-) -> tuple[str, ...]:
-    """A command with its cores and its last time limit on the phone."""
-    if cores:
-        # Every Android's taskset accepts hexadecimal without a prefix.
-        command = ["taskset", f"{sum(1 << core for core in cores):x}", *command]
-    return ("timeout", "-s", "KILL", str(phone_limit(timeout_seconds)), *command)
+def on_cores(command: Sequence[str], cores: Sequence[int]) -> tuple[str, ...]:
+    """The command on these cores of the phone, or on any if there are none."""
+    # Every Android's taskset accepts hexadecimal without a prefix.
+    mask = ("taskset", f"{sum(1 << core for core in cores):x}") if cores else ()
+    return (*mask, *command)
 
 
 def phone_limit(timeout_seconds: float) -> int:

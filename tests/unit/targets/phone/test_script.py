@@ -12,7 +12,7 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.targets.phone.adb import ShellResult, quote
 from pytest_sme2.targets.phone.answers import parse_answer
-from pytest_sme2.targets.phone.script import PhoneRun, phone_command
+from pytest_sme2.targets.phone.script import PhoneRun, on_cores
 
 
 def make_run(folder: Path, *command: str, etdump: bool = False) -> PhoneRun:
@@ -93,10 +93,9 @@ def test_the_watcher_of_heat_ends_with_the_run(tmp_path: Path) -> None:
     assert left.stdout == b""
 
 
-def test_cores_and_the_last_time_limit() -> None:
-    assert phone_command(["run"], timeout_seconds=1.5) == ("timeout", "-s", "KILL", "32", "run")
-    command = phone_command(["run"], cores=(4, 5, 7), timeout_seconds=1)
-    assert command[4:] == ("taskset", "b0", "run")
+def test_cores_are_a_mask() -> None:
+    assert on_cores(["run"], ()) == ("run",)
+    assert on_cores(["run"], (4, 5, 7)) == ("taskset", "b0", "run")
 
 
 def test_a_header_is_one_line() -> None:
