@@ -67,7 +67,6 @@ ROWS = (
     Row("qwen2", ("expand",)),
     Row("qwen2", ("mean",)),
     Row("qwen2", ("conversion",)),
-    Row("splitting", ("matmul",)),
     Row("splitting", ("select",)),
 )
 HEADING = (

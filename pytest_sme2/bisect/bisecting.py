@@ -24,7 +24,7 @@ class Culprit:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Bisection:
     """What came of it."""
 
     row: Row
@@ -48,7 +48,7 @@ class Bisecting:
     def _last(self) -> int:
         return len(self.row.changes) - 1
 
-    def by_figure(self, asked: str | None) -> Outcome:
+    def by_figure(self, asked: str | None) -> Bisection:
         """By the exact figure that is asked for, else the first that is worse."""
         good, bad = (self._sure(self.probe(number)) for number in (0, self._last))
         figure = worse_figure(good, bad, asked)
@@ -58,16 +58,16 @@ class Bisecting:
                     f"Nothing that could be compared is worse, but {', '.join(missing)} could not: "
                     f"{good.uncounted or bad.uncounted or 'an end of the search does not have it'}."
                 )
-            return Outcome(self.row, self.probes, None)
+            return Bisection(self.row, self.probes, None)
 
         def is_bad(number: int) -> bool | None:
             measured = self.probe(number).measured
             return None if measured is None else figure.is_bad(good, bad, measured)
 
         border = find_border(len(self.row.changes), is_bad)
-        return Outcome(self.row, self.probes, Culprit(figure.name, border))
+        return Bisection(self.row, self.probes, Culprit(figure.name, border))
 
-    def by_latency(self) -> Outcome:
+    def by_latency(self) -> Bisection:
         """By pairs with the good end, on a device whose time means something."""
         self._sure(self.probe(0))
         with show_change(self.row, 0, self.out, self.say) as shown:
@@ -84,7 +84,7 @@ class Bisecting:
                 f"{check.message}"
             )
         if not slower:
-            return Outcome(self.row, self.probes, None)
+            return Bisection(self.row, self.probes, None)
         threshold = halfway(check, tolerated)
 
         def is_bad(number: int) -> bool | None:
@@ -92,7 +92,7 @@ class Bisecting:
             return None if found is None else is_slower(found)
 
         border = find_border(len(self.row.changes), is_bad)
-        return Outcome(self.row, self.probes, Culprit(LATENCY, border))
+        return Bisection(self.row, self.probes, Culprit(LATENCY, border))
 
     def _sure(self, probe: Probe) -> CaseResult:
         """One that has to be measured: an end of the row."""

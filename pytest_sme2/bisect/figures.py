@@ -10,7 +10,7 @@ from pytest_sme2.results import Arm, CaseResult, Limits
 
 
 @dataclass(frozen=True)
-class Figure:
+class ExactFigure:
     """One figure of a case."""
 
     name: str
@@ -53,17 +53,19 @@ def _on_sme2(case: CaseResult) -> float | None:
 
 # What is looked at, the most telling first.
 FIGURES = (
-    Figure("cost", "instructions with SME2 on", _instructions, tolerance=Limits().max_cost_growth),
-    Figure("coverage", "matrix operators on SME2", _on_sme2, more_is_worse=False),
-    Figure("operators", "operators", _operators),
-    Figure("size", "bytes of the program", lambda case: case.pte_bytes, tolerance=0.01),
+    ExactFigure(
+        "cost", "instructions with SME2 on", _instructions, tolerance=Limits().max_cost_growth
+    ),
+    ExactFigure("coverage", "matrix operators on SME2", _on_sme2, more_is_worse=False),
+    ExactFigure("operators", "operators", _operators),
+    ExactFigure("size", "bytes of the program", lambda case: case.pte_bytes, tolerance=0.01),
 )
 LATENCY = "latency"
 """Not exact: ``pairs.py`` tells changes apart by it."""
 NAMES = (*(figure.name for figure in FIGURES), LATENCY)
 
 
-def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> Figure | None:
+def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> ExactFigure | None:
     """The figure to look at: the one asked for, else the first that is worse; None if none is."""
     if asked is not None and asked not in NAMES:
         raise UsageError(f"{asked!r} is not a figure. Choose one of: {', '.join(NAMES)}.")

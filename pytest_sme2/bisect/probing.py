@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_sme2.bisect.pairs import TRIES, decided, is_slower
-from pytest_sme2.bisect.row import Change, Row
+from pytest_sme2.bisect.row import Candidate, Row
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.results import RUNTIME, Artifact, CaseResult, Check, Limits
 from pytest_sme2.runners.base import Runner
@@ -33,7 +33,7 @@ EMULATED = "emulated"
 class Probe:
     """One change that was looked at."""
 
-    change: Change
+    change: Candidate
     measured: CaseResult | None
     problem: str = ""
     """Why it could not be measured."""

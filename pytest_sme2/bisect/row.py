@@ -10,7 +10,7 @@ from pytest_sme2.bisect.search import Border
 from pytest_sme2.session.settings import Settings
 
 
-class Change(Protocol):
+class Candidate(Protocol):
     """One step of a row."""
 
     @property
@@ -43,7 +43,7 @@ class Row(Protocol):
         ...
 
     @property
-    def changes(self) -> Sequence[Change]: ...
+    def changes(self) -> Sequence[Candidate]: ...
 
     def shown(self, number: int) -> AbstractContextManager[Settings]:
         """Within it, the model is as this change has it."""

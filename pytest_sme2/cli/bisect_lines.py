@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_sme2.bisect.bisecting import Culprit, Outcome
-from pytest_sme2.bisect.figures import FIGURES, LATENCY, NAMES, Figure
+from pytest_sme2.bisect.bisecting import Bisection, Culprit
+from pytest_sme2.bisect.figures import FIGURES, LATENCY, NAMES, ExactFigure
 from pytest_sme2.bisect.pairs import is_slower
 from pytest_sme2.bisect.probing import Probe
 from pytest_sme2.results import CaseResult, Check
@@ -14,7 +14,7 @@ from pytest_sme2.verdict.structure import difference_lines
 _SHOWN = 12
 
 
-def lines(found: Outcome, case: str, asked: str | None, run: str) -> list[str]:
+def lines(found: Bisection, case: str, asked: str | None, run: str) -> list[str]:
     """A sentence, a table and the commands that show it; ``run`` is what runs the case."""
     row, culprit = found.row, found.culprit
     table = [_measured(found), *_table(found)]
@@ -40,16 +40,16 @@ def lines(found: Outcome, case: str, asked: str | None, run: str) -> list[str]:
     return [*told, "", *table, "", *row.commands(border, run)]
 
 
-def _measured(found: Outcome) -> str:
+def _measured(found: Bisection) -> str:
     row = found.row
     return f"{count(len(found.probes), row.noun)} of {len(row.changes)} measured:"
 
 
-def _figure(culprit: Culprit) -> Figure | None:
+def _figure(culprit: Culprit) -> ExactFigure | None:
     return next((figure for figure in FIGURES if figure.name == culprit.figure), None)
 
 
-def _change(found: Outcome, culprit: Culprit) -> str:
+def _change(found: Bisection, culprit: Culprit) -> str:
     figure = _figure(culprit)
     if figure is None:
         probe = found.probes[culprit.border.first_bad]
@@ -77,13 +77,13 @@ def _growth(check: Check) -> str:
     return f"{low:+.1f} % to {high:+.1f} %"
 
 
-def _sides(found: Outcome, culprit: Culprit) -> list[CaseResult]:
+def _sides(found: Bisection, culprit: Culprit) -> list[CaseResult]:
     numbers = (culprit.border.last_good, culprit.border.first_bad)
     sides = [found.probes[number].measured for number in numbers]
     return [side for side in sides if side is not None]
 
 
-def _causes(found: Outcome, culprit: Culprit) -> list[str]:
+def _causes(found: Bisection, culprit: Culprit) -> list[str]:
     """What else differs between the last good one and the first bad one."""
     old, new = _sides(found, culprit)
     program, runtime = old.pte_sha256 != new.pte_sha256, old.runtime != new.runtime
@@ -101,7 +101,7 @@ def _causes(found: Outcome, culprit: Culprit) -> list[str]:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _table(found: Outcome) -> list[str]:
+def _table(found: Bisection) -> list[str]:
     rows = [_cells(found, number) for number in sorted(found.probes)]
     widths = [max((len(cells[column]) for cells in rows), default=0) for column in range(3)]
     return [
@@ -110,7 +110,7 @@ def _table(found: Outcome) -> list[str]:
     ]
 
 
-def _cells(found: Outcome, number: int) -> tuple[str, str, str, str]:
+def _cells(found: Bisection, number: int) -> tuple[str, str, str, str]:
     probe = found.probes[number]
     change = probe.change
     if probe.measured is None:
@@ -123,7 +123,7 @@ def _cells(found: Outcome, number: int) -> tuple[str, str, str, str]:
     return change.short, _value(found, probe), _side(found, number), change.subject
 
 
-def _value(found: Outcome, probe: Probe) -> str:
+def _value(found: Bisection, probe: Probe) -> str:
     """The figure that was searched by, else the one that is looked at first."""
     figure = FIGURES[0] if found.culprit is None else _figure(found.culprit)
     if figure is None or probe.measured is None:
@@ -132,7 +132,7 @@ def _value(found: Outcome, probe: Probe) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _side(found: Outcome, number: int) -> str:
+def _side(found: Bisection, number: int) -> str:
     culprit = found.culprit
     return "bad" if culprit is not None and number >= culprit.border.first_bad else "good"
 
@@ -140,7 +140,7 @@ def _side(found: Outcome, number: int) -> str:
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def document(found: Outcome) -> dict[str, object]:
+def document(found: Bisection) -> dict[str, object]:
     culprit, row = found.culprit, found.row
     return {
         "kind": row.noun,

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export.registry import ModelEntry
-from pytest_sme2.export.server import SERVERS, Circumstances, ForkedProcess, FreshProcess
+from pytest_sme2.export.server import SERVERS, ForkedProcess, FreshProcess, ProcessEnvironment
 from pytest_sme2.export.store import (
     META_FILE,
     SCHEMA,
@@ -122,6 +122,7 @@ class Export:
             "tokens": answer["tokens"],
             "parameters": answer["parameters"],
             "operators": answer["operators"],
+            "passes": answer["passes"],
             "weights": weights,
             "seed": self.seed,
             "versions": package_versions(),
@@ -141,7 +142,7 @@ class Export:
         request = LoweringRequest(
             self.entry, self.variant, self.seed, self.weights, self.graph, folder, self.stem
         ).to_json()
-        circumstances = Circumstances(
+        circumstances = ProcessEnvironment(
             export_environment(),
             [str(Path(name).absolute()) for name in sys.path],
             package_versions(),
@@ -167,7 +168,7 @@ class Export:
         self,
         request_file: Path,
         log: IO[bytes],
-        circumstances: Circumstances,
+        circumstances: ProcessEnvironment,
         clock: _Clock,
         held: contextlib.ExitStack,
     ) -> ForkedProcess | None:

@@ -39,7 +39,7 @@ from pytest_sme2.export.sequences import (
     token_count,
 )
 from pytest_sme2.export.torchvision_shim import import_torchvision, misses_operators
-from pytest_sme2.export.variant import Variant
+from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
 
@@ -70,9 +70,7 @@ class LoweringRequest:
                 "file": str(entry.file) if entry.file else None,
                 "module": entry.module,
             },
-            "precision": self.variant.precision,
-            "size": self.variant.size,
-            "rewrites": self.variant.rewrites,
+            "variant": str(self.variant),
             "seed": self.seed,
             "weights": str(self.weights) if self.weights else None,
             "graph": self.graph,
@@ -86,7 +84,7 @@ class LoweringRequest:
         file = entry.pop("file")
         return cls(
             entry=ModelEntry(variants=(), file=Path(file) if file else None, **entry),
-            variant=Variant(data["precision"], data["size"], tuple(data["rewrites"])),
+            variant=parse_variant(data["variant"]),
             seed=data["seed"],
             weights=Path(data["weights"]) if data["weights"] else None,
             graph=data["graph"],
@@ -161,8 +159,12 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
+    passes = _recommended_passes() if request.variant.passes else []
     edge = to_edge_transform_and_lower(
-        program, partitioner=[XnnpackPartitioner()], generate_etrecord=True
+        program,
+        transform_passes=passes or None,
+        partitioner=[XnnpackPartitioner()],
+        generate_etrecord=True,
     )
     # Before memory planning rewrites the graph.
     operators = _operators(edge.exported_program())
@@ -191,8 +193,17 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "tokens": token_count(model, name),
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operators": operators,
+        "passes": [type(one).__name__ for one in passes],
         "dependencies": {"files": files, "packages": packages},
     }
+
+
+def _recommended_passes() -> list[Any]:
+    """ExecuTorch's own passes before partitioning for XNNPACK; versions before 1.4 have none."""
+    from executorch.backends.xnnpack.utils import configs
+
+    recommended = getattr(configs, "get_transform_passes", None)
+    return recommended() if recommended else []
 
 
 def _capture(

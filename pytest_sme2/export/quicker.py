@@ -10,8 +10,14 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-_Replayed = list[tuple[Any, ...]]
 _REPLAYED = "_sme2_replayed"
+
+
+class _Replayed(list[tuple[Any, ...]]):
+    """The nodes of a graph that was interpreted. A copy of the graph has other nodes."""
+
+    def __deepcopy__(self, copied: dict[int, Any]) -> _Replayed:
+        return _Replayed()
 
 
 def lower_quicker() -> None:
@@ -170,10 +176,10 @@ def replay_changed_graphs() -> None:
     }
 
     def state(graph: Any) -> _Replayed:
-        return [
+        return _Replayed(
             (node, node.args, node.kwargs, node.target, node.meta.get("val"))
             for node in graph.graph.nodes
-        ]
+        )
 
     def unchanged(graph: Any) -> bool:
         before: _Replayed | None = vars(graph).get(_REPLAYED)

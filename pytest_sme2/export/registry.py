@@ -112,7 +112,7 @@ class ModelEntry:
             return (asked,)
         defaults = self.defaults(emulated=emulated)
         same = tuple(
-            Variant(variant.precision, variant.size, asked.rewrites)
+            dataclasses.replace(asked, size=variant.size)
             for variant in defaults
             if variant.precision == asked.precision
         )
@@ -120,7 +120,7 @@ class ModelEntry:
         if same or asked.precision not in registered:
             return same
         size = (defaults or self.variants)[0].size
-        return (Variant(asked.precision, size, asked.rewrites),)
+        return (dataclasses.replace(asked, size=size),)
 
     @property
     def folder(self) -> Path | None:

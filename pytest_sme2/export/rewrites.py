@@ -47,13 +47,6 @@ REWRITES: tuple[Rewrite, ...] = (
         '(`attn_implementation="eager"` of Hugging Face removes a part of it)',
     ),
     Rewrite(
-        "matmul",
-        frozenset({"aten.matmul"}),
-        "`@` on four dimensions",
-        "it expands both sides first",
-        "merge the leading dimensions: `torch.bmm(a.flatten(0, 1), b.flatten(0, 1))`",
-    ),
-    Rewrite(
         "chunk",
         frozenset({"aten.chunk", "aten.split", "aten.split_with_sizes"}),
         "chunk or split",

@@ -46,13 +46,6 @@ def _gelu(value: Any, *, approximate: str = "none") -> Any:
     return value * (torch.tanh(inner * math.sqrt(2 / math.pi)) + 1) * 0.5
 
 
-def _matmul(left: Any, right: Any) -> Any:
-    if left.dim() != 4 or right.dim() != 4 or left.shape[:2] != right.shape[:2]:
-        return None
-    product = torch.bmm(left.flatten(0, 1), right.flatten(0, 1))
-    return product.unflatten(0, left.shape[:2])
-
-
 def _attention(
     query: Any,
     key: Any,
@@ -208,11 +201,6 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
     "silu": {functional.silu: _silu, torch._C._nn.silu: _silu},
     "gelu": {functional.gelu: _gelu},
     "sdpa": {functional.scaled_dot_product_attention: _attention},
-    "matmul": {
-        torch.matmul: _matmul,
-        torch.Tensor.matmul: _matmul,
-        torch.Tensor.__matmul__: _matmul,
-    },
     "chunk": {
         torch.chunk: _chunk,
         torch.Tensor.chunk: _chunk,

@@ -39,7 +39,7 @@ _END_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class ProcessEnvironment:
     """What a process is started with. A server serves only exports with its own."""
 
     environment: Mapping[str, str]
@@ -52,7 +52,7 @@ class FreshProcess:
     """An export in a process of its own."""
 
     def __init__(
-        self, request_file: Path, log: IO[bytes], folder: Path, circumstances: Circumstances
+        self, request_file: Path, log: IO[bytes], folder: Path, circumstances: ProcessEnvironment
     ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _FRESH, str(request_file)],
@@ -101,7 +101,7 @@ class ForkedProcess:
 class Server:
     """One server, for one process and its exports one after another."""
 
-    def __init__(self, circumstances: Circumstances) -> None:
+    def __init__(self, circumstances: ProcessEnvironment) -> None:
         self.circumstances = circumstances
         self.owner = os.getpid()
         self.busy = threading.Lock()
@@ -192,9 +192,9 @@ class Servers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._current: Server | None = None
-        self._hopeless: list[Circumstances] = []
+        self._hopeless: list[ProcessEnvironment] = []
 
-    def get(self, circumstances: Circumstances) -> Server | None:
+    def get(self, circumstances: ProcessEnvironment) -> Server | None:
         """The server for these circumstances; None where there cannot be one."""
         if not sys.platform.startswith("linux"):
             return None

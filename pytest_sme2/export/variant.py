@@ -11,7 +11,7 @@ from pytest_sme2.results import AS_EXPORTED
 from pytest_sme2.system.choices import split_list
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4", "int4_channel")
-
+NO_PASSES = "no_passes"
 
 _VARIANT = re.compile(
     r"(?P<precision>[a-z0-9_]+)(?P<rewrites>(?:\+[a-z0-9_]+)*)(?:@(?P<size>[1-9][0-9]{0,4}))?"
@@ -26,14 +26,17 @@ class Variant:
     size: int | None = None
     rewrites: tuple[str, ...] = ()
     """Names of ``rewrites.py`` that are applied to the model first."""
+    passes: bool = True
+    """Whether ExecuTorch's recommended passes for XNNPACK are used."""
 
     def __str__(self) -> str:
         size = "" if self.size is None else f"@{self.size}"
-        return "+".join((self.precision, *self.rewrites)) + size
+        without = () if self.passes else (NO_PASSES,)
+        return "+".join((self.precision, *self.rewrites, *without)) + size
 
 
 def parse_variant(value: str) -> Variant:
-    """``fp16``, ``fp16@256``, or with rewrites ``fp16+silu@256``."""
+    """``fp16``, ``fp16@256``, with rewrites ``fp16+silu@256``, or ``fp16+no_passes``."""
     match = _VARIANT.fullmatch(value)
     precision = match["precision"] if match else value
     if match is None or precision not in PRECISIONS:
@@ -41,14 +44,15 @@ def parse_variant(value: str) -> Variant:
             f"{value!r} is not a variant. Choose one of: {', '.join(PRECISIONS)}; "
             "optionally with an input size, as in fp16@256."
         )
-    rewrites = tuple(match["rewrites"].split("+")[1:])
-    unknown = [name for name in rewrites if name not in NAMES]
-    if unknown or len(set(rewrites)) < len(rewrites):
+    words = match["rewrites"].split("+")[1:]
+    if not {NO_PASSES, *NAMES}.issuperset(words) or len(set(words)) < len(words):
         raise UsageError(
-            f"{value!r} is not a variant: after + stand rewrites, each once. They are: "
-            f"{', '.join(NAMES)}."
+            f"{value!r} is not a variant: after + stand rewrites, each once, and {NO_PASSES} to "
+            f"lower without ExecuTorch's recommended passes. The rewrites are: {', '.join(NAMES)}."
         )
-    return Variant(precision, int(match["size"]) if match["size"] else None, rewrites)
+    rewrites = tuple(word for word in words if word != NO_PASSES)
+    size = int(match["size"]) if match["size"] else None
+    return Variant(precision, size, rewrites, passes=NO_PASSES not in words)
 
 
 def file_part(value: str) -> str:

@@ -156,11 +156,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     from pytest_sme2.session.bench import header_lines
 
     session = session_of(config)
-    lines = [*taken, *header_lines(session.bench), *_workers_in_vain(config, session)]
+    lines = [*taken, *header_lines(session.bench), *_useless_workers_warning(config, session)]
     return [plain(line) for line in lines]
 
 
-def _workers_in_vain(config: pytest.Config, session: Session) -> list[str]:
+def _useless_workers_warning(config: pytest.Config, session: Session) -> list[str]:
     """A word where workers cannot help: measurements of one machine wait for each other."""
     workers = getattr(config.option, "numprocesses", None)
     if not workers or session.settings.device == "android":
@@ -172,7 +172,7 @@ def _workers_in_vain(config: pytest.Config, session: Session) -> list[str]:
     if not target.capabilities().timing:
         return []
     return [
-        f"sme2: warning: -n {workers} buys nothing on {target.name}: measurements wait for each "
+        f"sme2: warning: -n {workers} has no effect on {target.name}: measurements wait for each "
         "other, and exports beside them disturb them"
     ]
 
@@ -277,7 +277,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 # --- how they end ---------------------------------------------------------------------------------
 
 
-def _speak_plainly(item: pytest.Item, *, setup: bool = False) -> Generator[None, object, object]:
+def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[None, object, object]:
     """Our errors say all there is to say: a skip with its reason, or a plain failure."""
     try:
         if setup:
@@ -318,12 +318,12 @@ def _ask_for_device(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from _speak_plainly(item, setup=True))
+    return (yield from _translate_errors(item, setup=True))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    result = yield from _speak_plainly(item)
+    result = yield from _translate_errors(item)
     _skip_if_nothing_was_checked(item)
     return result
 
@@ -341,7 +341,7 @@ def _skip_if_nothing_was_checked(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from _speak_plainly(item))
+    return (yield from _translate_errors(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -432,7 +432,7 @@ class Collector:
         if not ran and not self.folders:
             return
         chosen = options.read_settings(self.config)
-        problems = self._empty_promises(session, chosen)
+        problems = self._unmet_requests(session, chosen)
         self.config.stash.setdefault(PROBLEMS, []).extend(problems)
         failed = self._conclude(chosen)
         if (problems or failed) and session.exitstatus == pytest.ExitCode.OK:
@@ -467,7 +467,7 @@ class Collector:
         except (Sme2Error, OSError) as error:
             self.config.stash[PROBLEMS].append(f"{out} cannot be merged with others: {error}")
 
-    def _empty_promises(self, session: pytest.Session, chosen: Settings) -> list[str]:
+    def _unmet_requests(self, session: pytest.Session, chosen: Settings) -> list[str]:
         """What was asked for and not done, although every test may have passed."""
         problems = []
         if chosen.against is not None and session.testscollected and not self.used_reference:

@@ -15,10 +15,10 @@ from html import escape
 from pytest_sme2.report.change_points import MISSING
 from pytest_sme2.report.history_series import (
     Figure,
+    FigureHistory,
     Point,
     Series,
     Step,
-    Track,
     not_looked_for,
     version_changes,
 )
@@ -101,7 +101,7 @@ def _changes(series: Sequence[Series]) -> Iterator[str]:
         yield f"<p>{len(found) - _MOST_ROWS} older ones are marked in the charts.</p>\n"
 
 
-def _row(number: int, series: Series, track: Track, step: Step) -> str:
+def _row(number: int, series: Series, track: FigureHistory, step: Step) -> str:
     figure = track.figure
     versions = "; ".join(version_changes(step.before, step.after))
     cells = (
@@ -138,7 +138,7 @@ def _case(number: int, series: Series) -> str:
     )
 
 
-def _fact(track: Track) -> str:
+def _fact(track: FigureHistory) -> str:
     figure, last = track.figure, track.points[-1]
     if track.skip_reason:
         small = f"{count(len(track.points), 'run')}: {track.skip_reason}"
@@ -165,7 +165,7 @@ _MOST_DOTS = 60
 _STRETCHED = 0.04
 
 
-def chart(track: Track) -> str:
+def chart(track: FigureHistory) -> str:
     """A figure element."""
     scale = _Scale(track)
     told = f"{track.figure.name}, {len(track.points)} runs, {len(track.steps)} change points"
@@ -187,7 +187,7 @@ def chart(track: Track) -> str:
 class _Scale:
     """From runs and values to places on the drawing."""
 
-    def __init__(self, track: Track) -> None:
+    def __init__(self, track: FigureHistory) -> None:
         values = [point.value for point in track.points]
         ends = [end for point in track.points for end in point.interval or ()]
         low, high = min(values + ends), max(values + ends)
@@ -228,7 +228,7 @@ def _marks(low: float, high: float, *, whole: bool) -> Iterator[float]:
         yield number * size
 
 
-def _line(scale: _Scale, track: Track) -> Iterator[str]:
+def _line(scale: _Scale, track: FigureHistory) -> Iterator[str]:
     points, kind = track.points, _kind(track.figure)
     for stretch in _stretches([point.interval is not None for point in points]):
         upper = [(at, (points[at].interval or (0, 0))[1]) for at in stretch]
@@ -268,7 +268,7 @@ def _path(scale: _Scale, places: Sequence[tuple[int, float]]) -> str:
     return "M" + "L".join(f"{scale.x(at)} {scale.y(value)}" for at, value in places)
 
 
-def _levels(scale: _Scale, track: Track) -> Iterator[str]:
+def _levels(scale: _Scale, track: FigureHistory) -> Iterator[str]:
     """What a noisy figure usually was between two change points."""
     if track.figure.exact or not track.steps:
         return
@@ -279,7 +279,7 @@ def _levels(scale: _Scale, track: Track) -> Iterator[str]:
         yield f'<path class="level" d="{d}"/>'
 
 
-def _flags(scale: _Scale, track: Track) -> Iterator[str]:
+def _flags(scale: _Scale, track: FigureHistory) -> Iterator[str]:
     """In two rows; a label that would cover another is left out, the page's table has it."""
     figure = track.figure
     taken = [-math.inf, -math.inf]

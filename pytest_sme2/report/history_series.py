@@ -74,7 +74,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Track:
+class FigureHistory:
     """One figure over the runs of a series that have it."""
 
     figure: Figure
@@ -103,7 +103,7 @@ class Series:
     conditions: tuple[str, ...]
     """What else sets these runs apart, in words."""
     runs: tuple[HistoryRecord, ...]
-    tracks: tuple[Track, ...]
+    tracks: tuple[FigureHistory, ...]
 
     @property
     def name(self) -> str:
@@ -155,7 +155,7 @@ def _figures(record: HistoryRecord) -> Iterator[tuple[Figure, float | None, Inte
     yield Figure(YARDSTICK, "ms", exact=False), record.yardstick_ms, None
 
 
-def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[Track]:
+def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[FigureHistory]:
     points: dict[Figure, list[Point]] = {}
     for run in runs:
         for figure, value, interval in _figures(run):
@@ -164,16 +164,16 @@ def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[Track]:
                 points.setdefault(figure, []).append(Point(run, value, interval))
     for figure, found in points.items():
         if figure.exact:
-            yield Track(figure, tuple(found), tuple(_exact_steps(found)))
+            yield FigureHistory(figure, tuple(found), tuple(_exact_steps(found)))
         elif len(found) < FEWEST:
             few = f"too few to look for steps, from {FEWEST} runs on they are"
-            yield Track(figure, tuple(found), (), few)
+            yield FigureHistory(figure, tuple(found), (), few)
         elif not available():
-            yield Track(figure, tuple(found), (), "steps were not looked for")
+            yield FigureHistory(figure, tuple(found), (), "steps were not looked for")
         else:
             steps = tuple(_noisy_steps(found))
             drift = _drift(found, steps) if steps else None
-            yield Track(figure, tuple(found), () if drift else steps, drift=drift)
+            yield FigureHistory(figure, tuple(found), () if drift else steps, drift=drift)
 
 
 def _exact_steps(points: Sequence[Point]) -> Iterator[Step]:
@@ -221,7 +221,7 @@ def _drift(points: Sequence[Point], steps: Sequence[Step]) -> Step | None:
     return Step(0, points[0].run, points[-1].run, first, last)
 
 
-def worsened(track: Track, window: int | None = None) -> float | None:
+def worsened(track: FigureHistory, window: int | None = None) -> float | None:
     """By which part the figure got worse over its last ``window`` runs, small changes added up.
 
     None where that cannot be told. Noisy runs count in groups, so that one of them says nothing.

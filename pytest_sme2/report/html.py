@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.categories import Rule
-from pytest_sme2.report.html_data import Entry, report_document
+from pytest_sme2.report.html_data import ReportCase, report_document
 from pytest_sme2.results import Baseline
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import write_text
@@ -41,7 +41,7 @@ def write_html(
 ) -> None:
     """Write the report of these cases, each with its folder, over ``path``."""
     entries = [
-        Entry(folder, record, _baseline(baseline_folder, record)) for folder, record in records
+        ReportCase(folder, record, _baseline(baseline_folder, record)) for folder, record in records
     ]
     write_text(path, page(report_document(entries, rules=rules)))
 

@@ -61,7 +61,7 @@ MOST_DETAILS = 5
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReportCase:
     """One case with what is needed to show it."""
 
     folder: Path
@@ -69,7 +69,7 @@ class Entry:
     baseline: Baseline | None = None
 
 
-def report_document(entries: Sequence[Entry], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
+def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
     """What the page shows. The cases are an iterator, since all of them can be large."""
     order = {id(record): n for n, record in enumerate(worst_first([e.record for e in entries]))}
     entries = sorted(entries, key=lambda entry: order[id(entry.record)])
@@ -93,7 +93,7 @@ def report_document(entries: Sequence[Entry], *, rules: Sequence[Rule] = ()) -> 
     }
 
 
-def _headline(entries: Sequence[Entry]) -> dict[str, Any]:
+def _headline(entries: Sequence[ReportCase]) -> dict[str, Any]:
     """What the whole run comes to, and what it was made with."""
     records = [entry.record for entry in entries]
     found = count_cases(records)
@@ -135,7 +135,7 @@ def _commit(folder: Path) -> str:
     return commit if isinstance(commit, str) else ""
 
 
-def _case(entry: Entry, rules: Sequence[Rule]) -> dict[str, Any]:
+def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
     record, measured = entry.record, entry.record.measured
     timed = not measured.emulated
     reason, shares = deciding(record.checks), engine_shares(measured)
@@ -241,7 +241,7 @@ class _Names:
         return self.numbers.setdefault(name, len(self.numbers))
 
 
-def _arm(entry: Entry, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str, Any]:
+def _arm(entry: ReportCase, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str, Any]:
     profile = entry.record.measured.profiles[arm]
     names = _Names()
     kinds = _Names()
@@ -321,7 +321,7 @@ def _proofs(profile: Profile) -> list[int]:
 
 
 def _timeline(
-    entry: Entry, arm: Arm, rules: Sequence[Rule], profile: Profile, names: _Names
+    entry: ReportCase, arm: Arm, rules: Sequence[Rule], profile: Profile, names: _Names
 ) -> list[list[float]]:
     """The run that is nearest to the median: name, start and length in microseconds, category."""
     columns = read_etdump(entry.folder / entry.record.etdumps[arm])

@@ -41,41 +41,41 @@ _OF_AN_EXPERIMENT = ("_robust_stats.json", *_CSV_COLUMNS, ".log")
 
 
 @dataclass(frozen=True)
-class Finding:
+class FileCheck:
     """One file, and what is wrong with it; nothing where it is fine."""
 
     path: Path
     problem: str = ""
 
 
-def validate_run(root: Path) -> list[Finding]:
+def validate_run(root: Path) -> list[FileCheck]:
     """Every file that was looked at, in order."""
     if not root.is_dir():
         raise UsageError(f"{str(root)!r} is not a folder. Give a run directory.")
-    findings: list[Finding] = []
+    findings: list[FileCheck] = []
     cases = list(find_records(root))
     if not cases:
-        findings.append(Finding(root / METRICS, "is missing: no case was recorded here"))
+        findings.append(FileCheck(root / METRICS, "is missing: no case was recorded here"))
     for folder in cases:
         findings += _case(folder)
     # Not Path.resolve, which fails for a link to itself.
     checked = {os.path.realpath(finding.path) for finding in findings}
     findings += [
-        Finding(dump, _dump_problem(dump))
+        FileCheck(dump, _dump_problem(dump))
         for dump in sorted(root.rglob(f"*{SUFFIX}"))
         if os.path.realpath(dump) not in checked
     ]
     return findings
 
 
-def _case(folder: Path) -> Iterator[Finding]:
+def _case(folder: Path) -> Iterator[FileCheck]:
     path = folder / METRICS
     if _is_of_the_kit(path):
         yield from _kit_run(folder)
         return
     problem = _json_problem(path, _JSON_KEYS[METRICS])
     if problem:
-        yield Finding(path, problem)
+        yield FileCheck(path, problem)
         return
     said = ""
     try:
@@ -85,7 +85,7 @@ def _case(folder: Path) -> Iterator[Finding]:
         # A damaged dump is named below, once.
         if not (isinstance(error, EtdumpError) and etdumps):
             said = str(error).removeprefix(f"{path} ")
-    yield Finding(path, said)
+    yield FileCheck(path, said)
     for ending in _OF_A_CASE:
         yield from _ending(folder, ending)
     for name in etdumps:
@@ -93,9 +93,9 @@ def _case(folder: Path) -> Iterator[Finding]:
             dump = inside(folder, name)
         except ValueError as error:
             if not said:
-                yield Finding(path, f"is damaged: {error}")
+                yield FileCheck(path, f"is damaged: {error}")
             continue
-        yield Finding(dump, _dump_problem(dump) or _changed(folder, name))
+        yield FileCheck(dump, _dump_problem(dump) or _changed(folder, name))
         for ending in _OF_AN_EXPERIMENT:
             yield from _ending(dump.parent, ending)
 
@@ -109,13 +109,15 @@ def _is_of_the_kit(path: Path) -> bool:
     return isinstance(document, dict) and "results" in document and "measured" not in document
 
 
-def _kit_run(folder: Path) -> Iterator[Finding]:
+def _kit_run(folder: Path) -> Iterator[FileCheck]:
     """What the kit's own check asks for, and that its figures are whole."""
     path = folder / METRICS
     results = read_json(path, remedy="")["results"]
     problems = [_kit_problem(entry, number) for number, entry in enumerate(_listed(results))]
-    yield Finding(path, "; ".join(filter(None, problems)) or ("" if problems else "has no result"))
-    yield Finding(folder / MANIFEST, _json_problem(folder / MANIFEST, ("model", "results")))
+    yield FileCheck(
+        path, "; ".join(filter(None, problems)) or ("" if problems else "has no result")
+    )
+    yield FileCheck(folder / MANIFEST, _json_problem(folder / MANIFEST, ("model", "results")))
     for entry in _listed(results):
         metrics = entry.get("metrics") if isinstance(entry, dict) else None
         name = metrics.get("etdump_rel", metrics.get("etdump")) if isinstance(metrics, dict) else 0
@@ -124,9 +126,9 @@ def _kit_run(folder: Path) -> Iterator[Finding]:
         try:
             dump = inside(folder, name)
         except ValueError as error:
-            yield Finding(path, f"is damaged: {error}")
+            yield FileCheck(path, f"is damaged: {error}")
             continue
-        yield Finding(dump, _dump_problem(dump))
+        yield FileCheck(dump, _dump_problem(dump))
 
 
 def _listed(value: object) -> list[Any]:
@@ -169,19 +171,19 @@ def _named_dumps(path: Path) -> list[str]:
     return [name for name in named if isinstance(name, str)]
 
 
-def _ending(folder: Path, ending: str) -> Iterator[Finding]:
+def _ending(folder: Path, ending: str) -> Iterator[FileCheck]:
     """The file of a folder whose name ends so; exactly one there must be, or more."""
     files = [folder / ending] if ending in (MANIFEST, "analysis_summary.json") else []
     files = files or sorted(folder.glob(f"*{ending}"))
     if not files:
-        yield Finding(folder / f"*{ending}", "is missing")
+        yield FileCheck(folder / f"*{ending}", "is missing")
     for file in files:
         if ending in _JSON_KEYS:
-            yield Finding(file, _json_problem(file, _JSON_KEYS[ending]))
+            yield FileCheck(file, _json_problem(file, _JSON_KEYS[ending]))
         elif ending in _CSV_COLUMNS:
-            yield Finding(file, _csv_problem(file, _CSV_COLUMNS[ending]))
+            yield FileCheck(file, _csv_problem(file, _CSV_COLUMNS[ending]))
         else:
-            yield Finding(file)
+            yield FileCheck(file)
 
 
 def _json_problem(path: Path, keys: Sequence[str]) -> str:

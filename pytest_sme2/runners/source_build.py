@@ -15,7 +15,14 @@ from pathlib import Path
 from pytest_sme2.errors import BuildError, BusyError, ElfError
 from pytest_sme2.results import Arm, KernelFamily
 from pytest_sme2.runners.source_checks import tree_version
-from pytest_sme2.runners.source_plan import LOG, SourceBuild, Step, Tools, build_environment, plan
+from pytest_sme2.runners.source_plan import (
+    LOG,
+    BuildStep,
+    SourceBuild,
+    Tools,
+    build_environment,
+    plan,
+)
 from pytest_sme2.system.elf import read_elf
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
@@ -58,7 +65,7 @@ def build(
 
 def _build_step(
     request: SourceBuild,
-    step: Step,
+    step: BuildStep,
     progress: Callable[[str], None],
     timeout_seconds: float,
 ) -> Built:
@@ -126,7 +133,7 @@ def families_in(binary: Path) -> frozenset[KernelFamily] | None:
     return frozenset(family_of(name) for name in kernels) if kernels else None
 
 
-def _check_switch(step: Step, families: frozenset[KernelFamily] | None) -> None:
+def _check_switch(step: BuildStep, families: frozenset[KernelFamily] | None) -> None:
     if families is None:
         return
     if step.arm is Arm.ON and KernelFamily.SME2 not in families:

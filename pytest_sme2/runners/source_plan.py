@@ -81,7 +81,7 @@ class Tools:
 
 
 @dataclass(frozen=True)
-class Step:
+class BuildStep:
     """One build: the commands and the result."""
 
     arm: Arm
@@ -126,16 +126,16 @@ def find_tools(environment: Mapping[str, str] = os.environ) -> Tools:
     )
 
 
-def plan(request: SourceBuild, tools: Tools) -> tuple[Step, ...]:
+def plan(request: SourceBuild, tools: Tools) -> tuple[BuildStep, ...]:
     """The commands, one build after another, because flatcc cannot be built twice at once."""
     return tuple(_step(request, tools, arm) for arm in request.sides)
 
 
-def _step(request: SourceBuild, tools: Tools, arm: Arm) -> Step:
+def _step(request: SourceBuild, tools: Tools, arm: Arm) -> BuildStep:
     folder = request.folder / f"{request.platform}-{request.variant}-sme2-{arm}"
     cmake = str(tools.cmake or "cmake")
     variables = {**_variables(request, tools, arm), **dict(request.options)}
-    return Step(
+    return BuildStep(
         arm=arm,
         folder=folder,
         configure=(
@@ -225,7 +225,7 @@ def _one_option_a_line(command: Sequence[str]) -> list[str]:
     return [shlex.join(command[:first]), *(shlex.quote(word) for word in command[first:])]
 
 
-def usage_line(request: SourceBuild, steps: Sequence[Step]) -> str:
+def usage_line(request: SourceBuild, steps: Sequence[BuildStep]) -> str:
     """The command line that uses the built runners."""
     words = ["pytest", f"--device={request.platform}"]
     for step in steps:

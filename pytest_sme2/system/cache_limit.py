@@ -40,7 +40,7 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """One thing in the cache."""
 
     kind: str
@@ -61,7 +61,7 @@ def mark_used(folder: Path) -> None:
         os.utime(folder)
 
 
-def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[Entry]:
+def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[CacheEntry]:
     """What the cache holds, the least recently used first."""
     found = []
     for kind in kinds:
@@ -69,7 +69,7 @@ def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[Entry]:
             for path in (cache / kind).iterdir():
                 known = re.fullmatch(f"{KINDS[kind]}|{LEFT_OVER}", path.name)
                 if known and path.is_dir() and not path.is_symlink():
-                    found.append(Entry(kind, path, _bytes(path), path.stat().st_mtime))
+                    found.append(CacheEntry(kind, path, _bytes(path), path.stat().st_mtime))
     return sorted(found, key=lambda entry: (entry.used, entry.path))
 
 
@@ -83,8 +83,12 @@ def _bytes(folder: Path) -> int:
 
 
 def chosen(
-    found: Iterable[Entry], *, now: float, older_than: float | None = None, keep: int | None = None
-) -> list[Entry]:
+    found: Iterable[CacheEntry],
+    *,
+    now: float,
+    older_than: float | None = None,
+    keep: int | None = None,
+) -> list[CacheEntry]:
     """The entries to remove: those not used for so long, then the oldest until the rest fits."""
     found = list(found)
     removed = [
@@ -101,12 +105,12 @@ def chosen(
     return removed
 
 
-def remove(removed: Iterable[Entry], why: str) -> None:
+def remove(removed: Iterable[CacheEntry], why: str) -> None:
     for entry in removed:
         discard(entry.path, "left by a killed process" if entry.left_over else why)
 
 
-def apply_limit(cache: Path | None = None) -> list[Entry]:
+def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
     """Remove what killed processes left and, above the limit, what was not used for longest.
 
     What may be in use stays, so the limit is one for what is kept from run to run. Once an hour is

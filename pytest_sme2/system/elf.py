@@ -45,7 +45,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Segment:
+class LoadedPart:
     """One loaded part of the file."""
 
     offset: int
@@ -80,7 +80,7 @@ class ElfFile:
     """What resolves an address in a mapped file to a function."""
 
     path: Path
-    segments: tuple[Segment, ...]
+    segments: tuple[LoadedPart, ...]
     symbols: tuple[Function, ...]
     """Defined functions with a size, by address."""
     unnamed: tuple[Function, ...]
@@ -184,9 +184,9 @@ def _program_headers(data: bytes) -> Iterator[tuple[int, ...]]:
         yield _PROGRAM.unpack_from(data, start + index * entry_size)
 
 
-def _segments(data: bytes, wanted: int) -> tuple[Segment, ...]:
+def _segments(data: bytes, wanted: int) -> tuple[LoadedPart, ...]:
     return tuple(
-        Segment(offset, address, file_size)
+        LoadedPart(offset, address, file_size)
         for kind, _, offset, address, _, file_size, _, _ in _program_headers(data)
         if kind == wanted
     )
@@ -243,7 +243,7 @@ def _symbols(data: bytes) -> Iterator[Function]:
                 yield Function(address, length, _string(data, names + name))
 
 
-def _unwind_functions(data: bytes, header: Segment) -> Iterator[Function]:
+def _unwind_functions(data: bytes, header: LoadedPart) -> Iterator[Function]:
     """The functions of the unwind table, which also has those without a symbol."""
     if data[header.offset : header.offset + 4] != _EH_FRAME_HEADER:
         return

@@ -137,7 +137,7 @@ class TakesTurns(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessPlace:
     """Where on this machine the files of one process go."""
 
     result: Path
@@ -172,7 +172,7 @@ def _pad_path(path: Path) -> str:
     return "/" * (-len(text) % _NAME_LENGTH) + text
 
 
-def make_place(job: Job) -> Place:
+def make_place(job: Job) -> ProcessPlace:
     """The job's folder, without files of an earlier run, which could be taken for new ones."""
     folder = job.folder.absolute()
     outputs = folder / OUTPUTS_NAME
@@ -189,7 +189,7 @@ def make_place(job: Job) -> Place:
             shutil.rmtree(outputs)
     except OSError as error:
         raise unwritable(folder, error) from error
-    return Place(
+    return ProcessPlace(
         result=folder / RESULT_NAME,
         log=folder / LOG_NAME,
         etdump=folder / ETDUMP_NAME if job.runner.traces(job.request) else None,
@@ -222,7 +222,9 @@ def run_here(
     return read_run(target, job, place, finished, emulated=emulated)
 
 
-def read_run(target: str, job: Job, place: Place, finished: Finished, *, emulated: bool) -> Run:
+def read_run(
+    target: str, job: Job, place: ProcessPlace, finished: Finished, *, emulated: bool
+) -> Run:
     """The results of a finished process; RunError if it failed."""
     request = job.request
     problem = describe_failure(finished, job.runner, request)
@@ -234,7 +236,7 @@ def read_run(target: str, job: Job, place: Place, finished: Finished, *, emulate
     return read_files(target, job, place, emulated=emulated)
 
 
-def read_files(target: str, job: Job, place: Place, *, emulated: bool) -> Run:
+def read_files(target: str, job: Job, place: ProcessPlace, *, emulated: bool) -> Run:
     """The run of a successful process, from its files."""
     return job.runner.read_result(
         job.request,

@@ -22,7 +22,7 @@ _MAPPED = re.compile(
 
 
 @dataclass(frozen=True)
-class Place:
+class CodePlace:
     """Where in which file an address stands."""
 
     elf: ElfFile
@@ -60,14 +60,14 @@ class CodeMap:
         elif b'",O_' in line:
             self._opened(line)
 
-    def place(self, address: int) -> Place | None:
+    def place(self, address: int) -> CodePlace | None:
         """None where no known file was mapped."""
         for mapping in self._mappings:
             if mapping.start <= address < mapping.end:
                 own = mapping.elf.address_of(address - mapping.start + mapping.offset)
                 if own is None:
                     return None
-                return Place(mapping.elf, own, mapping.elf.function_at(own))
+                return CodePlace(mapping.elf, own, mapping.elf.function_at(own))
         return None
 
     def is_mapped(self, address: int) -> bool:

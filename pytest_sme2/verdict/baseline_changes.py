@@ -37,7 +37,7 @@ def _facts(baseline: Baseline) -> dict[str, str]:
             facts |= _structure_facts(structure, arm)
         census = baseline.kernels.get(arm)
         if census is not None:
-            # A place in a library tells nobody anything, and moves with every build.
+            # A place in a library is meaningless, and moves with every build.
             named = (kernel for kernel in census.kernels if kernel.named)
             facts |= {f"kernel {kernel.name} ({arm})": "runs" for kernel in named}
     for arm, cost in baseline.costs.items():

@@ -16,7 +16,7 @@ from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
 from pytest_sme2.system.cache import LOG, MARK, find_cache, is_ours
 from pytest_sme2.system.cache_limit import (
     KINDS,
-    Entry,
+    CacheEntry,
     chosen,
     entries,
     parse_age,
@@ -151,7 +151,7 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show(kind: str, found: list[Entry], now: float) -> None:
+def _show(kind: str, found: list[CacheEntry], now: float) -> None:
     if not found:
         return
     oldest = (now - found[0].used) / 86400

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class Fact:
     """One line of the report."""
 
     what: str
@@ -64,22 +64,22 @@ class Finding:
     detail: str
 
 
-def _package(name: str) -> Finding:
+def _package(name: str) -> Fact:
     try:
-        return Finding(name, True, importlib.metadata.version(name))
+        return Fact(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         extra = "export" if name in ("executorch", "torch", "torchao") else "models"
-        return Finding(name, False, f"not installed; pip install 'pytest-sme2[{extra}]'")
+        return Fact(name, False, f"not installed; pip install 'pytest-sme2[{extra}]'")
 
 
-def _device(device: str, settings: Settings) -> Finding:
+def _device(device: str, settings: Settings) -> Fact:
     what = f"--device={device}"
     target: Target | None = None
     try:
         target = choose_target(dataclasses.replace(settings, device=device), wait_seconds=1)
         able = target.capabilities()
     except Sme2Error as error:
-        return Finding(what, False, str(error))
+        return Fact(what, False, str(error))
     finally:
         # A phone is free again for whoever uses it next: it may be this process.
         if target is not None:
@@ -90,17 +90,17 @@ def _device(device: str, settings: Settings) -> Finding:
     parts.append("timing" if able.timing else "no timing")
     if able.reason:
         parts.append(able.reason)
-    return Finding(what, True, "; ".join(parts))
+    return Fact(what, True, "; ".join(parts))
 
 
 def run(arguments: argparse.Namespace) -> int:
     settings = Settings(**device_settings(arguments, "auto"))
     chosen = settings.device
-    installed = [Finding("pytest-sme2", True, __version__)]
-    installed.append(Finding("Python", True, f"{platform.python_version()}, {platform.platform()}"))
+    installed = [Fact("pytest-sme2", True, __version__)]
+    installed.append(Fact("Python", True, f"{platform.python_version()}, {platform.platform()}"))
     installed += [_package(name) for name in PACKAGES]
     tools = [
-        Finding(
+        Fact(
             part.name,
             part.found is not None,
             f"{part.found or f'{part.cost}. {part.remedy}'} {part.warning}".rstrip(),

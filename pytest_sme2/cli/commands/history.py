@@ -14,8 +14,8 @@ from pytest_sme2.report.change_points import MISSING
 from pytest_sme2.report.history import read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import (
+    FigureHistory,
     Series,
-    Track,
     all_series,
     not_looked_for,
     version_changes,
@@ -114,7 +114,7 @@ def history_lines(series: Sequence[Series]) -> Iterator[str]:
         yield MISSING
 
 
-def _track_lines(track: Track) -> Iterator[str]:
+def _track_lines(track: FigureHistory) -> Iterator[str]:
     figure, last = track.figure, track.points[-1]
     now = f"  {figure.name}: {figure.format(last.value)}"
     if last.interval is not None:

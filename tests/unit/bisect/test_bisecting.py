@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from pytest_sme2.bisect import bisecting
-from pytest_sme2.bisect.bisecting import Bisecting, Outcome
+from pytest_sme2.bisect.bisecting import Bisecting, Bisection
 from pytest_sme2.bisect.packages import Release
 from pytest_sme2.bisect.search import Border
 from pytest_sme2.cli.bisect_lines import document, lines
 from pytest_sme2.errors import ModelError, RunError, TargetError, UsageError
-from pytest_sme2.results import CaseResult, Check, Limits
-from pytest_sme2.results import Outcome as Found
+from pytest_sme2.results import CaseResult, Check, Limits, Outcome
 from pytest_sme2.system.pip import Pin
 from pytest_sme2.verdict.judging import metric_against
 from tests.support import gate_examples
@@ -31,7 +30,7 @@ SURE = 0.02
 class PlayedRow:
     """Versions of a package; how slow each is, or what goes wrong with it."""
 
-    ratios: Sequence[float | Exception | Found]
+    ratios: Sequence[float | Exception | Outcome]
     noun = "version"
     backwards: bool = False
     asked: list[tuple[int, float]] = field(default_factory=list)
@@ -66,10 +65,10 @@ class PlayedChange:
         measured, ratio = self.measured(), self.row.ratios[self.number]
         self.row.asked.append((self.number, threshold))
         metric = metric_against("latency", good.name)
-        if isinstance(ratio, Found):
+        if isinstance(ratio, Outcome):
             return measured, Check(metric, ratio, "Too noisy.", old=1e6, new=1e6)
         assert isinstance(ratio, float)
-        verdict = Found.REGRESSED if ratio - SURE > 1 + threshold else Found.PASS
+        verdict = Outcome.REGRESSED if ratio - SURE > 1 + threshold else Outcome.PASS
         interval = (ratio - SURE, ratio + SURE)
         return measured, Check(metric, verdict, "", old=1e6, new=ratio * 1e6, interval=interval)
 
@@ -82,7 +81,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(bisecting, "show_change", show_change)
 
-    def run(*ratios: float | Exception | Found) -> tuple[Outcome, PlayedRow]:
+    def run(*ratios: float | Exception | Outcome) -> tuple[Bisection, PlayedRow]:
         row = PlayedRow(ratios)
         return Bisecting(row, Path("unused"), lambda line: None).by_latency(), row  # type: ignore[arg-type]
 
@@ -112,9 +111,9 @@ def test_what_runs_the_same_program_is_not_measured_again(search: Any) -> None:
     assert first.startswith("m-fp32 is worse up to torch==2.40, and fine from torch==2.39 on: ")
 
 
-@pytest.mark.parametrize("unsure", [Found.INCONCLUSIVE, Found.SUSPECTED, Found.INVALID])
+@pytest.mark.parametrize("unsure", [Outcome.INCONCLUSIVE, Outcome.SUSPECTED, Outcome.INVALID])
 def test_pairs_that_cannot_tell_make_a_change_neither_good_nor_bad(
-    search: Any, unsure: Found
+    search: Any, unsure: Outcome
 ) -> None:
     found, _ = search(1.0, 1.001, unsure, ModelError("it\nfails"), 1.5)
     assert (found.culprit.border, found.culprit.border.doubtful) == (Border(1, 4), 2)
@@ -139,7 +138,7 @@ def test_nothing_is_worse_where_the_bad_end_is_not_slower(search: Any) -> None:
 
 def test_an_end_that_cannot_be_told_ends_the_search(search: Any) -> None:
     with pytest.raises(RunError, match=r"2\.2 is slower than torch==2\.0\. Too noisy\."):
-        search(1.0, 1.5, Found.INCONCLUSIVE)
+        search(1.0, 1.5, Outcome.INCONCLUSIVE)
     with pytest.raises(UsageError, match=r"2\.0, which --good names, .*Name a version that can"):
         search(ModelError("It fails."), 1.5)
     with pytest.raises(UsageError, match=r"2\.1, which --bad names, cannot be measured: It fails"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ def test_each_rewrite_removes_what_it_is_known_for() -> None:
     assert set(after) == {"aten::embedding.out"}, "which is a look-up, and cheap"
 
 
+def test_the_recommended_passes_remove_copies_that_expand_nothing() -> None:
+    found = []
+    for variant in ("fp16", "fp16+no_passes"):
+        meta = json.loads((exported(variant).folder / "export_meta.json").read_text("utf-8"))
+        found.append((meta["passes"], meta["operators"]["portable"]["aten::expand_copy.default"]))
+    assert found == [(["RemoveNoopExpandCopyPass"], 1), ([], 9)]
+
+
 @pytest.mark.parametrize(
     "precision", ["int8", pytest.param("int8_dynamic", marks=pytest.mark.nightly)]
 )
@@ -62,7 +71,9 @@ def test_a_variant_names_its_rewrites() -> None:
     variant = parse_variant("fp16+silu+sdpa@64")
     assert variant == Variant("fp16", 64, ("silu", "sdpa"))
     assert str(variant) == "fp16+silu+sdpa@64"
-    for wrong in ("fp16+", "fp16+sil", "fp16+silu+silu", "+silu"):
+    assert parse_variant("fp16+no_passes") == Variant("fp16", passes=False)
+    assert str(parse_variant("fp16+no_passes+silu@64")) == "fp16+silu+no_passes@64"
+    for wrong in ("fp16+", "fp16+sil", "fp16+silu+silu", "+silu", "fp16+no_passes+no_passes"):
         with pytest.raises(UsageError, match="is not a variant"):
             parse_variant(wrong)
 

@@ -16,7 +16,7 @@ from pytest_sme2.errors import ExportError, ModelError
 from pytest_sme2.export import child, server
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.server import Circumstances, Server, Servers
+from pytest_sme2.export.server import ProcessEnvironment, Server, Servers
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from tests.support.needs import needs_export
@@ -149,8 +149,8 @@ def test_only_a_second_export_waits_for_the_warming_up(
     assert warm == [False, True, True]
 
 
-def here(**environment: str) -> Circumstances:
-    return Circumstances(environment, sys.path, {"torch": "1"})
+def here(**environment: str) -> ProcessEnvironment:
+    return ProcessEnvironment(environment, sys.path, {"torch": "1"})
 
 
 def test_other_circumstances_take_another_server() -> None:
@@ -173,7 +173,7 @@ def test_other_circumstances_take_another_server() -> None:
 
 def test_a_server_that_cannot_start_is_not_tried_again() -> None:
     servers = Servers()
-    nowhere = Circumstances({}, ["/nowhere"], {})
+    nowhere = ProcessEnvironment({}, ["/nowhere"], {})
     one = servers.get(nowhere)
     assert isinstance(one, Server)
     with pytest.raises(EOFError):

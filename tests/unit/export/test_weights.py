@@ -41,7 +41,7 @@ def kept_files(cache: Path) -> list[str]:
 
 
 def quiet(line: str) -> None:
-    """Nobody is watching."""
+    """Discard progress."""
 
 
 def test_folder_without_description_has_no_upstream(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ class Served(http.server.BaseHTTPRequestHandler):
         self.wfile.write(CONTENT[:3] if self.path == "/cut" else CONTENT)
 
     def log_message(self, *arguments: object) -> None:
-        """Nobody is watching."""
+        """Discard progress."""
 
 
 @pytest.fixture(scope="module")

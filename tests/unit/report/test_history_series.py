@@ -14,7 +14,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.report import history_series
 from pytest_sme2.report.change_points import FEWEST, MISSING
 from pytest_sme2.report.history import HistoryRecord
-from pytest_sme2.report.history_series import Track, all_series
+from pytest_sme2.report.history_series import FigureHistory, all_series
 from pytest_sme2.results import Arm
 from pytest_sme2.system.files import encode
 from tests.support.histories import run, timed
@@ -24,7 +24,7 @@ def lines(records: Sequence[HistoryRecord]) -> list[str]:
     return list(history_lines(all_series(records)))
 
 
-def track(records: Sequence[HistoryRecord], name: str) -> Track:
+def track(records: Sequence[HistoryRecord], name: str) -> FigureHistory:
     (series,) = all_series(records)
     (found,) = [each for each in series.tracks if each.figure.name == name]
     return found

@@ -82,7 +82,7 @@ def test_documentation_shows_the_printed_commands() -> None:
     assert source_plan.dry_run(request, tools) in page.read_text()
 
 
-def variables(step: source_plan.Step) -> dict[str, str]:
+def variables(step: source_plan.BuildStep) -> dict[str, str]:
     return dict(
         word[2:].split("=", 1)
         for word in step.configure
