@@ -9,10 +9,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.catalogue import BENCHMARKS
-from benchmarks.claims import number
 from benchmarks.running import Result, read_result
 
 PAGE = Path("docs") / "benchmarks.md"
@@ -25,7 +23,8 @@ INTRODUCTION = """\
 
 `python -m benchmarks table` writes this page from the results in `benchmarks/results`. No number is
 typed by hand. We set the limits before we measured. The top of each script in `benchmarks` says
-what it compares, and why that is fair.
+what it compares, and why that is fair. Here are the claims with a limit or a peer. The JSON has the
+others, and the details: every rule, regression, simulated machine and kind of damage.
 
 | command | |
 |---|---|
@@ -127,9 +126,7 @@ def page(results: Mapping[str, Result]) -> str:
     lines = [INTRODUCTION]
     if not results:
         return "\n".join([*lines, "No result is kept yet.", ""])
-    lines += [*_claims(results), *_detection(results), *_real_gate(results)]
-    lines += [*_culprits(results), *_simulated(results), *_faults(results)]
-    return "\n".join([*lines, *_circumstances(results)])
+    return "\n".join([*lines, *_claims(results), *_circumstances(results)])
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -142,200 +139,22 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _claims(results: Mapping[str, Result]) -> Iterator[str]:
-    yield from ("## Claims", "")
-    rows = [
-        (
-            claim.what,
-            claim.told_value(),
-            claim.told_peer(),
-            claim.told_ratio(),
-            claim.told_limit(),
-            claim.told_met(),
-            f"`{result.command}`",
-        )
-        for result in results.values()
-        for claim in result.claims
-    ]
-    headings = ("what", "figure", "peer, same run", "ratio", "limit", "met", "command")
-    yield from table(headings, rows)
-    if "first_verdict" in results:
-        done = results["first_verdict"].details["provision"]
-        there = [name for name, action in done.items() if action == "found"]
-        if there:
-            yield from (f"Before the first verdict the machine had: {', '.join(there)}.", "")
-
-
-def _detection(results: Mapping[str, Result]) -> Iterator[str]:
-    if "detection" not in results:
-        return
-    yield from (
-        "## Detection, against other rules",
-        "",
-        "Real processes of programs with 100, 103 and 105 equal layers. All rules decide on the",
-        "same samples. A rule that compares two single processes gets every pair as a trial. The",
-        "exact 95 % interval is in brackets.",
-        "",
-    )
-    for condition, scenarios in results["detection"].details.items():
-        if not any(scenario["verdicts"] for scenario in scenarios.values()):
-            continue
-        beside = "beside a busy neighbour" if condition == "busy" else "with nothing else running"
-        yield from (f"### {beside.capitalize()}", "")
-        rules = scenarios["0"]["alarms"]
+    """One table per benchmark, of the claims that have a limit or a peer."""
+    for result in results.values():
         rows = [
-            (rule, *(_rate(scenario["alarms"][rule]) for scenario in scenarios.values()))
-            for rule in rules
+            (
+                claim.what,
+                claim.told_value(),
+                claim.told_peer(),
+                claim.told_limit(),
+                claim.told_met(),
+            )
+            for claim in result.claims
+            if claim.told_limit() or claim.told_peer()
         ]
-        yield from table(("rule", "false alarms", "+3 % caught", "+5 % caught"), rows)
-        took = [scenario for scenario in scenarios.values() if scenario["pairs"] is not None]
-        pairs = ", ".join(number(round(scenario["pairs"], 1)) for scenario in took)
-        seconds = ", ".join(number(round(scenario["seconds"], 1)) for scenario in took)
-        yield from (f"Ours took {pairs} pairs and {seconds} s per verdict.", "")
-
-
-def _real_gate(results: Mapping[str, Result]) -> Iterator[str]:
-    if "detection_gate" not in results:
-        return
-    yield from (
-        "## The whole gate on real programs",
-        "",
-        "Real processes on a real machine, beside other work: the load is in the table. Each",
-        "verdict is the whole gate's at the default budget: a session, three stored sessions, and",
-        "pairs where these leave a doubt. The true slowdown is known by construction.",
-        "",
-    )
-    rows = [
-        (
-            setting,
-            "equal" if factor == "1" else f"{factor} times as slow",
-            _counts(facts["verdicts"]),
-            str(facts["paired"]),
-            f"{facts['inference_ns'] / 1e6:.3g} ms",
-            f"{facts['load']:.0f}",
-            f"{facts['seconds']:.0f} s",
-        )
-        for setting, by_factor in results["detection_gate"].details.items()
-        for factor, facts in by_factor.items()
-    ]
-    headings = (
-        "setting", "program", "verdicts", "decided by pairs", "one inference", "load", "a verdict",
-    )  # fmt: skip
-    yield from table(headings, rows)
-
-
-def _culprits(results: Mapping[str, Result]) -> Iterator[str]:
-    if "culprits" not in results:
-        return
-    yield from (
-        "## Naming the culprit",
-        "",
-        "Small networks before and after a change, exported and traced for real, beside other",
-        "work. Equal programs have no culprit: whatever is named there is innocent.",
-        "",
-    )
-    rows = [
-        (
-            change,
-            "; ".join(line for lines in facts["named"].values() for line in lines) or "nothing",
-            "" if facts["equal"] else "yes" if facts["right"] else "**no**",
-            ", ".join(facts["innocent"]) or "none",
-        )
-        for change, facts in results["culprits"].details.items()
-    ]
-    yield from table(("change", "named", "culprit named", "innocent ones named"), rows)
-
-
-def _simulated(results: Mapping[str, Result]) -> Iterator[str]:
-    if "simulated_gate" not in results:
-        return
-    yield from (
-        "## The gate in a simulation",
-        "",
-        "No machine was timed for this. Programs of known speed ran on a pretended device with a",
-        "virtual clock and the spreads of real machines; all else is the product's own. Where one",
-        "inference is longer than the neighbour's spells, processes that take turns cannot avoid",
-        "them: such pairs are often too noisy for a verdict. The first run missed the limits; the",
-        "script says what was changed since.",
-        "",
-    )
-    rows = [
-        (
-            scenario,
-            "equal" if factor == "1" else f"{factor} times as slow",
-            _counts(counts),
-        )
-        for scenario, by_factor in results["simulated_gate"].details["verdicts"].items()
-        for factor, counts in by_factor.items()
-    ]
-    yield from table(("machine and model", "program", "verdicts"), rows)
-    yield from (
-        "Pairs alone, where 30 fit into the budget. Noise is the spread of process medians, or of",
-        "the ratio where processes take turns. It is normal here, in 4,000 series each.",
-        "",
-    )
-    rates = [
-        (f"{float(noise):.2%}", *(_shares(found) for found in by_slowdown.values()))
-        for noise, by_slowdown in results["simulated_gate"].details["pairs"].items()
-    ]
-    words = "REGRESSED / SUSPECTED / INCONCLUSIVE"
-    yield from table(("noise", f"equal: {words}", "+3 %: the same", "+5 %: the same"), rates)
-    yield from _simulated_sessions(results["simulated_gate"].details["sessions"])
-
-
-def _simulated_sessions(by_spread: Mapping[str, Any]) -> Iterator[str]:
-    yield from (
-        "Stored times alone, where the old program is gone and no pairs can decide. Processes vary",
-        "by 0.4 %, sessions by the spread; 200 verdicts each. With each session there are more",
-        "answers. Where sessions differ by more than the limit, stored times alone rarely answer.",
-        "",
-    )
-    rows = [
-        (f"{float(spread):.1%}", count, *(_counts(counts) for counts in by_slowdown.values()))
-        for spread, by_count in by_spread.items()
-        for count, by_slowdown in by_count.items()
-    ]
-    yield from table(("spread between sessions", "sessions", "equal", "+5 %"), rows)
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-
-
-def _shares(rates: Mapping[str, float]) -> str:
-    return " / ".join(f"{100 * rate:.1f} %" for rate in rates.values())
-
-
-def _rate(rate: Mapping[str, Any]) -> str:
-    count, trials = rate["count"], rate["trials"]
-    if not trials:
-        return ""
-    low, high = rate["interval"]
-    return f"{100 * count / trials:.1f} % of {trials:,} [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _faults(results: Mapping[str, Result]) -> Iterator[str]:
-    counted = [name for name in ("faults", "fuzz_etdump", "hostile") if name in results]
-    if not counted:
-        return
-    yield from (
-        "## Faults and hostile input",
-        "",
-        "A trial is clean when it ends with a result or one clear error. No file is half written,",
-        "and all settings are restored. A seed repeats each trial.",
-        "",
-    )
-    rows = [
-        (
-            f"{name}: {row['name']}",
-            row.get("what", ""),
-            f"{row['trials']:,}",
-            f"{row['clean']:,}",
-            row.get("not_possible", ""),
-        )
-        for name in counted
-        for row in results[name].details["rows"]
-    ]
-    yield from table(("fault", "what happens", "trials", "clean", "not possible here"), rows)
+        if rows:
+            yield from (f"### {result.name}", "", f"`{result.command}`", "")
+            yield from table(("what", "figure", "peer, same run", "limit", "met"), rows)
 
 
 def _circumstances(results: Mapping[str, Result]) -> Iterator[str]:
