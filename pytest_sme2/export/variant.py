@@ -42,8 +42,8 @@ def parse_variant(value: str) -> Variant:
     if precision in ("bf16", "bfloat16"):
         raise UsageError(
             f"{value!r} cannot be exported: with ExecuTorch 1.5, XNNPACK takes no bfloat16, and "
-            "all of the model would run outside of it. Linear layers can be bf16 in releases after 1.5 "
-            "(pytorch/executorch#21493, pytorch/executorch#21784). Use fp16 until then."
+            "all of the model would run outside of it. Linear layers can be bf16 in releases after "
+            "1.5 (pytorch/executorch#21493, pytorch/executorch#21784). Use fp16 until then."
         )
     if match is None or precision not in PRECISIONS:
         raise UsageError(
