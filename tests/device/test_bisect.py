@@ -83,6 +83,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
+@pytest.mark.nightly
 def test_the_version_is_found_and_one_that_does_not_exist_is_passed_over(
     folder: Path, qemu: Qemu, capsys: pytest.CaptureFixture[str]
 ) -> None:

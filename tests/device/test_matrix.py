@@ -10,6 +10,9 @@ from pytest_sme2.profile.kernel_matrix import find_answer, read_matrix
 from pytest_sme2.results import Cell
 from tools.matrix.__main__ import main
 
+# Of a maintainer's tool.
+pytestmark = pytest.mark.nightly
+
 
 def test_a_matrix_names_the_kernel_behind_every_cell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

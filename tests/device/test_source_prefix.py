@@ -103,7 +103,13 @@ def matrix_operators(run: Run) -> set[bool]:
     return {operator.sme2 for operator in found if operator.matrix}
 
 
-@pytest.mark.parametrize("through_cpuinfo", [False, True], ids=["getauxval", "cpuinfo_isa"])
+@pytest.mark.parametrize(
+    "through_cpuinfo",
+    [
+        pytest.param(False, id="getauxval"),
+        pytest.param(True, id="cpuinfo_isa", marks=pytest.mark.nightly),
+    ],
+)
 def test_it_builds_and_switches_sme2(
     prefix: Path,
     qemu: Qemu,

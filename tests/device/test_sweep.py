@@ -23,6 +23,9 @@ from tools.sweep.script import script
 
 ODD_DEPTH = RandomProgram(3, "fp32", (17, 33), (Layer(LINEAR, 24),))
 
+# Of a maintainer's tool.
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManyExports]:

@@ -27,9 +27,11 @@ for name in json.loads(sys.argv[2]):
 print("ANSWERS" + json.dumps(answers))
 """
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("executorch") is None, reason="needs executorch"
-)
+pytestmark = [
+    # Of others' code, which changes with their releases.
+    pytest.mark.nightly,
+    pytest.mark.skipif(importlib.util.find_spec("executorch") is None, reason="needs executorch"),
+]
 
 
 @pytest.fixture(scope="module")

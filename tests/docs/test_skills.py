@@ -42,6 +42,7 @@ def test_each_has_the_same_parts(path: Path, check: ModuleType) -> None:
     assert f"({path.name})" in listed
 
 
+@pytest.mark.nightly
 def test_they_can_be_followed(source: Shell) -> None:
     for path in [*SKILLS[:1], ROOT / "skills" / "README.md", *SKILLS[1:]]:
         source.follow(blocks(path))
