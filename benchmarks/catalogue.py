@@ -38,11 +38,11 @@ BENCHMARKS = (
         quick_minutes=1,
     ),
     Benchmark(
-        "first_verdict",
-        "from a clone to the first verdict",
-        4,
-        quick=("--this-environment",),
-        quick_minutes=1,
+        "first_run",
+        "the main command from nothing, and where its time goes",
+        30,
+        quick=None,
+        long=True,
     ),
     Benchmark(
         "first_insight",

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.claims import Claim, finish
-from benchmarks.first_verdict import Newcomer
+from benchmarks.first_run import Newcomer
 from benchmarks.running import ROOT
 
 MOST_SECONDS = 300.0

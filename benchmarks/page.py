@@ -43,9 +43,9 @@ HEADLINES: tuple[tuple[str, str], ...] = (
         "pytest-benchmark adds {cost.peer}.",
     ),
     (
-        "first_verdict",
-        "From nothing to the first verdict takes **{total}**, with downloads of torch and an "
-        "emulator.",
+        "first_run",
+        "The main command takes **{total}** from nothing, {ours} of it after the installation, and "
+        "{again} once more.",
     ),
     (
         "first_insight",
@@ -126,7 +126,7 @@ def page(results: Mapping[str, Result]) -> str:
     lines = [INTRODUCTION]
     if not results:
         return "\n".join([*lines, "No result is kept yet.", ""])
-    return "\n".join([*lines, *_claims(results), *_circumstances(results)])
+    return "\n".join([*lines, *_claims(results), *_cases(results), *_circumstances(results)])
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -155,6 +155,15 @@ def _claims(results: Mapping[str, Result]) -> Iterator[str]:
         if rows:
             yield from (f"### {result.name}", "", f"`{result.command}`", "")
             yield from table(("what", "figure", "peer, same run", "limit", "met"), rows)
+
+
+def _cases(results: Mapping[str, Result]) -> Iterator[str]:
+    if "first_run" not in results:
+        return
+    yield from ("### CPU seconds of each case of the suite", "")
+    cases = results["first_run"].details["cases"].items()
+    rows = [(f"`{case}`", *(f"{part:.1f}" for part in parts.values())) for case, parts in cases]
+    yield from table(("case", "export", "SME2 on, counted", "SME2 off, counted"), rows)
 
 
 def _circumstances(results: Mapping[str, Result]) -> Iterator[str]:

@@ -342,25 +342,17 @@ def result_of(name, claims, details=None):
 
 
 def example() -> dict[str, Result]:
-    rate = {"count": 1, "trials": 300, "interval": [0.0, 0.018]}
-    scenario = {"verdicts": {"PASS": 300}, "pairs": 10.2, "seconds": 7.9, "alarms": {"ours": rate}}
     start = Claim("cost", "start", 12.3, "ms", limit=30, peer="pytest-benchmark", peer_value=40)
     return {
         "startup": result_of("startup", [start]),
-        "first_verdict": result_of(
-            "first_verdict",
+        "first_run": result_of(
+            "first_run",
             [Claim("total", "all | of it", 400.0, "s", limit=300)],
-            {"provision": {"C++ compiler": "found", "QEMU with SME2": "installed"}},
-        ),
-        "detection": result_of(
-            "detection",
-            [Claim("verdicts", "verdicts", 300)],
-            {"idle": dict.fromkeys(("0", "3", "5"), scenario), "busy": {}},
+            {"cases": {"toy-fp32": {"export": 12.0, "on": 1.23, "off": 2.0}}},
         ),
         "faults": result_of(
             "faults",
             clean_claims([{"trials": 50, "clean": 50}]),
-            {"rows": [{"name": "adbd", "what": "killed", "trials": 50, "clean": 50}]},
         ),
     }
 
@@ -370,6 +362,7 @@ def test_the_page_has_every_claim_with_its_limit_and_command():
     assert "### startup\n\n`python -m benchmarks.startup`\n" in text
     assert "| start | 12.3 ms | pytest-benchmark: 40 ms | ≤ 30 ms | yes |" in text
     assert "| all \\| of it | 400 s |  | ≤ 300 s | **no** |" in text
+    assert "| `toy-fp32` | 12.0 | 1.2 | 2.0 |" in text
     assert "a CPU, 2 cores, 8 GiB, Linux; python 3.11.2:" in text
     assert "| startup | 2026-01-02 03:04:05 | 61 s | `abc1234` |" in text
 

@@ -39,6 +39,12 @@ def parse_variant(value: str) -> Variant:
     """``fp16``, ``fp16@256``, with rewrites ``fp16+silu@256``, or ``fp16+no_passes``."""
     match = _VARIANT.fullmatch(value)
     precision = match["precision"] if match else value
+    if precision in ("bf16", "bfloat16"):
+        raise UsageError(
+            f"{value!r} cannot be exported: with ExecuTorch 1.5, XNNPACK takes no bfloat16, and "
+            "all of the model would run outside of it. Linear layers can be bf16 in releases after "
+            "1.5 (pytorch/executorch#21493, pytorch/executorch#21784). Use fp16 until then."
+        )
     if match is None or precision not in PRECISIONS:
         raise UsageError(
             f"{value!r} is not a variant. Choose one of: {', '.join(PRECISIONS)}; "

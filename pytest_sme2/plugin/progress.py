@@ -8,20 +8,60 @@ such lines to the standard error that it shares with the process that started it
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TextIO
+from typing import TextIO
 
 import pytest
 
 from pytest_sme2.errors import plain
+from pytest_sme2.plugin.scheduling import scope_of
 from pytest_sme2.system.wording import count
 
 EVERY_SECONDS = 30.0
 _WAKE_SECONDS = 1.0
+
+
+class HowFar:
+    """How many cases of a run are done, and about how long the others take."""
+
+    def __init__(
+        self,
+        tests: Iterable[str],
+        weights: Mapping[str, int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``weights`` compares how long the cases take. Tests of no case count if all are so."""
+        all_tests = {test: scope_of(test, weights) for test in tests}
+        of_cases = {test: case for test, case in all_tests.items() if case in weights}
+        known = [weight for weight in weights.values() if weight]
+        usual = statistics.median(known) if known else 1.0
+        self._noun = "case" if of_cases else "test"
+        self._case_of = of_cases or all_tests
+        self._left = Counter(self._case_of.values())
+        self._weights = {case: weights.get(case) or usual for case in self._left}
+        self._clock = clock
+        self._begun = clock()
+
+    def finished(self, test: str) -> None:
+        if test in self._case_of:
+            self._left[self._case_of[test]] -= 1
+
+    def __str__(self) -> str:
+        done = [case for case, tests in self._left.items() if tests <= 0]
+        said = f"{len(done)} of {count(len(self._left), self._noun)} done"
+        weight = sum(self._weights[case] for case in done)
+        left = sum(self._weights.values()) - weight
+        if not done or not left:
+            return said
+        seconds = (self._clock() - self._begun) * left / weight
+        about = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
+        return f"{said}, about {about} left"
 
 
 class Progress:
@@ -49,19 +89,22 @@ class TerminalProgress(Progress):
         stream: TextIO,
         column: Callable[[], int],
         width: int,
+        done: Callable[[], str],
         uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._stream = stream
         self._column = column
         """Where pytest's cursor is."""
         self._width = width
+        self._done = done
         self._uncaptured = uncaptured
         self._shown = False
 
     def say(self, line: str) -> None:
         start = "\r\x1b[K" if self._shown or not self._column() else "\n\x1b[K"
         with self._uncaptured():
-            self._stream.write(start + plain(line).replace("\n", " ")[: self._width - 1])
+            said = f"{self._done()}: {plain(line)}".replace("\n", " ")
+            self._stream.write(start + said[: self._width - 1])
             self._stream.flush()
         self._shown = True
 
@@ -146,37 +189,49 @@ class LogProgress(Progress):
 
 
 class Hooks:
-    """Keeps the progress and pytest's own output apart, and counts the tests."""
+    """Keeps the progress and pytest's own output apart, and counts what is done."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._done = 0
-        self._progress = _progress(config, self.how_far)
+    def __init__(self, config: pytest.Config, weights: Callable[[], Mapping[str, int]]) -> None:
+        self._weights = weights
+        self._far: HowFar | None = None
+        self._workers = ""
+        """What the process says that only deals out tests to others."""
+        self._progress = _progress(config, lambda: str(self._far or "collecting tests"))
 
     def say(self, line: str) -> None:
         self._progress.say(line)
 
-    def how_far(self) -> str:
-        session: Any = self._config.pluginmanager.get_plugin("session")
-        total = getattr(session, "testscollected", 0)
-        return f"{self._done} of {count(total, 'test')} done" if total else "collecting tests"
-
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_finish(self) -> None:
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._progress.clear()
+        self._far = HowFar((item.nodeid for item in session.items), self._weights())
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        if self._far is None:
+            self._far = HowFar(ids, self._weights())
+            self._workers = "the workers run them"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
         self._progress.clear()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._done += report.when == "teardown"
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport
+    ) -> Generator[None, object, object]:
         self._progress.clear()
+        result = yield
+        if report.when == "teardown" and self._far is not None:
+            self._far.finished(report.nodeid)
+            if self._workers:
+                self._progress.say(self._workers)
+        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logfinish(self) -> None:
-        self._progress.rest()
+        if not self._workers:
+            self._progress.rest()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -186,9 +241,11 @@ class Hooks:
         self._progress.stop()
 
 
-def progress_of(config: pytest.Config) -> Callable[[str], None]:
-    """Where the run says what it is doing; nowhere with ``-q``."""
-    hooks = Hooks(config)
+def progress_of(
+    config: pytest.Config, weights: Callable[[], Mapping[str, int]]
+) -> Callable[[str], None]:
+    """Where the run says what it is doing; nowhere with ``-q``. ``weights`` are of its cases."""
+    hooks = Hooks(config, weights)
     config.pluginmanager.register(hooks, "sme2-progress")
     return hooks.say
 
@@ -215,7 +272,7 @@ def _progress(config: pytest.Config, how_far: Callable[[], str]) -> Progress:
     with uncaptured():
         stream = sys.stdout
         if stream is not None and stream.isatty():
-            return TerminalProgress(stream, column, writer.fullwidth, uncaptured)
+            return TerminalProgress(stream, column, writer.fullwidth, how_far, uncaptured)
         write, close = _written_past_capture(1)
         return LogProgress(write, column, how_far, close=close)
 

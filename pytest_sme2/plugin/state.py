@@ -44,12 +44,17 @@ def session_of(config: pytest.Config) -> Session:
     """The run's session, made when it is first asked for."""
     if SESSION not in config.stash:
         from pytest_sme2.plugin.progress import progress_of
+        from pytest_sme2.plugin.scheduling import weights_of
         from pytest_sme2.session.session import Session
+
+        def weights() -> dict[str, int]:
+            session = config.stash[SESSION]
+            return weights_of(session.cases(), session.baseline_folder)
 
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         config.stash[SESSION] = Session(
             options.read_settings(config),
-            say=progress_of(config),
+            say=progress_of(config, weights),
             identity=worker.get("testrunuid"),
             farm=_HookFarm(config),
         )

@@ -78,6 +78,12 @@ def test_a_variant_names_its_rewrites() -> None:
             parse_variant(wrong)
 
 
+@pytest.mark.parametrize("variant", ["bf16", "bfloat16@64"])
+def test_bf16_is_refused_with_the_reason(variant: str) -> None:
+    with pytest.raises(UsageError, match=r"takes no bfloat16.*executorch#21493.*Use fp16"):
+        parse_variant(variant)
+
+
 def test_no_operator_belongs_to_two_rewrites() -> None:
     written = [name for rewrite in REWRITES for name in rewrite.written]
     assert len(set(written)) == len(written)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from pytest_sme2.plugin.progress import EVERY_SECONDS, LogProgress, TerminalProgress
+from pytest_sme2.plugin.progress import EVERY_SECONDS, HowFar, LogProgress, TerminalProgress
 
 
 def screen(text: str) -> list[str]:
@@ -38,10 +38,10 @@ def test_on_a_terminal_the_dots_stay_in_their_line() -> None:
     stream = io.StringIO()
     dots = "test_a.py .."
     stream.write(dots)
-    progress = TerminalProgress(stream, lambda: len(dots), 40)
+    progress = TerminalProgress(stream, lambda: len(dots), 40, lambda: "1 of 2")
     progress.say("toy: exporting")
     progress.say("toy: a traced run")
-    assert screen(stream.getvalue()) == [dots, "toy: a traced run"]
+    assert screen(stream.getvalue()) == [dots, "1 of 2: toy: a traced run"]
     progress.clear()
     progress.clear()
     stream.write("F")
@@ -50,9 +50,9 @@ def test_on_a_terminal_the_dots_stay_in_their_line() -> None:
 
 def test_on_a_terminal_a_line_is_never_wider_than_it_and_never_two() -> None:
     stream = io.StringIO()
-    progress = TerminalProgress(stream, lambda: 0, 20)
+    progress = TerminalProgress(stream, lambda: 0, 20, lambda: "1 of 2")
     progress.say("a" * 30 + "\nb")
-    assert screen(stream.getvalue()) == ["a" * 19]
+    assert screen(stream.getvalue()) == ["1 of 2: " + "a" * 11]
     progress.stop()
     assert screen(stream.getvalue()) == []
 
@@ -132,3 +132,32 @@ def test_what_is_done_is_not_said_any_more() -> None:
     log.progress.say("toy: running")
     log.progress.stop()
     assert log.text == "sme2: 3 of 9 tests done: toy: running\n"
+
+
+def test_long_cases_count_more_in_what_is_left() -> None:
+    now = [0.0]
+    tests = ["t.py::a[toy-fp32]", "t.py::b[toy-fp32]", "t.py::a[big-fp32]", "t.py::other"]
+    far = HowFar(tests, {"toy-fp32": 10, "big-fp32": 90}, lambda: now[0])
+    assert str(far) == "0 of 2 cases done"
+    now[0] = 8.0
+    far.finished(tests[0])
+    assert str(far) == "0 of 2 cases done"
+    far.finished(tests[1])
+    assert str(far) == "1 of 2 cases done, about 1 min left"
+    far.finished(tests[3])
+    far.finished(tests[2])
+    assert str(far) == "2 of 2 cases done"
+
+
+def test_a_case_of_unknown_length_counts_as_a_usual_one() -> None:
+    now = [0.0]
+    far = HowFar(["t.py::a[new]", "t.py::a[old]"], {"new": 0, "old": 50}, lambda: now[0])
+    now[0] = 30.0
+    far.finished("t.py::a[new]")
+    assert str(far) == "1 of 2 cases done, about 30 s left"
+
+
+def test_without_cases_tests_are_counted() -> None:
+    far = HowFar(["t.py::one", "t.py::two"], {}, lambda: 0.0)
+    far.finished("t.py::one")
+    assert str(far) == "1 of 2 tests done, about 0 s left"

@@ -1,0 +1,174 @@
+"""How long a newcomer waits for the README's main command, from nothing, stage by stage.
+
+    python -m benchmarks.first_run [--json FILE]
+    python -m benchmarks.first_run --cases 3    # stop after three rows of the table of cases
+
+A clone of this checkout's last commit, no cache of pip's, uv's or ours: all that is downloaded is
+downloaded, so the network has its say in `install` and `provision`. Compilers are the exception:
+those that the system has already are found and not installed again, and the result names them.
+The suite runs every shipped model in every data type on the emulator, counted, against the
+baselines that ship: it has to pass. Then it runs once more, with everything at hand.
+
+The table of cases has CPU seconds: each case is exported again and run with SME2 on and off, in
+processes of its own, with a cache of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.claims import Claim, finish
+from benchmarks.running import ROOT
+
+MOST_SECONDS = 360.0
+MOST_SECONDS_OF_OURS = 240.0
+"""Everything after the installation."""
+MOST_SECONDS_AGAIN = 20.0
+
+# What would let a stage find what another one, or this benchmark's own environment, has made.
+_HIDDEN = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "XDG_CACHE_HOME", "CI")
+
+
+@dataclass
+class Newcomer:
+    """Types one command after another and looks at the clock."""
+
+    folder: Path
+    place: Path
+    """Where the commands are typed."""
+    pip_cache: bool = False
+    """Whether pip and uv may use what they have downloaded before."""
+    stages: dict[str, float] = field(default_factory=dict)
+    cpu: dict[str, float] = field(default_factory=dict)
+    """CPU seconds by stage, of all its processes."""
+
+    def environment(self) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in _HIDDEN and not name.startswith(("SME2_", "TOX_", "PYTEST_"))
+        }
+        own = {"SME2_CACHE_DIR": str(self.folder / "cache")}
+        if not self.pip_cache:
+            own |= {"PIP_NO_CACHE_DIR": "1", "UV_CACHE_DIR": str(self.folder / "uv")}
+        return {**kept, **own}
+
+    def types(self, stage: str, *command: str | Path, cwd: Path | None = None) -> str:
+        """What the command printed; its time is added to the stage's."""
+        started, before = time.perf_counter(), _cpu_seconds()
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=cwd or self.place,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        seconds = time.perf_counter() - started
+        self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+        self.cpu[stage] = self.cpu.get(stage, 0.0) + _cpu_seconds() - before
+        line = " ".join(map(str, command)).partition("\n")[0]
+        print(f"{stage:10} {seconds:7.1f} s  {line}", flush=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{done.stdout}\n{stage} failed with exit code {done.returncode}")
+        return done.stdout
+
+
+def _cpu_seconds() -> float:
+    """What all processes took that this one has waited for, and those that they waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+# Lists the suite's cases, or does one part of one of them: export, on or off.
+CASE = """\
+import sys
+from pathlib import Path
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import Arm
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+part, model, variant = (*sys.argv[1:], "", "")[:3]
+chosen = {"models": (model,), "variants": (parse_variant(variant),)} if model else {}
+session = Session(Settings(device="emulated", out=Path("first-run"), **chosen))
+for case in session.cases():
+    if part == "list":
+        print(case.model, case.variant)
+    elif part == "export":
+        session.artifact(case)
+    else:
+        assert not isinstance(session.cost(case, Arm(part)), str)
+session.close()
+"""
+PARTS = ("export", "on", "off")
+
+
+def stages(root: Path, most_cases: int | None) -> tuple[Newcomer, dict[str, Any]]:
+    """Seconds by stage; what provisioning did about each tool, and the table of cases."""
+    clone = root / "pytest-sme2"
+    newcomer = Newcomer(root, clone)
+    newcomer.types("clone", "git", "clone", "--quiet", "--no-local", ROOT, clone, cwd=root)
+    newcomer.types("install", sys.executable, "-m", "venv", ".venv")
+    newcomer.types("install", ".venv/bin/pip", "install", "--quiet", "tox-uv")
+    newcomer.types("install", ".venv/bin/tox", "run", "-q", "-e", "suite", "--notest")
+    python, sme2 = (clone / ".tox" / "suite" / "bin" / name for name in ("python", "sme2"))
+    provided = json.loads(newcomer.types("provision", sme2, "provision", "--json", "--require"))
+    suite = (".venv/bin/tox", "run", "-q", "--skip-pkg-install", "-e", "suite")
+    newcomer.types("suite", *suite)
+    newcomer.types("again", *suite)
+    second = Newcomer(root / "second", clone)
+    second.types("provision", sme2, "provision", "--require")
+    table = {}
+    listed = second.types("list", python, "-c", CASE, "list").split()
+    for model, variant in list(zip(listed[::2], listed[1::2], strict=True))[:most_cases]:
+        for part in PARTS:
+            second.types(f"{model}-{variant} {part}", python, "-c", CASE, part, model, variant)
+        table[f"{model}-{variant}"] = {
+            part: round(second.cpu[f"{model}-{variant} {part}"], 1) for part in PARTS
+        }
+    tools = {part["name"]: part["action"] for part in provided}
+    return newcomer, {"provision": tools, "cases": table}
+
+
+NAMES = {
+    "clone": "clone",
+    "install": "virtual environments, and installing with torch and ExecuTorch",
+    "provision": "provisioning the emulator",
+    "suite": "the suite: runner, exports, counted runs, verdicts",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cases", type=int, metavar="N", help="rows of the table (default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as name:
+        newcomer, details = stages(Path(name), arguments.cases)
+    taken = newcomer.stages
+    again = taken.pop("again")
+    total = sum(taken.values())
+    ours = total - taken["install"] - taken["clone"]
+    claims = [
+        Claim("total", "the main command from nothing", total, "s", limit=MOST_SECONDS),
+        Claim("ours", "of this, after the installation", ours, "s", limit=MOST_SECONDS_OF_OURS),
+        Claim("again", "the same with all at hand", again, "s", limit=MOST_SECONDS_AGAIN),
+        *(Claim(stage, f"… {NAMES[stage]}", seconds, "s") for stage, seconds in taken.items()),
+    ]
+    return finish(claims, arguments.json, details)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
