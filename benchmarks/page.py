@@ -153,14 +153,14 @@ def _claims(results: Mapping[str, Result]) -> Iterator[str]:
             if claim.told_limit() or claim.told_peer()
         ]
         if rows:
-            yield from (f"### {result.name}", "", f"`{result.command}`", "")
+            yield from (f"## {result.name}", "", f"`{result.command}`", "")
             yield from table(("what", "figure", "peer, same run", "limit", "met"), rows)
 
 
 def _cases(results: Mapping[str, Result]) -> Iterator[str]:
     if "first_run" not in results:
         return
-    yield from ("### CPU seconds of each case of the suite", "")
+    yield from ("## CPU seconds of each case of the suite", "")
     cases = results["first_run"].details["cases"].items()
     rows = [(f"`{case}`", *(f"{part:.1f}" for part in parts.values())) for case, parts in cases]
     yield from table(("case", "export", "SME2 on, counted", "SME2 off, counted"), rows)

@@ -105,7 +105,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 TABLE = Table(
-    ROOT / "docs" / "sweep.md",
+    ROOT / "docs" / "project.md",
     "plants",
     lambda: table(kept()),
     "benchmarks.sweep",

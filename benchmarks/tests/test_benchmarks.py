@@ -359,7 +359,7 @@ def example() -> dict[str, Result]:
 
 def test_the_page_has_every_claim_with_its_limit_and_command():
     text = page.page(example())
-    assert "### startup\n\n`python -m benchmarks.startup`\n" in text
+    assert "## startup\n\n`python -m benchmarks.startup`\n" in text
     assert "| start | 12.3 ms | pytest-benchmark: 40 ms | ≤ 30 ms | yes |" in text
     assert "| all \\| of it | 400 s |  | ≤ 300 s | **no** |" in text
     assert "| `toy-fp32` | 12.0 | 1.2 | 2.0 |" in text
@@ -387,7 +387,7 @@ def test_pages_are_written_from_what_is_kept(tmp_path, monkeypatch, checkout):
     (root / "README.md").write_text("nothing to renew", encoding="utf-8")
     written = page.write_pages(kept, root, take=checkout / "out")
     assert written == [kept / "tiny.json", root / page.PAGE, root / page.README]
-    assert "### tiny" in (root / page.PAGE).read_text("utf-8")
+    assert "## tiny" in (root / page.PAGE).read_text("utf-8")
     assert (root / page.README).read_text("utf-8") == "nothing to renew"
 
 

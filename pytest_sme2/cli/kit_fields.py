@@ -1,6 +1,6 @@
 """What the experiment files of Arm's profiling kit say in their own way. Pure.
 
-The kit is https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling; docs/kit.md names
+The kit is https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling; docs/runners.md names
 the command here for each of its scripts.
 """
 

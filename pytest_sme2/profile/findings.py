@@ -210,7 +210,7 @@ def _work_by_data_type(profile: Profile) -> dict[str, float]:
 
 
 def _data_types(profile: Profile, precision: str, cost_of: CostOf) -> Iterator[Finding]:
-    """A variant that is mostly not what its name says: by work where it is known, else by count."""
+    """A variant mostly not in its name's data type: by work where that is known, else by count."""
     matrix = _matrix(profile)
     others = [member for member in matrix if ran_in(member.operator) != precision]
     if not precision or not others:
@@ -220,8 +220,9 @@ def _data_types(profile: Profile, precision: str, cost_of: CostOf) -> Iterator[F
     if share <= 0.5:
         return
     counts = Counter(ran_in(member.operator) for member in others)
-    ran = " and ".join(f"{number} in {word}" for word, number in counts.most_common())
-    what = f"of {count(len(matrix), 'matrix operator')}, {ran}"
+    words = [word if len(counts) == 1 else f"{word} ({n})" for word, n in counts.most_common()]
+    operators = f"{len(others)} of {count(len(matrix), 'matrix operator')}"
+    what = f"{operators} ran in {' and '.join(words)}"
     detail = f"{share * 100:.0f} % of the multiply-accumulates" if work else ""
     cost = cost_of(others)
     yield Finding(

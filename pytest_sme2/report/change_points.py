@@ -2,7 +2,7 @@
 
 ruptures finds the best division into stretches of one level each, which costs a penalty for every
 change. What it proposes is kept only if the stretches before and after differ by a rank test at
-ALPHA over the number of runs, since a change may be anywhere. docs/baselines.md has what that finds
+ALPHA over the number of runs, since a change may be anywhere. docs/history.md has what that finds
 and misses.
 """
 

@@ -31,7 +31,7 @@ _HEADING: Mapping[Topic, str] = {
     Topic.LAYOUT: "layout changes: ",
     Topic.PORTABLE: "outside of the delegate: ",
     Topic.UNKNOWN: "unknown operators: ",
-    Topic.DATA_TYPE: "mostly not what its name says: ",
+    Topic.DATA_TYPE: "not in the variant's data type: ",
 }
 # Of these the variants of a model are compared by number; of all others by what was found.
 _BY_NUMBER: Mapping[Topic, str] = {

@@ -20,7 +20,7 @@ VECTOR_BITS = (128, 256, 512)
 
 @dataclass(frozen=True)
 class EmulatedCpu:
-    """One CPU that QEMU is asked to be; docs/emulation.md names the sources."""
+    """One CPU that QEMU is asked to be; docs/measuring.md names the sources."""
 
     name: str
     features: tuple[str, ...] = ()

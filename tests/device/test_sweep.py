@@ -56,7 +56,7 @@ def test_it_finds_a_wrong_tail_and_nothing_in_kernels_as_they_are(
 def test_fp16_convolutions_are_wrong_with_vectors_of_128_bits(
     exports: ManyExports, tmp_path: Path
 ) -> None:
-    """What the sweep found: docs/sweep.md says so, and must be changed once this fails."""
+    """What the sweep found: docs/findings.md says so, and must be changed once this fails."""
     program = RandomProgram(1, "fp16", (1, 4, 4, 4), (Layer(CONVOLUTION, 4, (3, 3)),))
     qemu = find_qemu()
     targets = [

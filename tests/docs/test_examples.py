@@ -34,7 +34,7 @@ def test_it_imports_what_exists(block: Block) -> None:
                 assert hasattr(module, name.name), f"{block}: {node.module} has no {name.name}"
 
 
-@pytest.mark.parametrize("page", ["analysis.md", "etdump.md"])
+@pytest.mark.parametrize("page", ["reading.md", "reference.md"])
 def test_it_runs(
     page: str,
     tmp_path: Path,

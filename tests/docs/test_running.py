@@ -11,7 +11,7 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks
 from tests.docs.shell import Shell
 
 # A page may build on what pages before it left behind.
-READING_ORDER = ("README.md", "docs/start.md", "docs/reading.md", "docs/ci.md")
+READING_ORDER = ("README.md", "docs/index.md", "docs/reading.md", "docs/ci.md")
 
 
 def in_source(block: Block) -> bool:

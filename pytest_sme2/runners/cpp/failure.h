@@ -6,7 +6,7 @@
 
 namespace sme2 {
 
-// Documented in docs/runner.md and known to pytest_sme2/runners/sme2.py. Kept away from the codes that
+// Documented in docs/runners.md, known to pytest_sme2/runners/sme2.py. Kept away from the codes that
 // shells and signals use (126 and above) and from 1, which anything may return.
 enum class Exit : int {
   kOk = 0,

@@ -1,5 +1,5 @@
 // sme2_runner: runs one ExecuTorch program with SME2 visible or hidden and reports what happened.
-// See arguments.cpp for its interface, failure.h for its exit codes, docs/runner.md for both.
+// See arguments.cpp for its interface, failure.h for its exit codes, docs/runners.md for both.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -13,7 +13,7 @@ from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.qemu import find_qemu
 from tests.support.phones import add_models, leftovers, start_lab
 
-PAGE = (Path(__file__).parents[3] / "docs" / "phones.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "fleets.md").read_text("utf-8")
 # pytester gives tests another home folder, so this is asked before.
 CACHE = cache_folder()
 

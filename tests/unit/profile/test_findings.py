@@ -188,13 +188,20 @@ def test_depthwise_convolutions_are_told_apart_by_their_kernels() -> None:
 
 @pytest.mark.parametrize(
     ("precision", "what"),
-    [("fp32", None), ("", None), ("int8", "of 3 matrix operators, 2 in fp32")],
+    [("fp32", None), ("", None), ("int8", "2 of 3 matrix operators ran in fp32")],
 )
 def test_a_variant_that_is_mostly_something_else_is_named(precision: str, what: str | None) -> None:
     linear = "Fully Connected (NC, F32) GEMM"
     calls = [(linear, 5), (f"{linear} #2", 5), ("Convolution (NHWC, QC8) IGEMM", 5)]
     found = of(Topic.DATA_TYPE, find(profile_of(calls), precision=precision))
     assert [finding.what for finding in found] == ([] if what is None else [what])
+
+
+def test_several_other_data_types_have_their_numbers() -> None:
+    linear = "Fully Connected (NC, F32) GEMM"
+    calls = [(linear, 5), (f"{linear} #2", 5), ("Convolution (NHWC, QC8) IGEMM", 5)]
+    (found,) = of(Topic.DATA_TYPE, find(profile_of(calls), precision="fp16"))
+    assert found.what == "3 of 3 matrix operators ran in fp32 (2) and int8 (1)"
 
 
 def test_a_variant_is_judged_by_its_work_where_that_is_known() -> None:
@@ -213,7 +220,7 @@ def test_a_variant_is_judged_by_its_work_where_that_is_known() -> None:
     assert not of(Topic.DATA_TYPE, find(mostly_int8, precision="int8"))
     assert by_data_type(mostly_int8).endswith("; by work fp32 10 %, int8 90 %")
     (found,) = of(Topic.DATA_TYPE, find(mostly_int8, precision="fp32"))
-    assert found.what == "of 3 matrix operators, 1 in int8"
+    assert found.what == "1 of 3 matrix operators ran in int8"
     assert found.detail == "90 % of the multiply-accumulates"
     (found,) = of(Topic.DATA_TYPE, find(with_work(40, 40, 20), precision="int8"))
     assert found.detail == "80 % of the multiply-accumulates"
