@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import ElfError
-from pytest_sme2.system.binary import Binary, Names, checked_code, machine_name
+from pytest_sme2.system.binary import Binary, checked_code, chosen_names, machine_name
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _PROGRAM = struct.Struct("<IIQQQQQQ")
@@ -29,8 +29,8 @@ _DF_TEXTREL = 4
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _PROGRAM_BITS, _EXECUTABLE_SECTION = 1, 4
-# The name and the kind of the note that Android's compilers put into every library.
-_ANDROID_NOTE = b"\x01\0\0\0Android\0"
+# The note of Android's libraries, and the compiler's name in its objects.
+_ANDROID = re.compile(rb"\x01\0\0\0Android\0|\0Android \(\d")
 
 # .eh_frame_hdr as every linker writes it: version 1, pointer pc-relative, count plain, table of
 # 32-bit values relative to the header. Other encodings are legal, but we have not seen one.
@@ -175,26 +175,18 @@ def read_elf(path: Path) -> ElfFile:
 
 
 def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:
-    """A library or an object file; of one that is not little-endian and 64-bit, only its machine."""
+    """A library or an object file; only the machine of one that is not little-endian ELF64."""
     try:
-        (machine,) = struct.unpack_from("<H" if data[5] == 1 else ">H", data, 18)
-        platform = "Android" if _ANDROID_NOTE in data else "Linux"
-        architecture = machine_name(machine)
+        architecture = machine_name(struct.unpack_from("<H", data, 18)[0])
+        platform = "Android" if _ANDROID.search(data) else "Linux"
         if data[4:6] != b"\x02\x01":
             return Binary("ELF", architecture, platform, data)
-        names = Names(data, wanted)
-        for place, _, section_index, _, _ in _symbol_entries(data):
-            names.take(place, defined=section_index != 0)
+        symbols = ((place, section != 0) for place, _, section, _, _ in _symbol_entries(data))
+        names = chosen_names(data, symbols, wanted)
+        code = checked_code(data, _code(data))
         alignments = [header[7] for header in _program_headers(data) if header[0] == _LOAD]
-        return Binary(
-            "ELF",
-            architecture,
-            platform,
-            data,
-            code=checked_code(data, _code(data)),
-            names=names,
-            alignment=min(alignments, default=None),
-        )
+        alignment = min(alignments, default=None)
+        return Binary("ELF", architecture, platform, data, code, *names, alignment)
     except _DAMAGE as error:
         raise ElfError(
             f"{where} is a truncated or damaged ELF file ({error}). Build or fetch it again."
@@ -202,7 +194,6 @@ def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:
 
 
 def _code(data: bytes) -> list[tuple[int, int]]:
-    """The offset and the size of each part with instructions."""
     sections = [
         (offset, size)
         for _, kind, flags, _, offset, size, *_ in _sections(data)
