@@ -30,7 +30,7 @@ _SYMTAB, _DYNSYM = 2, 11
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _PROGRAM_BITS, _EXECUTABLE_SECTION = 1, 4
 # The note of Android's libraries, and the compiler's name in its objects.
-_ANDROID = re.compile(rb"\x01\0\0\0Android\0|\0Android \(\d")
+_ANDROID = (b"\x01\0\0\0Android\0", b"\0Android (")
 
 # .eh_frame_hdr as every linker writes it: version 1, pointer pc-relative, count plain, table of
 # 32-bit values relative to the header. Other encodings are legal, but we have not seen one.
@@ -178,7 +178,7 @@ def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:
     """A library or an object file; only the machine of one that is not little-endian ELF64."""
     try:
         architecture = machine_name(struct.unpack_from("<H", data, 18)[0])
-        platform = "Android" if _ANDROID.search(data) else "Linux"
+        platform = "Android" if any(text in data for text in _ANDROID) else "Linux"
         if data[4:6] != b"\x02\x01":
             return Binary("ELF", architecture, platform, data)
         symbols = ((place, section != 0) for place, _, section, _, _ in _symbol_entries(data))

@@ -23,19 +23,21 @@ ARM64 = "arm64"
 _ARCHIVE, _MEMBER_BYTES = b"!<arch>\n", 60
 _WANTED = re.compile(rb"_?((?:xnn|kai|cpuinfo)_\w+)\0")
 # XNNPACK's names of operators, which its profiler prints.
-_XNNPACK_TEXT = re.compile(rb"(?:Convolution|Deconvolution|Max Pooling) \(NHWC, ")
+_XNNPACK_TEXT = b"Convolution (NHWC, "
 # KleidiAI's assertions name their source file, so kernels have names even where symbols do not.
 _KLEIDIAI_FILE = re.compile(rb"/kai_([a-z]\w{3,200})\.c\0")
+# The names of types around KleidiAI in ONNX Runtime, which has neither.
+_ONNXRUNTIME_TEXT = b"ArmKleidiAI"
 # What cpuinfo reads: on Linux and Android, and on Apple's systems.
-_CPUINFO_TEXT = re.compile(rb"/sys/devices/system/cpu/kernel_max\0|hw\.optional\.armv8_2_fhm\0")
+_CPUINFO_TEXTS = (b"/sys/devices/system/cpu/kernel_max\0", b"hw.optional.armv8_2_fhm\0")
 _APPLE_QUESTION = b"hw.optional.arm.FEAT_SME2\0"
 # mov w0 or x0, AT_HWCAP2: for getauxval.
 _HWCAP2_ASKED = (0x5280_0340, 0xD280_0340)
-# How compilers test HWCAP2_SME2, bit 37: tbz and tbnz, ubfx, and and tst, a mask in a register.
-_BIT_37_TESTS = (
-    (0xFEF8_0000, 0xB628_0000), (0xFFFF_FC00, 0xD365_9400), (0x9FFF_FC00, 0x925B_0000),
-    (0xFFFF_FFE0, 0xD2C0_0400),
-)  # fmt: skip
+# tbz or tbnz, and ubfx, of HWCAP2_SME2, which is bit 37.
+_SME2_TESTS = ((0xFEF8_0000, 0xB628_0000), (0xFFFF_FC00, 0xD365_9400))
+# What cpuinfo does next, within three words: it notes the answer (strb), or tests bit 38. Compilers
+# add code that tests the same bit for purposes of their own.
+_SME2_NOTED = ((0xFFC0_0000, 0x3900_0000), (0xFEF8_0000, 0xB630_0000))
 # Far above every kernel. Its SMSTOP need not stand behind its SMSTART.
 _LONGEST_KERNEL_WORDS = 1 << 14
 
@@ -124,15 +126,13 @@ def _library(name: str, binaries: Sequence[Binary]) -> Library:
     prefixes = {symbol.partition("_")[0] for symbol in defined}
     words: Counter[int] = Counter()
     asks = tests = False
-    for binary in binaries:
-        if binary.architecture == ARM64:
-            for offset, size in binary.code:
-                code = np.frombuffer(binary.data, "<u4", size // 4, offset)
-                words.update(_streaming_words(code))
-                asks = asks or bool(np.isin(code, _HWCAP2_ASKED).any())
-                tests = tests or any(
-                    bool((code & mask == is_).any()) for mask, is_ in _BIT_37_TESTS
-                )
+    for binary in binaries if first.architecture == ARM64 else ():
+        # One array: an object may have a section for each of its functions.
+        parts = [binary.data[offset : offset + size - size % 4] for offset, size in binary.code]
+        code = np.frombuffer(b"".join(parts), "<u4")
+        words.update(_streaming_words(code))
+        asks = asks or bool(np.isin(code, _HWCAP2_ASKED).any())
+        tests = tests or _tests_sme2(code)
     if first.kind == "ELF":
         asked = asks and tests and any(b"getauxval" in d for d in data)
     else:
@@ -142,15 +142,25 @@ def _library(name: str, binaries: Sequence[Binary]) -> Library:
         kind=first.kind,
         architecture=first.architecture,
         platform=first.platform,
-        xnnpack="xnn" in prefixes or any(_XNNPACK_TEXT.search(d) for d in data),
-        kleidiai="kai" in prefixes or bool(files),
-        cpuinfo="cpuinfo" in prefixes or any(_CPUINFO_TEXT.search(d) for d in data),
+        xnnpack="xnn" in prefixes or any(_XNNPACK_TEXT in d for d in data),
+        kleidiai="kai" in prefixes or bool(files) or any(_ONNXRUNTIME_TEXT in d for d in data),
+        cpuinfo="cpuinfo" in prefixes or any(text in d for d in data for text in _CPUINFO_TEXTS),
         sme2_kernels=tuple(sorted(k for k in kernels if family_of(k) is KernelFamily.SME2)),
         sme_kernels=tuple(sorted(k for k in kernels if family_of(k) is KernelFamily.SME)),
         instructions=_instructions(words),
         asks_for_sme2=asked,
         uses_other_cpuinfo="cpuinfo_isa" in undefined - defined,
         alignment=first.alignment,
+    )
+
+
+def _tests_sme2(code: np.ndarray) -> bool:
+    return any(
+        word & noted == is_noted
+        for mask, is_ in _SME2_TESTS
+        for place in np.flatnonzero(code & mask == is_).tolist()
+        for word in code[place + 1 : place + 4].tolist()
+        for noted, is_noted in _SME2_NOTED
     )
 
 

@@ -68,7 +68,10 @@ def _group(architecture: str, platform: str, libraries: Sequence[Library]) -> di
         library for library in libraries if library.xnnpack or library.kleidiai
     ] or libraries
     cpuinfo = any(library.cpuinfo for library in libraries)
-    if any(library.asks_for_sme2 for library in libraries):
+    # Others may ask for purposes of their own: Rust's standard library does.
+    if any(
+        library.asks_for_sme2 for library in libraries if library in carriers or library.cpuinfo
+    ):
         check = "here"
     else:
         others = any(library.uses_other_cpuinfo for library in carriers)
@@ -86,6 +89,8 @@ def _group(architecture: str, platform: str, libraries: Sequence[Library]) -> di
             library.name
             for library in libraries
             if library.alignment is not None and library.alignment < PHONE_PAGE_BYTES
+            # No other system of x86_64 has such pages.
+            if architecture == ARM64 or platform == "Android"
         ],
         "libraries": [asdict(library) for library in libraries],
     }
@@ -93,13 +98,15 @@ def _group(architecture: str, platform: str, libraries: Sequence[Library]) -> di
 
 def _lines(group: dict[str, Any]) -> list[str]:
     verdict = _CHECKS[group["check"]] if group["sme2"] else "no SME2"
-    parts = ", ".join(f"{name} {_yes(group[part])}" for part, name in _PARTS.items())
+    parts = ", ".join(
+        f"{name} {'' if group[part] else 'not '}found" for part, name in _PARTS.items()
+    )
     lines = ["", f"{group['architecture']} {group['platform']}: {verdict}", f"  {parts}"]
     for library in group["libraries"]:
         lines += _library_lines(library)
-    if any(library["alignment"] is not None for library in group["libraries"]):
-        lines.append(f"  aligned for pages of 16 KB: {_yes(not group['misaligned'])}")
-        lines += _listed(group["misaligned"], "not ")
+    if group["platform"] == "Android":
+        aligned = "not all" if group["misaligned"] else "all"
+        lines += [f"  aligned for pages of 16 KB: {aligned}", *_listed(group["misaligned"], "not ")]
     return lines
 
 
@@ -121,7 +128,3 @@ def _library_lines(library: dict[str, Any]) -> list[str]:
 def _listed(names: Sequence[str], before: str = "") -> list[str]:
     more = [f"      and {len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
     return [*(f"      {before}{plain(name)}" for name in names[:_MOST_NAMES]), *more]
-
-
-def _yes(there: bool) -> str:
-    return "yes" if there else "no"
