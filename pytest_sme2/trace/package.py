@@ -60,7 +60,8 @@ class Package:
             elif start.startswith(b"PK\x03\x04") and name.lower().endswith(_ZIP_NAMES):
                 if depth == _DEEPEST_ZIP:
                     raise _refused(name, "it is a zip in a zip in a zip", "Unpack the outer one")
-                self.take_zip(io.BytesIO(start + self._rest(file, name, size)), name, depth + 1)
+                content = io.BytesIO(start + self._rest(file, name, size))
+                self.take_zip(content, name, depth + 1, f"{name}!/")
 
     def _rest(self, file: IO[bytes], name: str, size: int) -> bytes:
         self._bytes += size
@@ -70,13 +71,13 @@ class Package:
         # No more than was claimed, whatever happens to the file meanwhile.
         return file.read(max(size - _START_BYTES, 0))
 
-    def take_zip(self, file: IO[bytes], name: str, depth: int) -> None:
-        """All files of a zip."""
+    def take_zip(self, file: IO[bytes], name: str, depth: int, prefix: str = "") -> None:
+        """All files of a zip; ``prefix`` stands before their names."""
         # zipfile raises NotImplementedError and RuntimeError for methods and passwords it lacks.
         try:
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():
-                    inside = member.filename if depth == 1 else f"{name}!/{member.filename}"
+                    inside = prefix + member.filename
                     _check(member, inside)
                     opened = lambda member=member: archive.open(member)  # noqa: E731
                     self.take(inside, member.file_size, opened, depth)

@@ -56,8 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         document = {"schema": 1, "path": str(arguments.path), "executorch": package.executorch}
         print(json.dumps({**document, "sme2": ready, "groups": groups}, indent=2))
     else:
-        print(f"{plain(str(arguments.path))}: ExecuTorch {package.executorch or 'of some version'}")
-        print("".join(f"\n{line}" for group in groups for line in _lines(group)))
+        version = f": ExecuTorch {package.executorch}" if package.executorch else ""
+        print(f"{plain(str(arguments.path))}{version}")
+        print("\n".join(line for group in groups for line in _lines(group)))
     return 1 if arguments.require_sme2 and not ready else 0
 
 
