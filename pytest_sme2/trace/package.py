@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -33,6 +34,7 @@ _START_BYTES = 8
 _METADATA = re.compile(r"(?:^|/)executorch-[^/]*\.dist-info/METADATA$")
 _VERSION = re.compile(rb"^Version: ([\w.+!-]{1,100})\r?$", re.MULTILINE)
 _LONGEST_METADATA = 1 << 20
+_DAMAGE = (EOFError, OSError, OverflowError, RuntimeError, ValueError)
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Package:
 
     def take_zip(self, file: IO[bytes], name: str, depth: int, prefix: str = "") -> None:
         """All files of a zip; ``prefix`` stands before their names."""
-        # zipfile raises NotImplementedError and RuntimeError for methods and passwords it lacks.
+        # What zipfile raises for damage; RuntimeError is for passwords.
         try:
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():
@@ -81,7 +83,7 @@ class Package:
                     _check(member, inside)
                     opened = lambda member=member: archive.open(member)  # noqa: E731
                     self.take(inside, member.file_size, opened, depth)
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        except (zipfile.BadZipFile, zlib.error, struct.error, *_DAMAGE) as error:
             why = f"it is a damaged or locked zip: {str(error)[:200]}"
             raise _refused(name, why, "Fetch it again") from error
 
@@ -90,6 +92,8 @@ def _check(member: zipfile.ZipInfo, name: str) -> None:
     path = PurePosixPath(member.filename.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts:
         raise _refused(name, "its path leads out of the archive", "Do not unpack this archive")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _refused(name, "it is compressed in an unusual way", "Unpack it, and give the folder")
     small, size = member.compress_size, member.file_size
     if size > max(_UNSUSPICIOUS_BYTES, _STRONGEST_COMPRESSION * small):
         why = f"{small} bytes would become {size}, as in a zip bomb"

@@ -122,6 +122,13 @@ def test_a_damaged_zip_is_one_error(tmp_path: Path) -> None:
             read_package(path)
 
 
+def test_an_unusual_compression_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "app.apk"
+    path.write_bytes(zipped({"a.so": LIBRARY}, zipfile.ZIP_LZMA))
+    with pytest.raises(LibraryError, match="unusual way"):
+        read_package(path)
+
+
 def test_what_is_no_package_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_package(tmp_path / "missing.so")
