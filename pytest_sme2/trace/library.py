@@ -69,6 +69,9 @@ class Library:
     cpuinfo: bool
     sme2_kernels: tuple[str, ...]
     sme_kernels: tuple[str, ...]
+    sme2: bool
+    """The code decides, because a build without SME2 may keep names. But where KleidiAI's kernels
+    have names and none is SME2's, the code is that of others."""
     instructions: Instructions
     asks_for_sme2: bool
     """Whether it has the code that asks the system for SME2."""
@@ -133,6 +136,9 @@ def _library(name: str, binaries: Sequence[Binary]) -> Library:
         words.update(_streaming_words(code))
         asks = asks or bool(np.isin(code, _HWCAP2_ASKED).any())
         tests = tests or _tests_sme2(code)
+    found = _instructions(words)
+    sme2_kernels = tuple(sorted(k for k in kernels if family_of(k) is KernelFamily.SME2))
+    named = any(kernel.startswith("kai_") for kernel in kernels)
     if first.kind == "ELF":
         asked = asks and tests and any(b"getauxval" in d for d in data)
     else:
@@ -145,9 +151,10 @@ def _library(name: str, binaries: Sequence[Binary]) -> Library:
         xnnpack="xnn" in prefixes or any(_XNNPACK_TEXT in d for d in data),
         kleidiai="kai" in prefixes or bool(files) or any(_ONNXRUNTIME_TEXT in d for d in data),
         cpuinfo="cpuinfo" in prefixes or any(text in d for d in data for text in _CPUINFO_TEXTS),
-        sme2_kernels=tuple(sorted(k for k in kernels if family_of(k) is KernelFamily.SME2)),
+        sme2_kernels=sme2_kernels,
         sme_kernels=tuple(sorted(k for k in kernels if family_of(k) is KernelFamily.SME)),
-        instructions=_instructions(words),
+        sme2=found.sme2_only > 0 and (bool(sme2_kernels) or not named),
+        instructions=found,
         asks_for_sme2=asked,
         uses_other_cpuinfo="cpuinfo_isa" in undefined - defined,
         alignment=first.alignment,

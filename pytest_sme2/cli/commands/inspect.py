@@ -83,8 +83,7 @@ def _group(architecture: str, platform: str, libraries: Sequence[Library]) -> di
         "xnnpack": any(library.xnnpack for library in libraries),
         "kleidiai": any(library.kleidiai for library in libraries),
         "cpuinfo": cpuinfo,
-        # The code decides: a build without SME2 may keep the names.
-        "sme2": any(library.instructions.sme2_only for library in carriers),
+        "sme2": any(library.sme2 for library in carriers),
         "check": check,
         "misaligned": [
             library.name
@@ -98,7 +97,7 @@ def _group(architecture: str, platform: str, libraries: Sequence[Library]) -> di
 
 
 def _lines(group: dict[str, Any]) -> list[str]:
-    verdict = _CHECKS[group["check"]] if group["sme2"] else "no SME2"
+    verdict = _CHECKS[group["check"]] if group["sme2"] else "no SME2 kernels"
     parts = ", ".join(
         f"{name} {'' if group[part] else 'not '}found" for part, name in _PARTS.items()
     )
