@@ -117,6 +117,10 @@ class ElfError(Sme2Error):
     """A program or library is not an ELF file, or is damaged."""
 
 
+class LibraryError(Sme2Error):
+    """A library, or an archive with libraries in it, is damaged, hostile or too large."""
+
+
 class EvidenceError(Sme2Error):
     """The runs do not show SME2 on and off as requested."""
 

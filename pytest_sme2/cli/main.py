@@ -47,6 +47,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "analyze": "show where the time goes: categories, operators, SME2 coverage",
         "compare": "compare two ETDumps: what got faster, what was added or removed",
         "bisect": "find the commit or package version that made a model worse",
+        "inspect": "say whether a library, an app or a wheel has SME2 inside",
         "history": "show what changed over many runs, step by step",
         "matrix": "show which kernel runs each operator in each data type and size",
         "merge": "merge the runs of several machines into one report and one exit code",

@@ -7,15 +7,8 @@ from pathlib import Path
 
 from pytest_sme2.system.elf import is_elf, read_layout, read_needs
 
-AARCH64 = 183
 PHONE_PAGE_BYTES = 16384
 """The largest pages of a phone, from Android 15 on."""
-_MACHINES = {3: "x86", 40: "arm (32 bit)", 62: "x86_64", AARCH64: "arm64", 243: "riscv64"}
-
-
-def machine_name(machine: int) -> str:
-    """The usual name of ELF's number for a CPU."""
-    return _MACHINES.get(machine, f"machine {machine}")
 
 
 def unmet_needs(files: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:

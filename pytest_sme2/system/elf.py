@@ -7,12 +7,14 @@ are in ``runners/abi.py``.
 from __future__ import annotations
 
 import bisect
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import ElfError
+from pytest_sme2.system.binary import Binary, checked_code, chosen_names, machine_name
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _PROGRAM = struct.Struct("<IIQQQQQQ")
@@ -26,6 +28,9 @@ _DT_NEEDED, _DT_STRTAB, _DT_TEXTREL, _DT_FLAGS = 1, 5, 22, 30
 _DF_TEXTREL = 4
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+_PROGRAM_BITS, _EXECUTABLE_SECTION = 1, 4
+# The note of Android's libraries, and the compiler's name in its objects.
+_ANDROID = (b"\x01\0\0\0Android\0", b"\0Android (")
 
 # .eh_frame_hdr as every linker writes it: version 1, pointer pc-relative, count plain, table of
 # 32-bit values relative to the header. Other encodings are legal, but we have not seen one.
@@ -169,6 +174,39 @@ def read_elf(path: Path) -> ElfFile:
     return ElfFile(path, segments, symbols, tuple(sorted(unnamed)))
 
 
+def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:
+    """A library or an object file; only the machine of one that is not little-endian ELF64."""
+    try:
+        architecture = machine_name(struct.unpack_from("<H", data, 18)[0])
+        platform = "Android" if any(text in data for text in _ANDROID) else "Linux"
+        if data[4:6] != b"\x02\x01":
+            return Binary("ELF", architecture, platform, data)
+        symbols = ((place, section != 0) for place, _, section, _, _ in _symbol_entries(data))
+        names = chosen_names(data, symbols, wanted)
+        code = checked_code(data, _code(data))
+        alignments = [header[7] for header in _program_headers(data) if header[0] == _LOAD]
+        alignment = min(alignments, default=None)
+        return Binary("ELF", architecture, platform, data, code, *names, alignment)
+    except _DAMAGE as error:
+        raise ElfError(
+            f"{where} is a truncated or damaged ELF file ({error}). Build or fetch it again."
+        ) from error
+
+
+def _code(data: bytes) -> list[tuple[int, int]]:
+    sections = [
+        (offset, size)
+        for _, kind, flags, _, offset, size, *_ in _sections(data)
+        if kind == _PROGRAM_BITS and flags & _EXECUTABLE_SECTION
+    ]
+    # Without section headers, the segment may have constants as well.
+    return sections or [
+        (offset, size)
+        for kind, flags, offset, _, _, size, *_ in _program_headers(data)
+        if kind == _LOAD and flags & _EXECUTABLE
+    ]
+
+
 def _enclosing(functions: tuple[Function, ...], address: int) -> Function | None:
     index = bisect.bisect_right(functions, address, key=lambda function: function.address) - 1
     if index < 0:
@@ -224,12 +262,17 @@ def _string(data: bytes, start: int) -> str:
     return data[start : data.index(b"\0", start)].decode()
 
 
-def _symbols(data: bytes) -> Iterator[Function]:
+def _sections(data: bytes) -> list[tuple[int, ...]]:
     fields = _HEADER.unpack_from(data)
     start, entry_size, count = fields[6], fields[11], fields[12]
     if start == 0:
-        return
-    sections = [_SECTION.unpack_from(data, start + index * entry_size) for index in range(count)]
+        return []
+    return [_SECTION.unpack_from(data, start + index * entry_size) for index in range(count)]
+
+
+def _symbol_entries(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of each symbol: where its name is, its type, its section, its address and its size."""
+    sections = _sections(data)
     for section in sections:
         _, kind, _, _, offset, size, link, _, _, symbol_size = section
         if kind not in (_SYMTAB, _DYNSYM):
@@ -239,8 +282,13 @@ def _symbols(data: bytes) -> Iterator[Function]:
         names = sections[link][4]
         for position in range(offset, offset + size, symbol_size):
             name, info, _, section_index, address, length = _SYMBOL.unpack_from(data, position)
-            if info & 0xF in _FUNCTION_TYPES and section_index != 0 and length:
-                yield Function(address, length, _string(data, names + name))
+            yield names + name, info & 0xF, section_index, address, length
+
+
+def _symbols(data: bytes) -> Iterator[Function]:
+    for place, kind, section_index, address, length in _symbol_entries(data):
+        if kind in _FUNCTION_TYPES and section_index != 0 and length:
+            yield Function(address, length, _string(data, place))
 
 
 def _unwind_functions(data: bytes, header: LoadedPart) -> Iterator[Function]:

@@ -12,7 +12,13 @@ from pytest_sme2.results import Counts
 
 _PLAIN = Counts(instructions=1)
 # MSR SVCRSM and SVCRSMZA, immediate 1: ``smstart sm`` and ``smstart``.
-_STREAMING_ENTRIES = frozenset({0xD503437F, 0xD503477F})
+STREAMING_ENTRIES = frozenset({0xD503437F, 0xD503477F})
+# The same with immediate 0: ``smstop sm`` and ``smstop``.
+STREAMING_EXITS = frozenset({0xD503427F, 0xD503467F})
+# What SME2 added to SME, each form as a mask and what is left under it: multi-vector operations on
+# ZA, multi-vector loads and stores, moves of ZT0.
+_SME2_ONLY = ((0xFF00_0000, 0xC100_0000), (0xFE80_0000, 0xA000_0000), (0xFFDF_FC00, 0xE11F_8000))
+_TABLE_LOOKUP = (0xFFA8_0000, 0xC088_0000)
 # ld1 and st1 of SVE, by the field dtype: bytes in memory and in the register.
 _SVE_LOADS = (
     (1, 1), (1, 2), (1, 4), (1, 8), (4, 8), (2, 2), (2, 4), (2, 8),
@@ -33,7 +39,7 @@ _STRUCTURES = {0b0000: 4, 0b0010: 4, 0b0100: 3, 0b0110: 3, 0b0111: 1, 0b1000: 2,
 @functools.lru_cache(maxsize=1 << 16)
 def counts_of(word: int, vector_bytes: int) -> Counts:
     """What executing ``word`` once adds; vectors of SVE and SME have ``vector_bytes`` bytes."""
-    if word in _STREAMING_ENTRIES:
+    if word in STREAMING_ENTRIES:
         return Counts(instructions=1, streaming_entries=1)
     group = word >> 25 & 0xF
     if group == 0b0000 and word >> 31:
@@ -43,6 +49,16 @@ def counts_of(word: int, vector_bytes: int) -> Counts:
     if group & 0b0101 == 0b0100:
         return _memory(word)
     return _PLAIN
+
+
+def is_table_lookup(word: int) -> bool:
+    """Whether it is ``luti2`` or ``luti4`` from ZT0; both are SME2's."""
+    return word & _TABLE_LOOKUP[0] == _TABLE_LOOKUP[1]
+
+
+def is_sme2_only(word: int) -> bool:
+    """Whether only SME2 has it. Without these, code of streaming mode runs on SME, too."""
+    return is_table_lookup(word) or any(word & mask == is_ for mask, is_ in _SME2_ONLY)
 
 
 def _load(size: int, **others: int) -> Counts:

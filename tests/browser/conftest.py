@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.report.html import page as html_page
-from pytest_sme2.report.html_data import Entry, report_document
+from pytest_sme2.report.html_data import ReportCase, report_document
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from tests.support.chromium import Browser, Page, browser, find_chromium
@@ -55,7 +55,7 @@ def timed_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         record = read_record(folder)
         if number == 0:
             record = replace(record, checks=(check,))
-        entries.append(Entry(folder, record, baseline() if number == 0 else None))
+        entries.append(ReportCase(folder, record, baseline() if number == 0 else None))
     path = root / "report.html"
     path.write_text(html_page(report_document(entries)), encoding="utf-8")
     return path
@@ -64,7 +64,7 @@ def timed_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def emulated_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("emulated")
-    entries = [Entry(folder, read_record(folder)) for folder in toy_run(root, emulated=True)]
+    entries = [ReportCase(folder, read_record(folder)) for folder in toy_run(root, emulated=True)]
     path = root / "report.html"
     path.write_text(html_page(report_document(entries)), encoding="utf-8")
     return path
@@ -80,7 +80,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_case(root, HOSTILE, "fp16", dict.fromkeys(Arm, dump), checks=(check,)),
         write_case(root, "__proto__", "fp32", stored_dumps("toy_fp32"), weights=HOSTILE),
     ]
-    entries = [Entry(folder, read_record(folder)) for folder in folders]
+    entries = [ReportCase(folder, read_record(folder)) for folder in folders]
     path = root / "report.html"
     path.write_text(html_page(report_document(entries), title=HOSTILE), encoding="utf-8")
     return path
@@ -94,7 +94,7 @@ def large_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     calls = [[(f"{names[number % 4]} #{number}", 5_000) for number in range(500)]]
     dump = build_etdump([run_of(calls)])
     folder = write_case(root, "model", "fp32", dict.fromkeys(Arm, dump))
-    document = report_document([Entry(folder, read_record(folder))])
+    document = report_document([ReportCase(folder, read_record(folder))])
     (case,) = document["cases"]
     document["cases"] = [{**case, "id": f"model{number}-fp32"} for number in range(50)]
     path = root / "report.html"

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_sme2.report.html import page as html_page
 from pytest_sme2.report.html import write_html
-from pytest_sme2.report.html_data import Entry, report_document
+from pytest_sme2.report.html_data import ReportCase, report_document
 from pytest_sme2.results import (
     Arm,
     Check,
@@ -261,7 +261,7 @@ def test_an_interval_that_says_nothing_is_left_out(page: Page, tmp_path: Path) -
     few = Estimate(2.0, 0.0, math.inf, 0.98, 3)
     folder = write_case(tmp_path, "toy", "fp32", stored_dumps("toy_fp32"), speedup=few)
     path = tmp_path / "report.html"
-    path.write_text(html_page(report_document([Entry(folder, read_record(folder))])), "utf-8")
+    path.write_text(html_page(report_document([ReportCase(folder, read_record(folder))])), "utf-8")
     page.open(path)
     look_at_everything(page)
     text = page.evaluate("document.body.innerText")
@@ -275,7 +275,7 @@ def test_what_a_token_takes_is_told(page: Page, tmp_path: Path) -> None:
     cost = InferenceCost("max", 512, (), (), runtime=Counts(instructions=700), setup=Counts())
     measured = replace(record.measured, tokens=7, costs={Arm.ON: cost})
     path = tmp_path / "report.html"
-    entry = Entry(folder, replace(record, measured=measured))
+    entry = ReportCase(folder, replace(record, measured=measured))
     path.write_text(html_page(report_document([entry])), "utf-8")
     page.open(path)
     text = page.evaluate("document.querySelector('.facts').innerText")
@@ -291,7 +291,7 @@ def test_a_model_that_could_not_be_exported_is_shown(page: Page, tmp_path: Path)
         write_case(tmp_path / "b", "lost", "fp32", {}, checks=(failed,), costs={}, kernels={}),
     ]
     path = tmp_path / "report.html"
-    entries = [Entry(folder, read_record(folder)) for folder in folders]
+    entries = [ReportCase(folder, read_record(folder)) for folder in folders]
     path.write_text(html_page(report_document(entries)), "utf-8")
     page.open(path)
     look_at_everything(page)
@@ -302,7 +302,7 @@ def test_a_model_that_could_not_be_exported_is_shown(page: Page, tmp_path: Path)
 def test_the_same_model_on_two_devices_has_two_labels(page: Page, tmp_path: Path) -> None:
     folders = [*toy_run(tmp_path / "a")[:1], *toy_run(tmp_path / "b", emulated=True)[:1]]
     path = tmp_path / "report.html"
-    entries = [Entry(folder, read_record(folder)) for folder in folders]
+    entries = [ReportCase(folder, read_record(folder)) for folder in folders]
     path.write_text(html_page(report_document(entries)), "utf-8")
     page.open(path)
     look_at_everything(page)
@@ -437,7 +437,7 @@ def test_operators_show_their_module_and_shapes(page: Page, tmp_path: Path) -> N
     }
     record = replace(record, measured=replace(record.measured, profiles=profiles))
     path = tmp_path / "report.html"
-    path.write_text(html_page(report_document([Entry(folder, record)])), "utf-8")
+    path.write_text(html_page(report_document([ReportCase(folder, record)])), "utf-8")
     page.open(path)
     for row in rows(page, "operator-table"):
         assert row[2] == f"layers.{row[0]}"

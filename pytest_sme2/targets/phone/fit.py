@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.results import Arm
-from pytest_sme2.runners.abi import AARCH64, machine_name, unmet_needs
+from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
+from pytest_sme2.system.binary import AARCH64, machine_name
 from pytest_sme2.system.elf import is_elf, read_needs
 
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.report import html
 from pytest_sme2.report.html import embedded_json, page, write_html
-from pytest_sme2.report.html_data import Entry, report_document
+from pytest_sme2.report.html_data import ReportCase, report_document
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines
@@ -30,7 +30,7 @@ def data_of(text: str) -> Any:
 
 
 def document(root: Path, **choices: Any) -> Any:
-    entries = [Entry(folder, read_record(folder)) for folder in toy_run(root, **choices)]
+    entries = [ReportCase(folder, read_record(folder)) for folder in toy_run(root, **choices)]
     return report_document(entries)
 
 
@@ -106,7 +106,7 @@ def test_a_case_on_hardware_holds_both_arms(tmp_path: Path) -> None:
 
 def test_the_baselines_sessions_are_the_history(tmp_path: Path) -> None:
     folder = toy_run(tmp_path)[0]
-    (case,) = report_document([Entry(folder, read_record(folder), baseline())])["cases"]
+    (case,) = report_document([ReportCase(folder, read_record(folder), baseline())])["cases"]
     assert [entry["epoch"] for entry in case["history"]] == [1, 1, 1, None]
     assert case["history"][-1]["on"] == pytest.approx(10)
     assert ["bytes of the program", 100_000, 100_000] in case["baseline"]["rows"]
@@ -116,17 +116,17 @@ def test_the_history_is_of_other_sessions_with_as_many_threads(tmp_path: Path) -
     folder = toy_run(tmp_path)[0]
     record = read_record(folder)
     others = (session(1, threads=4), session(2, session=record.measured.session))
-    (case,) = report_document([Entry(folder, record, baseline(sessions=others))])["cases"]
+    (case,) = report_document([ReportCase(folder, record, baseline(sessions=others))])["cases"]
     assert case["history"] == []
     known = baseline(sessions=(*others, session(3, 11)))
-    (case,) = report_document([Entry(folder, record, known)])["cases"]
+    (case,) = report_document([ReportCase(folder, record, known)])["cases"]
     assert [entry["on"] for entry in case["history"]] == pytest.approx([11, 10])
 
 
 def test_an_arm_that_the_baseline_has_not_is_left_out_of_the_comparison(tmp_path: Path) -> None:
     folder = toy_run(tmp_path)[0]
     known = baseline(structures={Arm.ON: STRUCTURES[Arm.ON]})
-    (case,) = report_document([Entry(folder, read_record(folder), known)])["cases"]
+    (case,) = report_document([ReportCase(folder, read_record(folder), known)])["cases"]
     rows = {row[0]: row[1] for row in case["baseline"]["rows"]}
     assert rows["operators, SME2 on"] == 6
     assert "operators, SME2 off" not in rows
@@ -137,7 +137,7 @@ def test_an_interval_needs_processes_enough(tmp_path: Path, processes: int, boun
     times = {arm: medians(10, processes) for arm in Arm}
     dumps = stored_dumps("toy_fp16")
     folder = write_case(tmp_path, "toy", "fp16", dumps, medians_ns=times)
-    (case,) = report_document([Entry(folder, read_record(folder))])["cases"]
+    (case,) = report_document([ReportCase(folder, read_record(folder))])["cases"]
     shown = case["latency"]["on"]
     assert shown["median"] == pytest.approx(10, rel=0.01)
     assert len(shown["processes"]) == processes
@@ -148,7 +148,7 @@ def test_one_arm_alone_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
     dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
     alone = {"medians_ns": {Arm.OFF: medians(20)}, "speedup": None, "kernels": {}}
     folder = write_case(tmp_path, "toy", "fp16", dumps, **alone)
-    (case,) = report_document([Entry(folder, read_record(folder))])["cases"]
+    (case,) = report_document([ReportCase(folder, read_record(folder))])["cases"]
     assert case["shift"] is None
     assert case["kernels"] is None
     assert list(case["arms"]) == ["off"]
@@ -189,7 +189,7 @@ def test_fifty_models_stay_small(tmp_path: Path) -> None:
     calls = [[(f"{names[number % 4]} #{number}", 5_000) for number in range(500)]]
     dump = build_etdump([run_of(calls)])
     folder = write_case(tmp_path, "large", "fp32", {Arm.ON: dump, Arm.OFF: dump})
-    entry = Entry(folder, read_record(folder))
+    entry = ReportCase(folder, read_record(folder))
     made = report_document([entry])
     text = page({**made, "cases": list(made["cases"]) * 50})
     assert len(text.encode()) < 10_000_000
@@ -219,5 +219,5 @@ def test_the_command_writes_all_reports(
 def test_checks_with_infinite_errors_can_be_shown(tmp_path: Path) -> None:
     check = Check("outputs", Outcome.REGRESSED, "A NaN.", new=float("inf"), unit="share")
     folder = write_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), checks=(check,))
-    text = page(report_document([Entry(folder, read_record(folder))]))
+    text = page(report_document([ReportCase(folder, read_record(folder))]))
     assert data_of(text)["cases"][0]["checks"][0]["new"] is None

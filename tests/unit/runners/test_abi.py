@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import ElfError
-from pytest_sme2.runners.abi import AARCH64, machine_name, refused_by_phones, unmet_needs
+from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
+from pytest_sme2.system.binary import AARCH64, machine_name
 from pytest_sme2.system.elf import Layout, is_elf, read_layout, read_needs
 
 
