@@ -42,7 +42,7 @@ REWRITES: tuple[Rewrite, ...] = (
         "sdpa",
         frozenset({"aten.scaled_dot_product_attention"}),
         "scaled_dot_product_attention",
-        "it becomes a dozen operators that look for masked rows and expand tensors",
+        "it becomes a dozen operators that look for masked rows",
         "write it as two `torch.bmm` on three dimensions with a softmax between them "
         '(`attn_implementation="eager"` of Hugging Face removes a part of it)',
     ),
