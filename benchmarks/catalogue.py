@@ -60,13 +60,6 @@ BENCHMARKS = (
         long=True,
     ),
     Benchmark(
-        "shards",
-        "two hundred programs over four shards with one cache",
-        8,
-        quick=None,
-        long=True,
-    ),
-    Benchmark(
         "detection",
         "false alarms and missed slowdowns, against other rules",
         0.5,
@@ -113,13 +106,6 @@ BENCHMARKS = (
         long=True,
     ),
     Benchmark(
-        "cost_and_time",
-        "counted instructions against measured time (on an Arm machine)",
-        10,
-        quick=None,
-        long=True,
-    ),
-    Benchmark(
         "phone_turns",
         "turns on a phone whose clock has two speeds",
         25,
@@ -132,14 +118,6 @@ BENCHMARKS = (
         25,
         quick=("--trials", "1"),
         quick_minutes=1,
-        long=True,
-    ),
-    Benchmark(
-        "fuzz_etdump",
-        "damaged ETDumps",
-        10,
-        quick=("--count", "2000"),
-        quick_minutes=0.2,
         long=True,
     ),
     Benchmark(
