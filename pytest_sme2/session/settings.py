@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.system.choices import split_list
 
 if TYPE_CHECKING:
     from pytest_sme2.profile.categories import Rule
@@ -102,15 +101,17 @@ class Settings:
 def parse_threads(value: str) -> tuple[int, ...]:
     """``1`` or ``1,2,4``."""
     counts = []
-    for word in split_list(value):
+    for word in filter(None, map(str.strip, value.split(","))):
         if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= 1024:
             raise UsageError(
                 f"{word!r} is not a thread count. Give whole numbers from 1 to 1024, as in 1,2,4."
             )
+        if int(word) in counts:
+            raise UsageError(f"The thread count {word} is given twice in {value!r}.")
         counts.append(int(word))
     if not counts:
         raise UsageError("No thread count was given. Give whole numbers, as in 1,2,4.")
-    return tuple(dict.fromkeys(counts))
+    return tuple(counts)
 
 
 def parse_budget(value: str) -> float:

@@ -172,10 +172,20 @@ def run_model(arguments: argparse.Namespace) -> int:
     return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
 
 
+def _one_count(value: str) -> tuple[int, ...]:
+    counts = parse_threads(value)
+    if len(counts) > 1:
+        raise UsageError(
+            f"--threads {value}: `sme2 run` measures with one number of threads. Give one, or "
+            f"compare several: pytest --threads {value}"
+        )
+    return counts
+
+
 def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(
         model_folders=model_folders(arguments),
-        threads=parse_threads(arguments.threads)[:1],
+        threads=_one_count(arguments.threads),
         out=arguments.out,
         fresh=arguments.fresh,
         weights=arguments.weights,

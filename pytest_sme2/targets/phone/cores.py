@@ -1,7 +1,8 @@
 """The cores of a phone: which there are, and which a process is kept on. Pure.
 
 Phones have two or three kinds of cores. A process that moves between them has times of all kinds,
-so by default it stays on the fastest kind that has a core for each thread.
+so by default it stays on the fastest kind. If that has too few cores for its threads, it gets as
+many as it has threads, the fastest first: one thread more never means a slower core for all.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def pick_cores(
 ) -> tuple[int, ...]:
     """The cores for a process with so many threads; none means that it may run anywhere."""
     if not choice:
-        return next((kind for kind in kinds(cores) if len(kind) >= threads), ())
+        return _fastest(kinds(cores), threads)
     check_choice(choice, cores)
     if isinstance(choice, str):
         picked = kinds(cores)[0 if choice == "big" else -1]
@@ -68,6 +69,14 @@ def pick_cores(
             f"threads. Use --threads {len(picked)}, name {threads} cores, or leave --cpus out."
         )
     return picked
+
+
+def _fastest(by_kind: Sequence[tuple[int, ...]], threads: int) -> tuple[int, ...]:
+    """All of the first kind if they are enough; none where the phone has fewer than threads."""
+    if by_kind and len(by_kind[0]) >= threads:
+        return by_kind[0]
+    every = [core for kind in by_kind for core in kind]
+    return tuple(every[:threads]) if len(every) >= threads else ()
 
 
 def _cores(numbers: Sequence[int]) -> str:

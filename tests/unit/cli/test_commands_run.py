@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytest_sme2.cli.commands.run import output_checks, output_lines
+from pytest_sme2.cli.main import main
 from pytest_sme2.results import Outcome
 from tests.support.gate_examples import LIMITS, agreement, measured
 
@@ -30,3 +33,8 @@ def test_dead_outputs_are_called_so() -> None:
 
 def test_what_was_not_compared_is_not_judged() -> None:
     assert output_checks(measured(agreements=()), LIMITS) == []
+
+
+def test_several_thread_counts_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "toy_cnn", "--threads", "1,2", "--device", "emulated"]) == 2
+    assert "Give one, or compare several: pytest --threads 1,2" in capsys.readouterr().err

@@ -31,9 +31,7 @@ def test_a_wrong_device_lists_the_right_ones() -> None:
     assert str(caught.value).startswith("'phone' is not a device. Choose one of: auto, ")
 
 
-@pytest.mark.parametrize(
-    ("text", "counts"), [("1", (1,)), ("1,2, 4", (1, 2, 4)), ("2,2", (2,)), ("4,,1", (4, 1))]
-)
+@pytest.mark.parametrize(("text", "counts"), [("1", (1,)), ("1,2, 4", (1, 2, 4)), ("4,,1", (4, 1))])
 def test_thread_counts(text: str, counts: tuple[int, ...]) -> None:
     assert settings.parse_threads(text) == counts
 
@@ -42,6 +40,11 @@ def test_thread_counts(text: str, counts: tuple[int, ...]) -> None:
 def test_wrong_thread_counts_say_what_is_right(text: str) -> None:
     with pytest.raises(UsageError, match=r"as in 1,2,4"):
         settings.parse_threads(text)
+
+
+def test_a_thread_count_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="The thread count 2 is given twice in '2,1,2'"):
+        settings.parse_threads("2,1,2")
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,16 @@ def test_kinds_go_from_fast_to_slow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threads", "expected"), [(1, (4,)), (2, (2, 3)), (3, ())], ids=["prime", "next", "none"]
+    ("threads", "expected"), [(1, (4,)), (2, (4, 2)), (4, (4, 2, 3, 0)), (6, ())]
 )
-def test_the_fastest_kind_with_a_core_for_each_thread(
-    threads: int, expected: tuple[int, ...]
-) -> None:
+def test_more_threads_keep_the_faster_cores(threads: int, expected: tuple[int, ...]) -> None:
     assert pick_cores((), CORES, threads) == expected
     assert pick_cores((), (), threads) == ()
+
+
+def test_a_fastest_kind_with_cores_to_spare_is_used_whole() -> None:
+    assert pick_cores((), CORES[:4], 1) == (2, 3)
+    assert pick_cores((), CORES[:4], 2) == (2, 3)
 
 
 def test_big_and_little_are_the_fastest_and_the_slowest() -> None:
