@@ -247,7 +247,9 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs]:
     # Inputs do not depend on how many random numbers the weights used.
     _seed(request.seed, torch)
     with _blame_model(entry):
-        arguments = tuple(model.get_example_inputs())
+        given = model.get_example_inputs()
+        # A tensor alone is one input. As a tuple it would be its rows.
+        arguments = (given,) if isinstance(given, torch.Tensor) else tuple(given)
         keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
         keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
         inputs = (arguments, keywords, earlier_inputs(model))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
+from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.statistics import robust_stats
@@ -38,6 +39,7 @@ from pytest_sme2.session.analysis import Analysis, analyze_file
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.judging import combine
 
@@ -78,7 +80,8 @@ def write_case(
     write_text(folder / REPORT, case_report(record))
     trace = trace_document(record_tracks(folder, record, rules=rules))
     write_text(folder / TRACE, json.dumps(trace, separators=(",", ":")))
-    write_json(folder / MANIFEST, manifest(folder, record, command))
+    made = manifest(folder, record, command)
+    write_json(folder / MANIFEST, {**made, **_of_its_making(folder / MANIFEST, record)})
 
 
 def _analysis(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> Analysis:
@@ -194,6 +197,18 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
             for arm, name in record.etdumps.items()
         },
     }
+
+
+def _of_its_making(path: Path, record: CaseRecord) -> dict[str, Any]:
+    """What the manifest of the same run says already; a later report happens in another place."""
+    try:
+        before = read_json(path, remedy="")
+    except Sme2Error:
+        return {}
+    if not isinstance(before, dict) or before.get("recorded") != record.measured.recorded:
+        return {}
+    kept = ("commit", "executorch", "versions", "host", "command")
+    return {name: before[name] for name in kept if name in before}
 
 
 @functools.cache

@@ -57,7 +57,7 @@
     if (unit === "bytes") return (value / 1e6).toFixed(1) + " MB";
     if (unit === "share") return percent(value);
     if (unit === "ratio") return factor(value);
-    return String(+value.toPrecision(6));
+    return Number.isInteger(value) ? whole(value) : String(+value.toPrecision(6));
   }
 
   const failing = ["INVALID", "REGRESSED", "FAILED", "SUSPECTED"], warning = ["INCONCLUSIVE", "MACHINE_CHANGED", "NOT_STORED"];

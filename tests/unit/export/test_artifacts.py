@@ -557,13 +557,14 @@ def test_int4_without_a_layer_to_quantize_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torchvision"), reason="needs torchvision")
-def test_a_model_may_import_torchvision_as_it_finds_it(tmp_path: Path) -> None:
+def test_a_model_may_import_torchvision_and_give_a_tensor_alone(tmp_path: Path) -> None:
     net = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
-    text = "import torchvision.models\n" + HEADER + net + MODEL.format(name="plain")
+    model = MODEL.format(name="plain").replace("(torch.ones(3),)", "torch.ones(3)")
+    text = "import torchvision.models\n" + HEADER + net + model
     artifact = export_model(
         write_model(tmp_path / "net", text), Variant("fp32"), cache=tmp_path / "cache"
     )
-    assert artifact.pte.is_file()
+    assert [entry.shape for entry in artifact.inputs] == [(3,)]
 
 
 def test_a_crash_is_an_error_like_any_other(tmp_path: Path) -> None:

@@ -80,6 +80,11 @@ def test_a_run_directory_is_as_it_should_be(
     assert manifest["command"] == ["pytest", "tests"]
     assert manifest["reproduce"].startswith("sme2 run toy --variant ")
     assert read_record(folder).checks[0].metric == "evidence"
+    # A later report does not change how the run was made.
+    before = {**manifest, "commit": "1" * 40, "host": "elsewhere"}
+    (folder / "manifest.json").write_text(json.dumps(before))
+    write_case(folder, read_record(folder), command=["sme2", "report"])
+    assert json.loads((folder / "manifest.json").read_text()) == before
 
 
 def test_the_tables_read_like_this(tmp_path: Path) -> None:
