@@ -74,6 +74,8 @@ def weights_of(cases: Iterable[Case], baselines: Path) -> dict[str, int]:
     """
 
     def weight(case: Case) -> int:
+        if case.problem is not None:
+            return 0
         found = baselines.glob(f"*/{file_name(case.model, case.variant_name)}")
         return max((file.stat().st_size for file in found), default=0)
 
