@@ -5,13 +5,14 @@ What is found, and what it costs, is decided in ``profile/findings.py``.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.profile.findings import case_findings, find
 from pytest_sme2.report.text import duration, percent, times
-from pytest_sme2.results import Arm, Comparison, Cost, Finding, Profile, Topic
+from pytest_sme2.results import AS_EXPORTED, Arm, Comparison, Cost, Finding, Profile, Topic
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.processes import thread_warnings
@@ -185,6 +186,26 @@ def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
     return sorted(found, key=lambda finding: -finding.share)
 
 
+def next_step(records: Sequence[CaseRecord]) -> str:
+    """The command that goes on where most is to be gained, one with a rewrite if there is any.
+
+    Empty where there is nothing to change, or only programs whose source is not known.
+    """
+    best, command = (False, 0.0), ""
+    for record in records:
+        measured = record.measured
+        if measured.variant == AS_EXPORTED or not measured.profiles:
+            continue
+        for entry in advice({measured.variant: case_findings(measured)}):
+            if (bool(entry.rewrite), entry.share) > best:
+                best = (bool(entry.rewrite), entry.share)
+                tried = ("--try", entry.rewrite) if entry.rewrite else ()
+                device = ("--device", measured.fingerprint.target)
+                words = ("sme2", "advise", measured.model, "--variants", measured.variant)
+                command = shlex.join((*words, *device, *tried))
+    return command
+
+
 def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) -> RunFinding:
     """``2 (12.0 % of the time in fp16, 13.0 % in fp32); 3 (4.0 % in int8)``."""
     costs: dict[str, Cost] = {}
@@ -211,10 +232,18 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
                 inside.append(f"{shown} in {label}")
                 unit_said = True
         parts.append(f"{head} ({', '.join(inside)})")
+    if topic is Topic.PORTABLE:
+        by_cost = sorted(members, key=lambda member: _weight(member[1]), reverse=True)
+        names = list(dict.fromkeys(finding.what for _, finding in by_cost))
+        parts[-1] += f"; the largest: {', '.join(names[:2])}"
     heading = _BY_NUMBER.get(topic) or _HEADING.get(topic, "")
     costliest = max((finding for _, finding in members), key=lambda finding: finding.cost.share)
     share = max(cost.share for cost in costs.values())
     return RunFinding(model, heading + "; ".join(parts), _as_sentence(costliest.remedy), share)
+
+
+def _weight(finding: Finding) -> tuple[float, int]:
+    return finding.cost.share, finding.cost.operators
 
 
 def _as_sentence(text: str) -> str:

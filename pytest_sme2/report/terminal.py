@@ -21,7 +21,7 @@ from pytest_sme2.report.cost import (
     millions,
     tokens_per_second,
 )
-from pytest_sme2.report.findings import RunFinding, run_findings
+from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
 from pytest_sme2.report.versus_baseline import (
@@ -34,7 +34,7 @@ from pytest_sme2.report.versus_baseline import (
 from pytest_sme2.results import AS_EXPORTED, Arm, CaseResult, Category, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.judging import UNCHECKED, combine, estimate_text, reference_of
+from pytest_sme2.verdict.judging import FAILING, UNCHECKED, combine, estimate_text, reference_of
 
 _HEADINGS = (
     "variant", "SME2", "by work", "off ms", "on ms", "speedup", "most time", "MB", "off Minst",
@@ -66,6 +66,12 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
         lines += ["", *compared]
     if verbosity >= 0:
         lines += ["", *_findings(records, verbosity, width)]
+        # A long run has many findings: the command is about what failed, or what costs most.
+        failed = [
+            record for record in records if any(check.verdict in FAILING for check in record.checks)
+        ]
+        command = next_step(failed or records)
+        lines += [bullet(command, "Next: ", width)] if command else []
     return lines
 
 

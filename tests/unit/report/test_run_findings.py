@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.report.findings import RunFinding, run_findings
+from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.html_data import ReportCase, report_document
 from pytest_sme2.report.markdown_case import case_lines
 from pytest_sme2.report.terminal import run_lines
-from pytest_sme2.results import Arm
+from pytest_sme2.results import AS_EXPORTED, Arm, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support import recorded_runs
 from tests.support.etdump_builder import build_etdump
@@ -107,3 +108,30 @@ def test_a_single_row_is_to_be_measured_in_every_report(tmp_path: Path) -> None:
     assert any("- measure it: 9 matrix operators" in line for line in case_lines(record, "#"))
     (case,) = report_document([ReportCase(tmp_path / "gru-fp16", record)])["cases"]
     assert any(text.startswith("measure it: 9 matrix") for text in case["findings"])
+
+
+def recorded(root: Path, name: str) -> CaseRecord:
+    return read_record(recorded_runs.unpack(name, root))
+
+
+def test_the_next_step_tries_the_rewrite_that_saves_most(tmp_path: Path) -> None:
+    small, large = (recorded(tmp_path, name) for name in ("detector-fp16", "efficientnet-fp16"))
+    assert next_step([small, large]) == (
+        "sme2 advise efficientnet --variants fp16 --device emulated --try silu"
+    )
+    assert next_step([small]).startswith("sme2 advise detector ")
+    assert next_step([]) == ""
+    (finding,) = (entry for entry in run_findings([large]) if "outside" in entry.text)
+    assert finding.text.endswith("; the largest: SiLU")
+
+
+def test_a_failed_case_comes_first(tmp_path: Path) -> None:
+    small, large = (recorded(tmp_path, name) for name in ("detector-fp16", "efficientnet-fp16"))
+    failed = replace(small, checks=(Check("cost (on)", Outcome.REGRESSED, "more"),))
+    assert run_lines([failed, large])[-1].startswith("Next: sme2 advise detector ")
+
+
+def test_a_program_without_its_source_has_no_next_step(tmp_path: Path) -> None:
+    record = recorded(tmp_path, "efficientnet-fp16")
+    program = replace(record, measured=replace(record.measured, variant=AS_EXPORTED))
+    assert next_step([program]) == ""
