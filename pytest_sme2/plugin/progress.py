@@ -36,13 +36,17 @@ class HowFar:
         weights: Mapping[str, int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``weights`` compares how long the cases take. Tests of no case count if all are so."""
+        """``weights`` compares how long the cases take.
+
+        Where most tests are of no case, as in a project's own, all of them count instead.
+        """
         all_tests = {test: scope_of(test, weights) for test in tests}
         of_cases = {test: case for test, case in all_tests.items() if case in weights}
         known = [weight for weight in weights.values() if weight]
         usual = statistics.median(known) if known else 1.0
-        self._noun = "case" if of_cases else "test"
-        self._case_of = of_cases or all_tests
+        by_case = len(of_cases) * 2 > len(all_tests)
+        self._noun = "case" if by_case else "test"
+        self._case_of = of_cases if by_case else {test: test for test in all_tests}
         self._left = Counter(self._case_of.values())
         self._weights = {case: weights.get(case) or usual for case in self._left}
         self._clock = clock
