@@ -47,7 +47,9 @@ from pytest_sme2.targets.phone.heat import Heat
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
 from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution
+from pytest_sme2.trace.package import read_package
 from pytest_sme2.trace.program import read_outline
+from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 from tools.sweep.programs import draw
 from tools.sweep.results import SWEEP, SweepResults, read_results, write_results
 from tools.sweep.running import BatchResult, Difference
@@ -351,7 +353,20 @@ def layout(chance: Random, folder: Path) -> None:
     read_within_bounds(lambda: read_layout(path), path.name)
 
 
+def library(chance: Random, folder: Path) -> None:
+    """A library in an archive; one of the two is damaged."""
+    made = macho(SME2_KERNEL, [KERNEL])
+    content = made if chance.random() < 0.3 else damaged_bytes(chance, made)
+    path = folder / "app.apk"
+    with zipfile.ZipFile(path, "w", chance.choice((0, zipfile.ZIP_DEFLATED))) as archive:
+        archive.writestr("lib/arm64-v8a/libexecutorch.so", content)
+    if content == made:
+        path.write_bytes(damaged_bytes(chance, path.read_bytes()))
+    read_within_bounds(lambda: read_package(path), path.name)
+
+
 SUBJECTS = (
+    Subject("fuzz-library", "damaged libraries and apps", 1000, 40, library),
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
     Subject("fuzz-program", "damaged programs without model code", 1000, 40, program),
     Subject("fuzz-history", "damaged files of a history", 500, 30, history),
@@ -393,6 +408,7 @@ READERS = {
     "targets/phone/power": "fuzz-note",
     "trace/etdump": "fuzz-etdump",
     "trace/etrecord": "fuzz-etrecord",
+    "trace/package": "fuzz-library",
     "verdict/baseline_file": "fuzz-baseline",
     "verdict/baselines": "fuzz-baseline",
     "verdict/contract": "fuzz-contract",
@@ -417,7 +433,7 @@ NOT_FUZZED = {
     "report/html": "reads files of this package",
     "report/html_data": "shows nothing of a manifest that it cannot read",
     "report/matrix_page": "reads files of this package",
-    "report/writing": "looks for a commit in the installed ExecuTorch",
+    "report/writing": "makes a manifest anew that it cannot read",
     "runners/sdk": "unpacks a wheel that pip has checked",
     "runners/source_build": "quotes the end of a compiler's log",
     "runners/source_checks": "looks for words in a source tree that is built and run as well",

@@ -106,6 +106,15 @@ def _refused(name: str, why: str, remedy: str) -> LibraryError:
 
 def read_package(path: Path) -> Package:
     """The libraries of a file or a folder. Links in a folder are not followed."""
+    try:
+        return _read(path)
+    except LibraryError as error:
+        if path.name in str(error):
+            raise
+        raise LibraryError(f"{path.name}: {error}") from error
+
+
+def _read(path: Path) -> Package:
     package = Package()
     for parent, folders, names in os.walk(path):
         folders.sort()

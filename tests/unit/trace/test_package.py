@@ -34,6 +34,12 @@ def names(path: Path) -> list[str]:
     return [library.name for library in read_package(path).libraries]
 
 
+def test_damage_names_the_archive_and_the_library_in_it(tmp_path: Path) -> None:
+    path = write(tmp_path, {"lib/libexecutorch.so": LIBRARY[:100]})
+    with pytest.raises(LibraryError, match=r"^app\.apk: lib/libexecutorch\.so is a truncated"):
+        read_package(path)
+
+
 def test_a_library_itself(tmp_path: Path) -> None:
     path = tmp_path / "lib.dylib"
     path.write_bytes(LIBRARY)
