@@ -49,21 +49,27 @@ class HowFar:
         self._case_of = of_cases if by_case else {test: test for test in all_tests}
         self._left = Counter(self._case_of.values())
         self._weights = {case: weights.get(case) or usual for case in self._left}
+        self._whole = sum(self._weights.values())
+        self._done, self._done_weight = 0, 0.0
         self._clock = clock
         self._begun = clock()
 
     def finished(self, test: str) -> None:
-        if test in self._case_of:
-            self._left[self._case_of[test]] -= 1
+        case = self._case_of.get(test)
+        if case is None:
+            return
+        self._left[case] -= 1
+        # A test that is run again ends more than once.
+        if self._left[case] == 0:
+            self._done += 1
+            self._done_weight += self._weights[case]
 
     def __str__(self) -> str:
-        done = [case for case, tests in self._left.items() if tests <= 0]
-        said = f"{len(done)} of {count(len(self._left), self._noun)} done"
-        weight = sum(self._weights[case] for case in done)
-        left = sum(self._weights.values()) - weight
-        if not done or not left:
+        said = f"{self._done} of {count(len(self._left), self._noun)} done"
+        if self._done in (0, len(self._left)):
             return said
-        seconds = (self._clock() - self._begun) * left / weight
+        left = self._whole - self._done_weight
+        seconds = (self._clock() - self._begun) * left / self._done_weight
         about = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
         return f"{said}, about {about} left"
 

@@ -23,9 +23,9 @@ from pytest_sme2.targets.phone.answers import (
 from pytest_sme2.targets.phone.storage import RUN_MARK
 
 _LONGEST_LOG = 1 << 20
-# How often to read the thermal status during a run; each time costs the phone about 20 ms.
 # A hundredth of a second each, and the time that a process takes to start.
 _MOST_WAITS = 500
+# How often to read the thermal status during a run; each time costs the phone about 20 ms.
 _WATCH_SECONDS = 5
 _THERMAL_STATUS = "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
 # The phone's own limit comes after ours; it is for a pulled cable.
