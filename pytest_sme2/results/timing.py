@@ -82,8 +82,8 @@ class PairSample:
     """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
     throttled: bool = False
     """Whether the device slowed itself down against heat in one of the two."""
-    cpu_log_ratio: float | None = None
-    """As ``log_ratio``, but of CPU time; None where that says nothing (several threads)."""
+    preempted: bool = False
+    """Whether others had the core in nearly every round: then ``log_ratio`` is of CPU time."""
     efficiency_share: float | None = None
     """The part of CPU time on efficiency cores, of the process that had more of it; None where the
     system does not tell."""
@@ -135,8 +135,6 @@ class PairedTiming:
     """By arm, how much longer a traced run took; empty where no traced run was made."""
     turn: Turn | None = None
     """How the two processes of a pair took turns; None where one ran after the other."""
-    cpu_decision: Decision | None = None
-    """What CPU time says, where wall time stays inconclusive."""
 
     @property
     def cut_short(self) -> bool:
@@ -147,6 +145,11 @@ class PairedTiming:
     def throttled_pairs(self) -> int:
         """How many of the pairs that count were slowed down by the device itself."""
         return sum(pair.throttled for pair in self.pairs)
+
+    @property
+    def preempted(self) -> bool:
+        """Whether most of the pairs that count are of CPU time, since others had the core."""
+        return 2 * sum(pair.preempted for pair in self.pairs) > len(self.pairs)
 
     @property
     def ratio(self) -> float:

@@ -32,8 +32,7 @@ from pytest_sme2.timing import stats
 from pytest_sme2.timing.processes import (
     drifting,
     interference,
-    pair_cpu_log_ratio,
-    pair_log_ratio,
+    pair_ratio,
     process_drift,
     process_median,
 )
@@ -308,13 +307,14 @@ class _Measuring:
                 self.drift[arm].append(drift)
         levels = [interference(run) for run in runs.values()]
         known = [level for level in levels if level is not None]
+        ratio = pair_ratio(runs[self.arms[0]], runs[self.arms[1]])
         pair = PairSample(
             index=self.index,
             first=order[0],
             reference_ns=process_median(runs[self.arms[0]]),
             candidate_ns=process_median(runs[self.arms[1]]),
-            log_ratio=pair_log_ratio(runs[self.arms[0]], runs[self.arms[1]]),
-            cpu_log_ratio=pair_cpu_log_ratio(runs[self.arms[0]], runs[self.arms[1]]),
+            log_ratio=ratio.logarithm,
+            preempted=ratio.preempted,
             interference=max(known) if len(known) == len(levels) else None,
             throttled=any(run.throttled for run in runs.values()),
             efficiency_share=max(
@@ -344,22 +344,6 @@ class _Measuring:
             for size, part in zip(sizes, plan.split, strict=False)
         )
         return looks, None
-
-    def cpu_decision(self, decision: Decision | None) -> Decision | None:
-        """A second opinion where wall time cannot tell. It is one more verdict of the session."""
-        plan = self.plan
-        ratios = [pair.cpu_log_ratio for pair in self.ledger.kept]
-        known = [ratio for ratio in ratios if ratio is not None]
-        if decision is None or self.clear(decision) or len(known) < len(ratios) or not known:
-            return None
-        return stats.decide_ratio(
-            known,
-            decision.threshold,
-            plan.alpha,
-            looks=plan.looks,
-            split=plan.split,
-            family=2 * plan.family,
-        )
 
     def clear(self, decision: Decision | None) -> bool:
         return decision is not None and decision.outcome is not Outcome.INCONCLUSIVE
@@ -445,7 +429,6 @@ class _Measuring:
             notes=self.notes(sampling, drift),
             seconds=self.clock() - self.started,
             turn=sampling.turn,
-            cpu_decision=self.cpu_decision(decision),
         )
 
     def notes(self, sampling: Sampling, drift: tuple[tuple[str, float], ...]) -> tuple[str, ...]:

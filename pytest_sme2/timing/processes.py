@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.results import (
@@ -18,9 +19,12 @@ THREADS_SLOWER_LIMIT = 0.02
 
 FEWEST_ROUNDS = 3
 
+CALM = 0.05
+"""How much longer than its CPU time a run may take that had the core to itself."""
+
 
 def process_median(run: Run) -> float:
-    """The median wall time of a process's runs: one replicate."""
+    """The median wall time of a process's calm runs, or of all where too few are: one replicate."""
     if run.emulated:
         raise TargetError(
             "Emulated times say nothing about hardware and cannot be measured as latency. "
@@ -31,52 +35,84 @@ def process_median(run: Run) -> float:
             f"The runner on {run.target} gave no usable run times. "
             f"See its log{f' {run.log}' if run.log else ''}."
         )
-    return float(statistics.median(run.wall_ns))
+    calm = [wall for wall in _calm_ns(run) if wall is not None]
+    return float(statistics.median(calm if len(calm) >= FEWEST_ROUNDS else run.wall_ns))
 
 
-def pair_log_ratio(reference: Run, candidate: Run) -> float:
-    """The candidate's time over the reference's, as a logarithm."""
-    turn = reference.request.turn
-    if turn is None or candidate.request.turn != turn:
-        return math.log(process_median(candidate) / process_median(reference))
-    return rounds_log_ratio(reference.wall_ns, candidate.wall_ns, turn.runs)
+def _calm_ns(run: Run) -> list[int | None]:
+    """The runs' wall times; None where another process had the core for a part of the run.
 
-
-def pair_cpu_log_ratio(reference: Run, candidate: Run) -> float | None:
-    """The same of CPU time, which a neighbour on the core disturbs far less. None where it says
-    nothing, or where its clock is too coarse.
+    A core that is shared takes a run that is longer than the scheduler's slice away in its middle:
+    then twice the work takes ten times as long. All are calm where CPU time says nothing.
     """
-    if interference(reference) is None or interference(candidate) is None:
-        return None
-    if min(*reference.cpu_ns, *candidate.cpu_ns) <= 0:
-        return None
+    if not _cpu_time_known(run):
+        return list(run.wall_ns)
+    return [
+        wall if wall <= (1 + CALM) * cpu else None
+        for wall, cpu in zip(run.wall_ns, run.cpu_ns, strict=True)
+    ]
+
+
+def _cpu_time_known(run: Run) -> bool:
+    """Whether the CPU time of each run says something: of one thread, by a clock that is fine."""
+    return interference(run) is not None and min(run.cpu_ns) > 0
+
+
+class PairRatio(NamedTuple):
+    """The candidate's time over the reference's."""
+
+    logarithm: float
+    preempted: bool
+    """Whether others had the core in nearly every round, so that it is of CPU time."""
+
+
+def pair_ratio(reference: Run, candidate: Run) -> PairRatio:
+    """Of wall time where enough runs are calm, else of CPU time, which others disturb far less."""
     turn = reference.request.turn
-    if turn is None or candidate.request.turn != turn:
-        now, before = statistics.median(candidate.cpu_ns), statistics.median(reference.cpu_ns)
-        return math.log(now / before)
-    return rounds_log_ratio(reference.cpu_ns, candidate.cpu_ns, turn.runs)
+    together = turn is not None and candidate.request.turn == turn
+    longest = max(len(reference.wall_ns), len(candidate.wall_ns))
+    turn_runs = turn.runs if turn is not None and together else longest
+    if not (_cpu_time_known(reference) and _cpu_time_known(candidate)):
+        wall = rounds_log_ratio(reference.wall_ns, candidate.wall_ns, turn_runs)
+        return PairRatio(wall, preempted=False)
+    calm = _rounds(_calm_ns(reference), _calm_ns(candidate), turn_runs)
+    if len(calm) >= min(FEWEST_ROUNDS, -(-longest // turn_runs)):
+        return PairRatio(_of_quiet_rounds(calm), preempted=False)
+    cpu = rounds_log_ratio(reference.cpu_ns, candidate.cpu_ns, turn_runs)
+    return PairRatio(cpu, preempted=True)
 
 
 def rounds_log_ratio(reference: Sequence[int], candidate: Sequence[int], turn_runs: int) -> float:
-    """The same where the two took turns of so many runs: of each round's two turns, and of these
-    the median over the quieter half of the rounds.
+    """The candidate's time over the reference's, as a logarithm, where the two took turns of so
+    many runs.
+    """
+    return _of_quiet_rounds(_rounds(reference, candidate, turn_runs))
+
+
+def _of_quiet_rounds(rounds: Sequence[tuple[float, float]]) -> float:
+    """The median over the quieter half of the rounds, as logarithms of their two turns.
 
     Both turns of a round together say how quiet it was, so that swapping the arms would choose the
     same rounds.
     """
-    rounds = sorted(
-        zip(_turn_logs(reference, turn_runs), _turn_logs(candidate, turn_runs), strict=True),
-        key=sum,
-    )
-    quiet = rounds[: max(min(len(rounds), FEWEST_ROUNDS), len(rounds) // 2)]
+    quiet = sorted(rounds, key=sum)[: max(min(len(rounds), FEWEST_ROUNDS), len(rounds) // 2)]
     return statistics.median(other - one for one, other in quiet)
 
 
-def _turn_logs(wall_ns: Sequence[int], turn_runs: int) -> list[float]:
-    return [
-        math.log(statistics.median(wall_ns[first : first + turn_runs]))
-        for first in range(0, len(wall_ns), turn_runs)
-    ]
+def _rounds(
+    reference: Sequence[int | None], candidate: Sequence[int | None], turn_runs: int
+) -> list[tuple[float, float]]:
+    """The logarithms of each round's two turns; rounds with a turn that is mostly None are out."""
+
+    def turns(times_ns: Sequence[int | None]) -> Iterator[float | None]:
+        for first in range(0, len(times_ns), turn_runs):
+            turn = times_ns[first : first + turn_runs]
+            calm = [time for time in turn if time is not None]
+            enough = len(calm) >= min(FEWEST_ROUNDS, len(turn))
+            yield math.log(statistics.median(calm)) if enough else None
+
+    pairs = zip(turns(reference), turns(candidate), strict=True)
+    return [(one, other) for one, other in pairs if one is not None and other is not None]
 
 
 def interference(run: Run) -> float | None:

@@ -366,7 +366,8 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     word = "slower" if change > 0 else "faster"
     pairs = count(len(measurement.pairs), "interleaved pair")
     message = f"{abs(change):.1%} {word} than {reference} over {pairs}."
-    more = _more_cpu_time(measurement, limit)
+    if measurement.preempted:
+        message += f" {_others_had_the_core(measurement)}"
     if measurement.throttled_pairs:
         verdict, message = Outcome.INVALID, too_hot(measurement.throttled_pairs)
     elif measurement.cut_short and found is Outcome.INCONCLUSIVE:
@@ -375,9 +376,6 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
             f"The time limit ended the measurement after {measurement.seconds:.0f} s, before there "
             f"were enough pairs for a verdict. So far: {message} {MORE_TIME}"
         )
-    elif found is Outcome.INCONCLUSIVE and more is not None:
-        verdict = Outcome.REGRESSED
-        message += f" Wall time is too noisy to decide that, but CPU time grew by {more:.1%}."
     elif verdict is Outcome.SUSPECTED:
         message = f"Suspected regression: {message} Measure longer (--budget)."
     elif verdict is Outcome.INCONCLUSIVE and (
@@ -391,6 +389,9 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
         )
     elif verdict is Outcome.INCONCLUSIVE:
         message += " Measure longer (--budget)."
+    elif measurement.preempted and verdict in (Outcome.PASS, Outcome.IMPROVED):
+        verdict = Outcome.INCONCLUSIVE
+        message += " Stop what else runs, and measure again."
     return Check(
         metric_against("latency", reference, arm),
         verdict,
@@ -403,16 +404,20 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     )
 
 
-def _more_cpu_time(measurement: PairedTiming, limit: float) -> float | None:
-    """By how much CPU time grew, where it is sure of a regression that wall time cannot tell.
+def _others_had_the_core(measurement: PairedTiming) -> str:
+    """That the figure is of CPU time, and what the clock on the wall says.
 
-    A core that is shared with others makes wall times too noisy; a slowdown must not get lost in
-    that. CPU time never acquits: waiting is not CPU time, but it is latency.
+    A slowdown must not get lost in the noise of a shared core. But CPU time never acquits: waiting
+    is not CPU time, and it is latency.
     """
-    found = measurement.cpu_decision
-    if found is None or found.threshold != limit or found.outcome is not Outcome.REGRESSED:
-        return None
-    return found.last.estimate - 1
+    before, now = (
+        statistics.median(getattr(pair, side) for pair in measurement.pairs)
+        for side in ("reference_ns", "candidate_ns")
+    )
+    return (
+        "Other processes had the core in nearly every round, so this is CPU time; wall time, which "
+        f"is theirs, too, changed by {now / before - 1:+.0%}."
+    )
 
 
 DOUBTFUL = (Outcome.REGRESSED, Outcome.SUSPECTED, Outcome.INCONCLUSIVE)

@@ -47,20 +47,23 @@ def test_decision_for_another_limit_is_ignored(low: float, high: float, outcome:
 
 
 @pytest.mark.parametrize(
-    ("says", "at", "outcome"),
+    ("low", "high", "says", "outcome"),
     [
-        (Outcome.REGRESSED, 0.02, Outcome.REGRESSED),
-        (Outcome.REGRESSED, 0.5, Outcome.INCONCLUSIVE),
+        (1.04, 1.06, Outcome.REGRESSED, Outcome.REGRESSED),
         # Waiting is not CPU time, but it is latency.
-        (Outcome.PASS, 0.02, Outcome.INCONCLUSIVE),
+        (0.99, 1.01, Outcome.PASS, Outcome.INCONCLUSIVE),
+        (0.89, 0.91, Outcome.IMPROVED, Outcome.INCONCLUSIVE),
     ],
 )
-def test_cpu_time_convicts_and_never_acquits(says: Outcome, at: float, outcome: Outcome) -> None:
-    noisy = measurement(0.95, 1.049, Outcome.INCONCLUSIVE)
-    second = measurement(1.04, 1.06, says, at).decision
-    found = times.check_against(dataclasses.replace(noisy, cpu_decision=second), LIMITS)
+def test_cpu_time_convicts_and_never_acquits(
+    low: float, high: float, says: Outcome, outcome: Outcome
+) -> None:
+    measured = measurement(low, high, says)
+    taken = tuple(dataclasses.replace(pair, preempted=True) for pair in measured.pairs)
+    found = times.check_against(dataclasses.replace(measured, pairs=taken), LIMITS)
     assert found.verdict is outcome
-    assert ("CPU time grew by 5.0%." in found.message) is (outcome is Outcome.REGRESSED)
+    assert "so this is CPU time" in found.message
+    assert found.message.endswith("measure again.") is (outcome is Outcome.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize("high", [1.051, 1.2, None])
