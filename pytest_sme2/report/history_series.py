@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_sme2.report.change_points import (
     FEWEST,
@@ -221,22 +221,53 @@ def _drift(points: Sequence[Point], steps: Sequence[Step]) -> Step | None:
     return Step(0, points[0].run, points[-1].run, first, last)
 
 
-def worsened(track: FigureHistory, window: int | None = None) -> float | None:
-    """By which part the figure got worse over its last ``window`` runs, small changes added up.
+def latest(track: FigureHistory, window: int | None, since: str | None) -> FigureHistory:
+    """The part that a limit is about: the last runs, or those from a commit's first run on.
+
+    A figure that was not recorded at that commit has no such part.
+    """
+    start = max(0, len(track.points) - (window or len(track.points)))
+    if since is not None:
+        ours = (
+            at
+            for at, point in enumerate(track.points)
+            if (point.run.commit or "").startswith(since)
+        )
+        start = max(start, next(ours, len(track.points)))
+    return replace(
+        track,
+        points=track.points[start:],
+        steps=tuple(step for step in track.steps if step.at > start),
+    )
+
+
+def worsened(track: FigureHistory) -> float | None:
+    """By which part the figure got worse from its first run to its last, small changes added up.
 
     None where that cannot be told. Noisy runs count in groups, so that one of them says nothing.
     """
-    points = track.points[-window:] if window else track.points
     group = 1 if track.figure.exact else 3
-    if not track.figure.worse or track.figure.name == YARDSTICK or len(points) < 2 * group:
+    if len(track.points) < 2 * group:
         return None
     old, new = (
         statistics.median(point.value for point in part)
-        for part in (points[:group], points[-group:])
+        for part in (track.points[:group], track.points[-group:])
     )
+    return _worse_by(track.figure, old, new)
+
+
+def worst_step(track: FigureHistory) -> float | None:
+    """By which part the worst of the steps made the figure worse; None where no step did."""
+    changes = (_worse_by(track.figure, step.old, step.new) for step in track.steps)
+    return max((change for change in changes if change is not None), default=None)
+
+
+def _worse_by(figure: Figure, old: float, new: float) -> float | None:
+    if not figure.worse or figure.name == YARDSTICK:
+        return None
     if old <= 0 or new <= 0:
         return None if old == new else math.inf
-    return (new / old if track.figure.worse > 0 else old / new) - 1
+    return (new / old if figure.worse > 0 else old / new) - 1
 
 
 def version_changes(before: HistoryRecord, after: HistoryRecord) -> list[str]:

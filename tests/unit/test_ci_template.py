@@ -35,6 +35,14 @@ def test_the_cache_has_a_bound() -> None:
     assert re.search(r"SME2_CACHE_LIMIT: \d+ GB", job("structure"))
 
 
+def test_creep_on_main_fails() -> None:
+    timing = job("timing")
+    assert "--sme2-history=../sme2-history" in timing
+    assert re.search(
+        r"if: github.ref == 'refs/heads/main'\n +run: .*sme2 history .*--fail-on", timing
+    )
+
+
 def test_nobody_elses_code_runs_on_a_mac_of_ones_own() -> None:
     text = MAC_WORKFLOW.read_text()
     assert "self-hosted" in text

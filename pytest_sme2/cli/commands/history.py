@@ -6,7 +6,7 @@ import argparse
 import fnmatch
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
@@ -17,9 +17,11 @@ from pytest_sme2.report.history_series import (
     FigureHistory,
     Series,
     all_series,
+    latest,
     not_looked_for,
     version_changes,
     worsened,
+    worst_step,
 )
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import encode, write_text
@@ -41,8 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write a page with charts to this file")
     parser.add_argument(
         "--fail-on",
-        metavar="PERCENT",
-        help="exit with 1 where a figure got worse by more than this, all changes added up",
+        action="append",
+        default=[],
+        metavar="[step=]PERCENT",
+        help="exit with 1 where a figure got worse by more than this, all changes added up, or, "
+        "with step=, in one step; may be given twice",
     )
     parser.add_argument(
         "--window",
@@ -50,11 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUNS",
         help="for --fail-on: only the last runs (default: all)",
     )
+    parser.add_argument(
+        "--since", metavar="COMMIT", help="for --fail-on: only runs from this one on, as a release"
+    )
     parser.add_argument("--json", action="store_true", help="print the records, one per line")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    limit = _limit(arguments)
+    limits = _limits(arguments)
     html = None if arguments.html is None else parse_report(arguments.html)
     records = [
         record
@@ -66,38 +74,54 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.folder} has no record of such a case.")
     if arguments.json:
         print("\n".join(json.dumps(encode(record), sort_keys=True) for record in records))
-        if html is None and limit is None:
+        if html is None and not limits:
             return 0
     series = all_series(records)
     if html is not None:
         write_text(html, history_page(series))
     if not arguments.json:
         print("\n".join(history_lines(series)))
-    worse = [] if limit is None else list(_worse(series, limit, arguments.window))
+    worse = list(_worse(series, limits, arguments.window, arguments.since)) if limits else []
     for line in worse:
         print(line, file=sys.stderr)
     return 1 if worse else 0
 
 
-def _limit(arguments: argparse.Namespace) -> float | None:
-    if arguments.window is not None and (arguments.window < 2 or arguments.fail_on is None):
-        raise UsageError("--window takes a number of runs from 2 on, and needs --fail-on.")
-    try:
-        return None if arguments.fail_on is None else parse_fraction(arguments.fail_on)
-    except ValueError as error:
-        raise UsageError(f"--fail-on: {error}.") from error
+def _limits(arguments: argparse.Namespace) -> dict[str, float]:
+    """What a ``sum`` and a ``step`` may be at most."""
+    if arguments.window is not None and arguments.window < 2:
+        raise UsageError("--window takes a number of runs from 2 on.")
+    if not arguments.fail_on and (arguments.window is not None or arguments.since is not None):
+        raise UsageError("--window and --since need --fail-on.")
+    limits = {}
+    for text in arguments.fail_on:
+        kind = "step" if text.startswith("step=") else "sum"
+        try:
+            limits[kind] = parse_fraction(text.removeprefix("step="))
+        except ValueError as error:
+            raise UsageError(f"--fail-on: {error}.") from error
+    return limits
 
 
-def _worse(series: Sequence[Series], limit: float, window: int | None) -> Iterator[str]:
+def _worse(
+    series: Sequence[Series], limits: Mapping[str, float], window: int | None, since: str | None
+) -> Iterator[str]:
+    if since is not None and not any(
+        (run.commit or "").startswith(since) for each in series for run in each.runs
+    ):
+        raise UsageError(f"--since: no run is of the commit {since}.")
     for each in series:
         for track in each.tracks:
-            growth = worsened(track, window)
-            if growth is not None and growth > limit:
-                runs = min(window or len(track.points), len(track.points))
-                yield (
-                    f"sme2: {each.name}: {track.figure.name} got {growth:.2%} worse over {runs} "
-                    f"runs; {limit:.2%} is allowed (--fail-on)."
-                )
+            for kind, limit in limits.items():
+                part = latest(track, window, since)
+                growth = worsened(part) if kind == "sum" else worst_step(part)
+                if growth is not None and growth > limit:
+                    runs = count(len(part.points), "run")
+                    where = f"over {runs}" if kind == "sum" else f"in one step of {runs}"
+                    yield (
+                        f"sme2: {each.name}: {track.figure.name} got {growth:.2%} worse {where}; "
+                        f"{limit:.2%} is allowed (--fail-on)."
+                    )
 
 
 def history_lines(series: Sequence[Series]) -> Iterator[str]:

@@ -177,6 +177,12 @@ def test_history_fails_on_what_many_small_changes_add_up_to(
         (("--fail-on", "5%"), 1),
         (("--fail-on", "10%"), 0),
         (("--fail-on", "5%", "--window", "10"), 0),
+        (("--fail-on", "5%", "--since", "c0004"), 1),
+        (("--fail-on", "5%", "--since", "c0014"), 0),
+        (("--fail-on", "5%", "--since", "nowhere"), 2),
+        (("--fail-on", "step=0.3%"), 1),
+        (("--fail-on", "step=0.5%", "--fail-on", "10%"), 0),
+        (("--since", "c0004"), 2),
         (("--fail-on", "a lot"), 2),
         (("--window", "10"), 2),
     ):
