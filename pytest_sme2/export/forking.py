@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from pytest_sme2.export.imports import import_tools
 from pytest_sme2.export.lowering import main
+from pytest_sme2.export.quicker import lower_quicker
 
 _READY = b"ready"
 # Warming up takes longer than it saves a single export, or one that fails at once.
@@ -69,6 +70,7 @@ def _warm_up() -> None:
     as long as to lower a small network, and every fork then has them.
     """
     torch = sys.modules["torch"]
+    lower_quicker()
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 

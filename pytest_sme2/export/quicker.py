@@ -28,6 +28,7 @@ def lower_quicker() -> None:
         list_operators_once,
         remember_signatures,
         replay_changed_graphs,
+        check_types_once,
     ):
         with contextlib.suppress(ImportError, AttributeError):
             change()
@@ -204,3 +205,46 @@ def replay_changed_graphs() -> None:
         return result
 
     _ExportPassBase.call = call
+
+
+def check_types_once() -> None:
+    """Check only operators with types of tensors that were not checked before.
+
+    ExecuTorch executes the whole graph after each pass to see which types each operator gets. Its
+    nodes say so, too, and nearly all are as they were after the pass before.
+    """
+    from executorch.exir.verification import verifier
+
+    check = verifier._check_tensor_args_matching_op_allowed_dtype
+    if check.__module__ == __name__:
+        return
+    checked: set[tuple[Any, ...]] = set()
+
+    def types(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(types(one) for one in value)
+        if isinstance(value, dict):
+            return tuple((name, types(one)) for name, one in value.items())
+        return getattr(value, "dtype", None)
+
+    def of_argument(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(of_argument(one) for one in value)
+        return types(value.meta.get("val")) if hasattr(value, "meta") else None
+
+    def check_new(graph: Any) -> None:
+        seen = {
+            (
+                node.target,
+                of_argument(node.args),
+                tuple((name, of_argument(one)) for name, one in node.kwargs.items()),
+                types(node.meta.get("val")),
+            )
+            for node in graph.graph.nodes
+            if node.op == "call_function"
+        }
+        if not seen <= checked:
+            check(graph)
+            checked.update(seen)
+
+    verifier._check_tensor_args_matching_op_allowed_dtype = check_new
