@@ -84,6 +84,33 @@ def test_a_failure_stays_one_when_it_is_run_again(project: pytest.Pytester) -> N
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
+def test_neither_order_nor_reruns_make_an_empty_comparison_green(project: pytest.Pytester) -> None:
+    """The first try of a test compares nothing, the second one is skipped: that is not green."""
+    assert project.runpytest_subprocess(*ALL_ON, "--force-update-baselines").ret == 0
+    strict = (*ALL_ON, "--sme2-strict")
+    whole = project.runpytest_subprocess(*strict)
+    assert whole.ret == pytest.ExitCode.OK
+    whole.stdout.fnmatch_lines(["contract: * lines compared"])
+    flaky = """
+        import pathlib, pytest
+
+        def test_operators(sme2_gate):
+            sme2_gate.check_operators()
+
+        def test_speedup(sme2_gate):
+            tried = pathlib.Path(f"tried-{sme2_gate.case.variant}")
+            if tried.exists():
+                pytest.skip("not now")
+            tried.touch()
+            raise OSError("a hiccup")
+    """
+    project.makepyfile(flaky)
+    result = project.runpytest_subprocess(*strict)
+    assert result.parseoutcomes()["rerun"] == 2
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*NOT_MEASURED: toy-fp16 on *"])
+
+
 def test_a_missing_device_stays_one_failure_when_it_is_run_again(project: pytest.Pytester) -> None:
     (project.path / "conftest.py").unlink()
     other = "linux" if sys.platform == "darwin" else "mac"

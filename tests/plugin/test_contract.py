@@ -6,6 +6,8 @@ The device is a pretended one; everything above it is the product's own.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +37,7 @@ class Toy:
     def get_eager_model(self): ...
     def get_example_inputs(self): ...
 """
-PROGRAM = program("toy")
+PROGRAM, SLOW = program("toy"), program("slow")
 
 Run = Callable[..., pytest.RunResult]
 
@@ -55,9 +57,12 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
     pytester.makepyfile(test_suite=SUITE)
 
-    def run(*arguments: str, ci: bool = False, **device: Any) -> pytest.RunResult:
-        current = replace(PROGRAM, **device.pop("artifact", {}))
+    def run(
+        *arguments: str, ci: bool = False, slow: bool = False, **device: Any
+    ) -> pytest.RunResult:
+        current = replace(SLOW if slow else PROGRAM, **device.pop("artifact", {}))
         times = {PROGRAM.sha256: {Arm.ON: 30e6, Arm.OFF: 90e6}}
+        times[SLOW.sha256] = {Arm.ON: 60e6, Arm.OFF: 120e6}
         with monkeypatch.context() as patch:
             if ci:
                 patch.setenv("CI", "true")
@@ -347,3 +352,41 @@ def test_a_test_that_ends_its_worker_runs_once_and_its_case_does_not_pass(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert (pytester.path / "ran.txt").read_text() == "once "
     result.stdout.fnmatch_lines(["  fp32 *INVALID*", "  fp32 *worker *"])
+
+
+@pytest.mark.parametrize("stop", ["-x", "--maxfail=1"])
+def test_a_run_that_stops_early_names_what_it_left(stop: str, run: Run, stored: Path) -> None:
+    result = run("--sme2-strict", stop, slow=True)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "NOT_MEASURED: toy-fp32" in said(result)
+
+
+def test_the_tests_that_failed_last_are_a_part(
+    run: Run, stored: Path, pytester: pytest.Pytester
+) -> None:
+    again = ("-p", "cacheprovider", "--sme2-strict", "--lf")
+    assert run(*again, slow=True).ret == pytest.ExitCode.TESTS_FAILED
+    result = run(*again)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["contract: 4 of 10 lines compared", "*DESELECTED: toy-fp16 on *"])
+
+
+def test_two_updates_at_once_lose_nothing(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    pytester.makeconftest(CONFTEST)
+    updates = [
+        pytester.popen(
+            [sys.executable, "-m", "pytest", "--update-baselines", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for options in (
+            (f"--sme2-variants={variant}", f"--sme2-out={variant}") for variant in ("fp32", "fp16")
+        )
+    ]
+    assert [update.wait() for update in updates] == [0, 0]
+    result = run("--sme2-strict")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["contract: 10 of 10 lines compared"])
