@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -36,7 +37,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.claims import Claim, finish
 from benchmarks.detection_programs import layers_artifact
@@ -61,15 +62,26 @@ VARIANT = "fp32"
 EQUAL = 1.0
 
 BURSTS = """
-import random, time
+import random, sys, time
+busy, quiet, least, most = map(float, sys.argv[1:])
 block = bytearray(range(256)) * 4096
+def draw(mean):
+    return min(most, max(least, random.expovariate(1 / mean)))
 while True:
-    until = time.monotonic() + random.expovariate(1 / 0.1)
+    until = time.monotonic() + draw(busy)
     while time.monotonic() < until:
         block.reverse()
-    time.sleep(random.expovariate(1 / 0.4))
+    time.sleep(draw(quiet))
 """
-"""Busy for a tenth of a second, then quiet for four: one such neighbour a core."""
+
+
+class Bursts(NamedTuple):
+    """How long a neighbour is busy and quiet, in seconds; there is one such neighbour a core."""
+
+    busy: float
+    quiet: float
+    least: float = 0.0
+    most: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,7 @@ class Setting:
     name: str
     programs: Programs
     planned: Mapping[float, int]
-    bursty: bool = False
+    bursts: Bursts | None = None
     only_off: bool = False
     cases: int = 1
 
@@ -113,10 +125,13 @@ class Setting:
 SETTINGS = (
     Setting("a model of 0.3 s per inference", SLOW, {EQUAL: 4, 1.05: 3, 1.3: 3, 2.0: 3, 3.0: 3}),
     Setting("a model of 1 s per inference", SLOWER, {EQUAL: 2, 1.05: 2, 1.3: 2, 2.0: 2, 3.0: 2}),
-    Setting("stored path, bursty neighbour", QUICK, {EQUAL: 100, 1.05: 20, 1.3: 10}, bursty=True),
+    Setting("stored path, bursty neighbour", QUICK, {EQUAL: 100, 1.05: 20, 1.3: 10},
+            Bursts(0.1, 0.4)),
+    Setting("stored path, both cores busy for 0.2 to 3 s", QUICK, {EQUAL: 24, 1.05: 24},
+            Bursts(1.0, 1.0, 0.2, 3.0)),
     Setting("only the off arm is slower", QUICK, {EQUAL: 40, 1.05: 8, 2.0: 6}, only_off=True),
     Setting("27 cases in one run", QUICK, {EQUAL: 160, 1.05: 56}, cases=27),
-)
+)  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
@@ -183,9 +198,9 @@ class GateSession(Session):
 
 
 @contextlib.contextmanager
-def neighbours(bursty: bool) -> Iterator[None]:
-    count = os.cpu_count() or 1
-    started = [subprocess.Popen([sys.executable, "-c", BURSTS]) for _ in range(count * bursty)]
+def neighbours(bursts: Bursts | None) -> Iterator[None]:
+    words = [sys.executable, "-c", BURSTS, *map(str, bursts or ())]
+    started = [subprocess.Popen(words) for _ in range((os.cpu_count() or 1) if bursts else 0)]
     try:
         yield
     finally:
@@ -239,7 +254,7 @@ class Collector:
         settings = Settings(device="linux", out=out, baseline_dir=stored)
         session = GateSession(settings, setting, chosen, beside=self.beside)
         try:
-            with neighbours(setting.bursty):
+            with neighbours(setting.bursts):
                 yield session
         finally:
             session.close()

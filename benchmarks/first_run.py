@@ -102,7 +102,8 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 part, model, variant = (*sys.argv[1:], "", "")[:3]
 chosen = {"models": (model,), "variants": (parse_variant(variant),)} if model else {}
-session = Session(Settings(device="emulated", out=Path("first-run"), **chosen))
+places = {"model_folders": (Path("models"),), "out": Path("first-run")}
+session = Session(Settings(device="emulated", **places, **chosen))
 for case in session.cases():
     if part == "list":
         print(case.model, case.variant)

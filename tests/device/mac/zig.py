@@ -20,6 +20,8 @@ from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.toolchain import Compiler
 
 OLDEST = "aarch64-macos.14.0"
+# zig keeps a C++ library per level of optimization: the same level everywhere, and it makes one.
+_TARGET = ("-target", OLDEST, "-O3")
 _UNWINDER = (
     "libunwind.cpp",
     "UnwindLevel1.c",
@@ -45,7 +47,7 @@ def build_for_mac(sdk: Path, folder: Path) -> Path:
     """The runner, built by the product's own code; zig stands in for a Mac's compilers."""
     programs = {}
     for name, target in {"cc": True, "c++": True, "ar": False}.items():
-        words = f"{name} -target {OLDEST}" if target else name
+        words = " ".join((name, *_TARGET)) if target else name
         exports = " ".join(f"{key}='{value}'" for key, value in _variables().items())
         program = folder / f"zig-{name}"
         program.write_text(
@@ -79,13 +81,13 @@ def build_libcxx(folder: Path) -> Path:
     library = folder / "libcxx.dylib"
     empty = folder / "empty.cpp"
     empty.touch()
-    told = _zig(["c++", "-target", OLDEST, "-shared", empty, "-o", library], ZIG_VERBOSE_LINK="1")
+    told = _zig(["c++", *_TARGET, "-shared", empty, "-o", library], ZIG_VERBOSE_LINK="1")
     archives = re.findall(r"\S+/libc\+\+(?:abi)?\.a", told)
     assert len(archives) == 2, f"zig does not say what it links: {told}"
     sources = Path(ziglang.__file__).parent / "lib" / "libunwind"
     _zig(
         [
-            *("c++", "-target", OLDEST, "-shared", "-O2", "-fno-exceptions", "-fno-rtti"),
+            *("c++", *_TARGET, "-shared", "-fno-exceptions", "-fno-rtti"),
             *("-I", sources / "include"),
             *(sources / "src" / name for name in _UNWINDER),
             # All of it: which part is needed, only the loader will know.
