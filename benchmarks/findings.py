@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +16,9 @@ from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.coverage import settled
 from pytest_sme2.profile.findings import case_findings
-from pytest_sme2.profile.transposes import LAYOUT_KERNELS
 from pytest_sme2.report.findings import advice
 from pytest_sme2.report.text import percent
-from pytest_sme2.results import Arm, Baseline, Executor, OperatorCount
+from pytest_sme2.results import Arm, Baseline, Executor
 from pytest_sme2.verdict import baselines
 from tests.support.recorded_runs import TWELVE, recorded
 from tests.support.recorded_runs import measured as recorded_run
@@ -34,46 +33,34 @@ MODELS = (
     "toy_cnn", "mobilenet_v3_small", "edgetam_image_encoder", "squeeze_sam", "efficient_sam",
     "llama_block_decode", "llama_block_prefill",
 )  # fmt: skip
-HEADING = (
-    "| model | variant | on SME2 | depthwise | transposes | outside of the delegate | operators |\n"
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
-)
 COST_HEADING = (
-    "| model | variant | off | on | fewer | outer products | tile use | on SME2 | by work "
+    "| model | variant | off | on | off / on | outer products | tile use | on SME2 | work on SME2 "
     "| packing and layout |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
 
 
-def table() -> str:
-    """One row per model and variant."""
-    return HEADING + "".join(_row(found) for found in _stored())
-
-
 def summary() -> str:
-    """One row per model, one column per precision: matrix operators on SME2 kernels."""
-    cells: dict[str, dict[str, str]] = {}
-    for found in _stored():
-        precision = found.variant.partition("@")[0]
-        cells.setdefault(found.model, {})[precision] = _on_sme2(found)
-    del cells["toy_cnn"]
-    used = [name for name in PRECISIONS if any(name in row for row in cells.values())]
-    lines = [f"| model | {' | '.join(used)} |", f"| --- |{' ---: |' * len(used)}"]
-    for model, row in cells.items():
-        lines.append(f"| `{model}` | {' | '.join(row.get(name, '') for name in used)} |")
-    return "\n".join(lines) + "\n"
+    """One row per real model, one column per precision: matrix operators on SME2 kernels."""
+    return _grid((found for found in _stored() if found.model != "toy_cnn"), _on_sme2)
 
 
 def overview() -> str:
-    """One row per model: how many times fewer instructions SME2 leaves, and its coverage."""
+    """The same, with how many times fewer instructions SME2 leaves."""
+
+    def cell(found: Baseline) -> str:
+        if len(found.costs) < len(Arm):
+            return _on_sme2(found)
+        on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
+        return f"{off / on:.1f}x, {_on_sme2(found)}"
+
+    return _grid(_stored(), cell)
+
+
+def _grid(stored: Iterable[Baseline], cell: Callable[[Baseline], str]) -> str:
     cells: dict[str, dict[str, str]] = {}
-    for found in _stored():
-        gain = ""
-        if len(found.costs) == len(Arm):
-            on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
-            gain = f"{off / on:.1f}x, "
-        precision = found.variant.partition("@")[0]
-        cells.setdefault(found.model, {})[precision] = f"{gain}{_on_sme2(found)}"
+    for found in stored:
+        cells.setdefault(found.model, {})[found.variant.partition("@")[0]] = cell(found)
     used = [name for name in PRECISIONS if any(name in row for row in cells.values())]
     lines = [f"| model | {' | '.join(used)} |", f"| --- |{' ---: |' * len(used)}"]
     for model, row in cells.items():
@@ -150,26 +137,6 @@ def _on_sme2(baseline: Baseline) -> str:
     return f"{on_sme2} of {sum(entry.count for entry in matrix)}"
 
 
-def _row(baseline: Baseline) -> str:
-    entries = baseline.structures[Arm.ON].operators
-    depthwise = sum(entry.count for entry in entries if entry.kind == "depthwise")
-    moves = sum(entry.count for entry in entries if _moves(entry))
-    outside = sum(
-        entry.count
-        for entry in entries
-        if entry.executor is Executor.PORTABLE and not _moves(entry)
-    )
-    cells = (
-        f"`{baseline.model}`", f"`{baseline.variant}`", _on_sme2(baseline), depthwise, moves,
-        outside, sum(entry.count for entry in entries),
-    )  # fmt: skip
-    return f"| {' | '.join(map(str, cells))} |\n"
-
-
-def _moves(entry: OperatorCount) -> bool:
-    return entry.kind == "transpose" or classify(entry.name).operation in LAYOUT_KERNELS
-
-
 @dataclass(frozen=True)
 class Table:
     """A table, the page it stands in, and the name between its marks there."""
@@ -197,7 +164,6 @@ class Table:
 TABLES = (
     Table(PAGE, "overview", overview),
     Table(PAGE, "architectures", architectures),
-    Table(PAGE, "operators", table),
     Table(PAGE, "cost", costs),
     Table(README, "summary", summary),
 )

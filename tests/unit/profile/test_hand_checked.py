@@ -1,7 +1,7 @@
 """Advice on recorded runs of real architectures, held against what is really wrong with each.
 
 What is wrong was found by hand: in the operators outside of the delegate, their share of the
-executed instructions, and the sources of the models and of XNNPACK. ``docs/advice.md`` shows it.
+executed instructions, and the sources of the models and of XNNPACK.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pytest_sme2.report.findings import Advice, advice, advice_text
 from pytest_sme2.results import Executor, Topic
 from tests.support import recorded_runs
 
-PAGE = (recorded_runs.ROOT / "docs" / "advice.md").read_text("utf-8")
 DEPTHWISE = "not matrix work: depthwise convolutions with more than 25 weights a channel"
 
 SINGLE_ROW = "measure it: matrix operators on SME2 with a single row"
@@ -169,17 +168,12 @@ def test_every_architecture_was_checked() -> None:
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_the_page_shows_the_same(name: str) -> None:
+def test_coverage_and_operators_outside_are_those_found_by_hand(name: str) -> None:
     checked, measured = CHECKED[name], recorded_runs.measured(name)
     profile = measured.profiles[measured.arm]
     coverage = profile.coverage
     assert f"{coverage.sme2_operators} of {coverage.matrix_operators}" == checked.sme2
     assert profile.executor_counts[Executor.PORTABLE] == checked.outside
-    table = PAGE.partition("## Architectures that people deploy")[2]
-    (row,) = (line for line in table.splitlines() if line.startswith(f"| `{measured.model}` |"))
-    assert f"| {checked.sme2} | {checked.outside} |" in row
-    for _, share in checked.wrong:
-        assert f"{share:.1f} %" in row
 
 
 @pytest.mark.parametrize(
