@@ -19,7 +19,7 @@ def in_source(block: Block) -> bool:
 
 
 PROJECT_PAGES = [
-    page
+    pytest.param(page, marks=() if page.name == "README.md" else pytest.mark.nightly)
     for page in PAGES
     if page.parent != ROOT / "skills"
     and any(not in_source(block) and "run" in block.flags for block in blocks(page))

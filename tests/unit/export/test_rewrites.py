@@ -60,9 +60,8 @@ def test_the_recommended_passes_remove_copies_that_expand_nothing() -> None:
     assert found == [(["RemoveNoopExpandCopyPass"], 1), ([], 9)]
 
 
-@pytest.mark.parametrize(
-    "precision", ["int8", pytest.param("int8_dynamic", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("precision", ["int8", "int8_dynamic"])
 def test_indices_stay_whole_numbers_when_a_model_is_quantized(precision: str) -> None:
     assert exported(precision).pte.is_file()
 
