@@ -1,76 +1,10 @@
-"""``sme2 kernels``: which kernels a model runs on, SME2 on and off side by side."""
+"""``sme2 run --kernels``: which kernels a model runs on, SME2 on and off side by side. Pure."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
 
-from pytest_sme2.cli.chosen_case import add_method_argument, chosen_case
-from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
-from pytest_sme2.cli.device_options import add_device_options, device_settings
-from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
-from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.terminal import say
-
-EXAMPLE = "sme2 kernels toy_cnn --variant fp16"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL|FILE.pte", help="a model or a program")
-    parser.add_argument(
-        "--variant",
-        default="fp32",
-        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
-    )
-    add_method_argument(parser, "forward, or the only one")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_folder_argument(parser)
-    add_device_options(parser, "emulated", runners=True)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    session = Session(
-        Settings(model_folders=model_folders(arguments), **device_settings(arguments, "emulated")),
-        say,
-    )
-    censuses = {}
-    try:
-        case = chosen_case(session, arguments, arguments.threads)
-        artifact, device = session.artifact(case), session.bench.chosen.name
-        for arm in Arm:
-            request = replace(session.request(case, arm), timeout_seconds=arguments.timeout)
-            say(f"Running {case.model} on {device}, SME2 {arm}")
-            with tempfile.TemporaryDirectory(prefix="sme2-kernels-") as folder:
-                censuses[arm] = session.bench.kernels(request, Path(folder))
-    finally:
-        session.close()
-    if arguments.json:
-        print(json.dumps(_document(artifact, device, censuses), indent=2))
-    else:
-        print(table(artifact, device, censuses[Arm.ON], censuses[Arm.OFF]), end="")
-    return 0
-
-
-def _document(
-    artifact: Artifact, device: str, censuses: dict[Arm, KernelCensus]
-) -> dict[str, object]:
-    return {
-        "schema": 1,
-        "model": artifact.model,
-        "variant": artifact.variant,
-        "sha256": artifact.sha256,
-        "device": device,
-        **{str(arm): asdict(census) for arm, census in censuses.items()},
-    }
-
+from pytest_sme2.results import Artifact, Kernel, KernelCensus, KernelFamily
 
 _TITLES = {
     "emulator": ("kernels that ran", "counted in blocks of code that the emulator translated"),

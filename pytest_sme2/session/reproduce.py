@@ -49,29 +49,24 @@ def run_command(case: Case, settings: Settings, device: str) -> str:
     folders = [] if settings.model_folders == (Path("models"),) else settings.model_folders
     for folder in folders:
         words += ["--models-folder", str(folder)]
-    files = {
-        "--weights": settings.weights,
-        "--qemu": settings.qemu,
-        "--runner-on": settings.runner_on,
-        "--runner-off": settings.runner_off,
-        "--device-bundle": settings.device_bundle,
-        "--sme2-cpu": settings.emulated_cpu,
-        "--adb-server": settings.adb_server,
-        "--max-celsius": settings.max_celsius,
+    cpus = settings.cpus
+    phone = {
+        "adb-server": settings.adb_server,
+        "bundle": settings.device_bundle,
+        "max-celsius": None if settings.max_celsius is None else f"{settings.max_celsius:g}",
+        "power-mode": None if settings.power_mode == "keep" else settings.power_mode,
+        "cpus": (cpus if isinstance(cpus, str) else ",".join(map(str, cpus))) or None,
     }
-    for flag, value in files.items():
-        if value is not None:
-            words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
-    for serial in settings.serials:
-        words += ["--serial", serial]
-    if device == "android" and settings.power_mode != "keep":
-        words += ["--power-mode", settings.power_mode]
-    if settings.cpus:
-        cpus = settings.cpus
-        words += ["--cpus", cpus if isinstance(cpus, str) else ",".join(map(str, cpus))]
-    switches = {
-        "--fixed-performance": settings.fixed_performance,
-        "--sme2-fake-phone": settings.fake_phone,
-        "--no-cost": settings.no_cost,
-    }
-    return shlex.join([*words, *(flag for flag, chosen in switches.items() if chosen)])
+    values = [
+        ("--weights", settings.weights),
+        ("--qemu", settings.qemu),
+        ("--runner-on", settings.runner_on),
+        ("--runner-off", settings.runner_off),
+        ("--cpu", settings.emulated_cpu),
+        *(("--serial", serial) for serial in settings.serials),
+        *(("--phone", f"{name}={value}") for name, value in phone.items() if value is not None),
+        ("--phone", "fixed-performance" if settings.fixed_performance else None),
+    ]
+    words += [str(word) for entry in values if entry[1] is not None for word in entry]
+    switches = {"--fake-phone": settings.fake_phone, "--no-cost": settings.no_cost}
+    return shlex.join([*words, *(flag for flag, given in switches.items() if given)])

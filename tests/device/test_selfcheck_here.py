@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_selfcheck_measures_real_processes(capsys):
-    code = main(["selfcheck", "--minutes", "0.1", "--json"])
+    code = main(["doctor", "selfcheck", "--minutes", "0.1", "--json"])
     document = json.loads(capsys.readouterr().out)
     # A busy machine may leave the verdict open; it may not show one program slower than itself.
     assert code in {0, 3}
@@ -28,8 +28,8 @@ def test_selfcheck_measures_real_processes(capsys):
 
 def test_selfcheck_help_is_complete(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["selfcheck", "--help"])
+        main(["doctor", "selfcheck", "--help"])
     assert stopped.value.code == 0
     out = capsys.readouterr().out
-    for word in ("--device", "--minutes", "--json", "sme2 selfcheck --minutes 2"):
+    for word in ("--device", "--minutes", "--json", "sme2 doctor selfcheck --minutes 2"):
         assert word in out

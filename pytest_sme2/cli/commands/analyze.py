@@ -1,4 +1,4 @@
-"""``sme2 analyze``: where the time of an ETDump, or of a whole run directory, goes."""
+"""``sme2 report analyze``: where the time of an ETDump, or of a whole run directory, goes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_sme2.report.tables import comparison_text, profile_text, sme2_move_l
 from pytest_sme2.report.text import WIDTH, bullet
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 
-EXAMPLE = "sme2 analyze out_toy/runs/mac"
+EXAMPLE = "sme2 report analyze out_toy/runs/mac"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

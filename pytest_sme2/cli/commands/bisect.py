@@ -27,13 +27,14 @@ from pytest_sme2.bisect.packages import (
 from pytest_sme2.bisect.row import Row
 from pytest_sme2.cli.bisect_lines import document, lines
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
-from pytest_sme2.cli.device_options import add_device_options, device_settings
+from pytest_sme2.cli.options import add_options, chosen
 from pytest_sme2.errors import BuildError, UsageError, plain
 from pytest_sme2.export.variant import PRECISIONS, parse_variant
 from pytest_sme2.session.cases import Case
+from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings, parse_budget
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.choices import split_list
 from pytest_sme2.system.files import is_program
 from pytest_sme2.system.pip import Pin, known_versions
@@ -84,13 +85,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         + "; latency, in pairs with the good one",
     )
     parser.add_argument(
-        "--budget",
-        default="30s",
-        metavar="TIME",
-        help="for the pairs of one comparison; four times as much where they do not decide "
-        "(default: 30s)",
-    )
-    parser.add_argument(
         "--models-folder",
         type=Path,
         default=DEFAULT_FOLDER,
@@ -106,18 +100,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "where it was broken off (default: sme2-bisect)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    add_device_options(parser, _EMULATED, runners=False)
+    add_options(
+        parser,
+        *DEVICE,
+        "budget",
+        device=_EMULATED,
+        more=" Here it is for the pairs of one comparison, four times as much where they do not "
+        "decide.",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     say = terminal_line(sys.stderr)
     program = is_program(arguments.model)
     settings = Settings(
-        **device_settings(arguments, _EMULATED),
+        **chosen(arguments, device=_EMULATED),
         models=(arguments.model,),
         variants=() if program else (parse_variant(arguments.variant),),
         model_folders=(arguments.models_folder,),
-        budget_seconds=parse_budget(arguments.budget),
     )
     asked = _figure(arguments, settings)
     try:
@@ -212,8 +212,8 @@ def _releases(arguments: argparse.Namespace, settings: Settings, good: Pin, say:
     one_runner = settings.device_bundle is not None and not arguments.keep_runner
     if one_runner and good.package == EXECUTORCH:
         raise UsageError(
-            "--device-bundle has one runner, so all versions would run on it. Leave it out, or say "
-            "that this is meant: --keep-runner"
+            "--phone bundle=FILE has one runner, so all versions would run on it. Leave it out, or "
+            "say that this is meant: --keep-runner"
         )
     if arguments.versions is not None:
         known = named_versions(good, bad, split_list(arguments.versions))

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--phone",
         action="store_true",
-        help="only the runner for phones, which needs no NDK, for pytest --device-bundle",
+        help="only the runner for phones, which needs no NDK, for pytest --sme2-phone bundle=FILE",
     )
     parser.add_argument(
         "--wheel",
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         size = f"{path.stat().st_size / 1e6:.1f} MB"
         if arguments.phone:
             print(f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {size}")
-            print(f"Use it with: pytest --device android --device-bundle {path}")
+            print(f"Use it with: pytest --device android --sme2-phone bundle={path}")
         else:
             print(f"{path}: {count(len(artifacts), 'program')}, {size}")
             print(f"Measure against it with: pytest --against {path}")

@@ -1,4 +1,4 @@
-"""``sme2 compare``: two ETDumps side by side, before and after, or SME2 off and on."""
+"""``sme2 report compare``: two ETDumps side by side, before and after, or SME2 off and on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_sme2.report.text import printable
 from pytest_sme2.session.analysis import analyze_file, the_etdump
 from pytest_sme2.system.wording import count
 
-EXAMPLE = "sme2 compare toy_sme2_off.etdump toy_sme2_on.etdump"
+EXAMPLE = "sme2 report compare toy_sme2_off.etdump toy_sme2_on.etdump"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``sme2 fetch-weights``: where a model's trained weights come from; a file of them, checked."""
+"""``sme2 export fetch-weights``: a model's trained weights: their source, and a file, checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_sme2.export.weights import Upstream, fetch_weights, upstream_of
 from pytest_sme2.report.text import printable
 from pytest_sme2.system.terminal import say
 
-EXAMPLE = "sme2 fetch-weights mobilenet_v3_small --from ~/Downloads/mobilenet_v3_small-047dcff4.pth"
+EXAMPLE = "sme2 export fetch-weights mobilenet_v3_small --from mobilenet_v3_small-047dcff4.pth"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if upstream is None:
         print(f"Nothing is known of trained weights for {printable(entry.name)}: they are random.")
-        print("A state dict of your own goes to --weights FILE; see docs/models.md.")
+        print("A state dict of your own goes to --sme2-weights FILE; see docs/models.md.")
         return 0
     print("\n".join(_description(upstream)))
     if kept is None:
         print(f"Nothing was fetched. Name the file, or its address, to have it checked:\n"
-              f"  sme2 fetch-weights {shlex.quote(entry.name)} --from "
+              f"  sme2 export fetch-weights {shlex.quote(entry.name)} --from "
               f"{shlex.quote(upstream.url or 'FILE')}")  # fmt: skip
     else:
         print("\n".join(_use(entry, upstream, str(kept), str(digest))))
@@ -83,4 +83,4 @@ def _use(entry: ModelEntry, upstream: Upstream, kept: str, digest: str) -> Itera
     yield f"kept     {kept} (sha256 {digest}, {checked})"
     yield "Use it with:"
     yield f"  sme2 export {shlex.quote(entry.name)} --weights {shlex.quote(kept)}"
-    yield f"  pytest --sme2-models {shlex.quote(entry.name)} --weights {shlex.quote(kept)}"
+    yield f"  pytest --sme2-models {shlex.quote(entry.name)} --sme2-weights {shlex.quote(kept)}"

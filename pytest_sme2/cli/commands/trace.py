@@ -1,4 +1,4 @@
-"""``sme2 trace``: a run directory or an ETDump as a trace for Perfetto and chrome://tracing."""
+"""``sme2 report trace``: a run directory or an ETDump for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_sme2.system.files import write_text
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
-EXAMPLE = "sme2 trace sme2-out --out trace.json"
+EXAMPLE = "sme2 report trace sme2-out --out trace.json"
 DEFAULT = Path("trace.json")
 
 

@@ -1,4 +1,4 @@
-"""``sme2 validate``: is a run directory whole, and can its files be read?"""
+"""``sme2 report validate``: is a run directory whole, and can its files be read?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_sme2.report.text import printable
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.system.wording import count
 
-EXAMPLE = "sme2 validate sme2-out"
+EXAMPLE = "sme2 report validate sme2-out"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
