@@ -14,14 +14,6 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.system.files import is_program
 
 
-def add_method_argument(parser: argparse.ArgumentParser, default: str) -> None:
-    parser.add_argument(
-        "--method",
-        metavar="NAME",
-        help=f"the method of a .pte file that has several (default: {default})",
-    )
-
-
 def chosen_case(session: Session, arguments: argparse.Namespace, threads: int) -> Case:
     """What ``model``, ``variant`` and ``method`` of the command line name."""
     if is_program(arguments.model):

@@ -1,8 +1,8 @@
 """The ``sme2`` command: the plugin's stages without pytest.
 
-Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``EXAMPLE``,
-``add_arguments(parser)`` and ``run(arguments) -> int``. Only the chosen one is imported, so
-that ``sme2 --help`` is fast.
+Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``EXAMPLE``, ``ARGUMENTS``,
+``add_arguments(parser)`` where a table does not do, and ``run(arguments) -> int``. Only the chosen
+one is imported, so that ``sme2 --help`` is fast.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pytest_sme2 import __version__
+from pytest_sme2.cli.options import add_arguments
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.session.options import OLD_OF_COMMANDS, renamed
 from pytest_sme2.system.terminal import plain_output
@@ -118,7 +119,9 @@ def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
     """The parser, with the arguments and the example of one command."""
     module = module_of(name)
     parser.epilog = f"example:\n  {module.EXAMPLE}\n\n{EXIT_CODES}"
-    module.add_arguments(parser)
+    add_arguments(parser, {"--json": "print JSON", **getattr(module, "ARGUMENTS", {})})
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
     parser.set_defaults(run=module.run)
     return parser
 

@@ -166,15 +166,6 @@ def test_commands_and_options_exist(page: Path) -> None:
     assert problems == []
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_the_example_in_the_help_is_accepted(name: str) -> None:
-    epilog = subparser(name).epilog or ""
-    (line,) = re.findall(r"^  (sme2 .+)$", epilog, re.MULTILINE)
-    (words,) = commands(line)
-    assert words[1] == name
-    assert problem_of(words) is None
-
-
 def test_enough_is_checked() -> None:
     """A change of the pages' form must not leave these tests with nothing to look at."""
     named = {

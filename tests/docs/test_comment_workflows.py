@@ -214,7 +214,10 @@ def test_the_command_that_measures_is_one_that_pytest_takes(name: str) -> None:
     given = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--pyargs"}
     assert given <= flags
     (written,) = (word.partition("=")[2] for word in words if word.startswith("--sme2-report"))
-    assert f"{written}\n" in text.partition("sme2-comment")[2] or f"[{written}]" in text
+    assert (
+        f"{written}\n" in text.partition("sme2-report=")[2].partition("\n")[2]
+        or f"[{written}]" in text
+    )
     # The comment is posted also when a test failed.
     assert text.count("always") >= 2
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_sme2.cli.chosen_case import add_method_argument
-from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
-from pytest_sme2.cli.options import add_options, chosen
+from pytest_sme2.cli.commands.models import model_folders
+from pytest_sme2.cli.options import FOLDERS, MODEL_OR_PROGRAM, Arguments, add_options, chosen
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.export.variant import parse_variant, precision_of
@@ -35,15 +34,14 @@ EXAMPLE = "sme2 advise toy_cnn --device emulated"
 OUT = Path("sme2-advice")
 _ROW = "{:<22}{:>9}{:>10}{:>11}{:>10}{:>11}  {}"
 ALL = "all"
+ARGUMENTS: Arguments = {
+    "model MODEL": MODEL_OR_PROGRAM,
+    "--method NAME": "of a .pte file that has several (default: all of them, side by side)",
+    **FOLDERS,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="the model; `sme2 models` lists them. Or a .pte file, which is run as it is",
-    )
-    add_method_argument(parser, "all of them, side by side")
     parser.add_argument(
         "--run",
         dest="earlier",
@@ -60,8 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"apply rewrites, run again and compare: {', '.join(NAMES)} (default: all that the "
         "advice names)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_folder_argument(parser)
     add_options(parser, *DEVICE, "variants", "out", more=f" Here it is {OUT}.")
 
 

@@ -27,9 +27,9 @@ from pytest_sme2.bisect.packages import (
 from pytest_sme2.bisect.row import Row
 from pytest_sme2.cli.bisect_lines import document, lines
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
-from pytest_sme2.cli.options import add_options, chosen
+from pytest_sme2.cli.options import VARIANT, Arguments, add_options, chosen
 from pytest_sme2.errors import BuildError, UsageError, plain
-from pytest_sme2.export.variant import PRECISIONS, parse_variant
+from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.reproduce import run_command
@@ -42,40 +42,31 @@ from pytest_sme2.system.terminal import Say, clear_line, terminal_line
 
 EXAMPLE = "sme2 bisect toy_cnn --good v1.0 --bad HEAD"
 _EMULATED = "emulated"
+ARGUMENTS: Arguments = {
+    "model MODEL": "a model; for versions of executorch also a .pte file, which is run as it is",
+    "--good REF!": (
+        f"what was fine: a commit, or a version as in executorch==1.5.0 ({', '.join(PACKAGES)})"
+    ),
+    "--bad REF": "what is worse (default: HEAD, or the installed version)",
+    "--versions LIST": "the versions between the two, as in 1.5.0,1.5.1 (default: pip is asked)",
+    "--keep-runner": (
+        f"for versions of {EXECUTORCH}: only the export changes, and the runner stays that of "
+        "the installed version"
+    ),
+    **VARIANT,
+    "--models-folder DIR": (
+        "the folder of models; for commits, inside the repository (default: models)",
+        DEFAULT_FOLDER,
+    ),
+    "--out DIR": (
+        "where the figures of each commit or version are kept: the same command goes on "
+        "where it was broken off (default: sme2-bisect)",
+        Path("sme2-bisect"),
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a model; for versions of executorch also a .pte file, which is run as it is",
-    )
-    parser.add_argument(
-        "--good",
-        required=True,
-        metavar="REF",
-        help="what was fine: a commit, or a version as in executorch==1.5.0 "
-        f"({', '.join(PACKAGES)})",
-    )
-    parser.add_argument(
-        "--bad", metavar="REF", help="what is worse (default: HEAD, or the installed version)"
-    )
-    parser.add_argument(
-        "--versions",
-        metavar="LIST",
-        help="the versions between the two, as in 1.5.0,1.5.1 (default: pip is asked)",
-    )
-    parser.add_argument(
-        "--keep-runner",
-        action="store_true",
-        help=f"for versions of {EXECUTORCH}: only the export changes, and the runner stays that of "
-        "the installed version",
-    )
-    parser.add_argument(
-        "--variant",
-        default="fp32",
-        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
-    )
     parser.add_argument(
         "--figure",
         choices=NAMES,
@@ -84,22 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         + "; ".join(f"{figure.name}, the {figure.what}" for figure in FIGURES)
         + "; latency, in pairs with the good one",
     )
-    parser.add_argument(
-        "--models-folder",
-        type=Path,
-        default=DEFAULT_FOLDER,
-        metavar="DIR",
-        help="the folder of models; for commits, inside the repository (default: models)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("sme2-bisect"),
-        metavar="DIR",
-        help="where the figures of each commit or version are kept: the same command goes on "
-        "where it was broken off (default: sme2-bisect)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_options(
         parser,
         *DEVICE,

@@ -12,7 +12,7 @@ import time
 import warnings
 from typing import Any
 
-from pytest_sme2.cli.options import add_options
+from pytest_sme2.cli.options import Arguments, add_options
 from pytest_sme2.cli.options import chosen as phone_options
 from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
 from pytest_sme2.system.cache import LOG, MARK, find_cache, is_ours
@@ -35,19 +35,14 @@ from pytest_sme2.targets.phone.power import PhonePower
 from pytest_sme2.targets.phone.storage import PhoneStorage
 
 EXAMPLE = "sme2 clean --older-than 30d"
+ARGUMENTS: Arguments = {
+    f"--kind {{{','.join(KINDS)}}}...": "only this kind; may be repeated",
+    "--older-than AGE": "remove what was not used for that long: 30d, 12h",
+    "--keep SIZE": "remove the least recently used until this is left: 2GB",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--kind", action="append", choices=tuple(KINDS), help="only this kind; may be repeated"
-    )
-    parser.add_argument(
-        "--older-than", metavar="AGE", help="remove what was not used for that long: 30d, 12h"
-    )
-    parser.add_argument(
-        "--keep", metavar="SIZE", help="remove the least recently used until this is left: 2GB"
-    )
     add_options(parser, "device", "serial", "phone", device="the cache; android is a phone")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.cli.options import add_options, chosen
+from pytest_sme2.cli.options import Arguments, add_options, chosen
 from pytest_sme2.errors import Sme2Error, plain
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.device import choose_target
@@ -40,20 +40,16 @@ EXAMPLE = "sme2 doctor --device emulated"
 TRIED_OUT = ("mac", "linux", "android")
 
 PACKAGES = ("executorch", "torch", "torchao", "torchvision", "timm", "transformers")
+ARGUMENTS: Arguments = {
+    "--out FILE": (
+        "with --device mac, linux or android, which are tried out: where the result goes "
+        "(default: sme2-doctor-DEVICE.json)"
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, *DEVICE)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help=(
-            "with --device mac, linux or android, which are tried out: where the result goes "
-            "(default: sme2-doctor-DEVICE.json)"
-        ),
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,31 +8,28 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
+from pytest_sme2.cli.commands.models import registry_of
+from pytest_sme2.cli.options import FOLDERS, MODEL, Arguments
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.weights import Upstream, fetch_weights, upstream_of
 from pytest_sme2.report.text import printable
 from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 export fetch-weights mobilenet_v3_small --from mobilenet_v3_small-047dcff4.pth"
+ARGUMENTS: Arguments = {
+    **MODEL,
+    **FOLDERS,
+    "--sha256 HASH": ("the file's whole SHA-256, where the model's folder does not name it", ""),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the model; `sme2 models` lists them")
     parser.add_argument(
         "--from",
         dest="place",
         metavar="FILE|URL",
         help="the file to check and keep (default: download nothing)",
     )
-    parser.add_argument(
-        "--sha256",
-        default="",
-        metavar="HASH",
-        help="the file's whole SHA-256, where the model's folder does not name it",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_folder_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_sme2.cli.options import add_options, chosen
+from pytest_sme2.cli.options import Arguments, add_options, chosen
 from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.history import write_history
@@ -26,26 +26,21 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict import contract
 
 EXAMPLE = "sme2 merge shard-1 shard-2 --out merged --junit junit.xml"
+ARGUMENTS: Arguments = {
+    "run_dir RUN_DIR+": "the run directory of one shard",
+    "--out DIR!": "the new run directory",
+    "--html FILE": "write the HTML report to this file",
+    "--junit FILE": "write one JUnit file",
+    "--comment FILE": "write a comment for a pull request",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dir", type=Path, nargs="+", metavar="RUN_DIR", help="the run directory of one shard"
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="the new run directory"
-    )
-    parser.add_argument("--html", metavar="FILE", help="write the HTML report to this file")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write one JUnit file")
-    parser.add_argument(
-        "--comment", type=Path, metavar="FILE", help="write a comment for a pull request"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_options(parser, "baseline-dir", "history")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    html = None if arguments.html is None else parse_report(arguments.html)
+    html = None if arguments.html is None else parse_report(str(arguments.html))
     chosen_of = chosen(arguments, baseline_dir=Path("baselines"), history=None)
     baselines, history = chosen_of["baseline_dir"], chosen_of["history"]
     merged = merge(arguments.run_dir, arguments.out, baselines)

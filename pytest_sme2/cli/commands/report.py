@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_sme2.cli.options import add_options, chosen
+from pytest_sme2.cli.options import RULES, Arguments, add_options, chosen
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
@@ -27,42 +27,24 @@ FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
     "github": lambda records: github_action_benchmark([record.measured for record in records]),
     "bencher": lambda records: bencher_metric_format([record.measured for record in records]),
 }
+ARGUMENTS: Arguments = {
+    "run_dir RUN_DIR+": "a run directory; several share one report",
+    "--html FILE": "write the HTML report to this file",
+    "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
+    **RULES,
+    f"--format {{{','.join(FORMATS)}}}": (
+        "only print the results for a pull request, github-action-benchmark or Bencher"
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dir",
-        type=Path,
-        nargs="+",
-        metavar="RUN_DIR",
-        help="a run directory; several share one report",
-    )
-    parser.add_argument("--html", metavar="FILE", help="write the HTML report to this file")
-    parser.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="FILE",
-        help=f"write the Markdown report to this file; a single run directory also gets {REPORT}",
-    )
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        help="only print the results for a pull request, github-action-benchmark or Bencher",
-    )
     add_options(parser, "baseline-dir")
-    parser.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="'PATTERN = CATEGORY kind'",
-        help="a category for your own operators; may be repeated",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     rules = parse_rules(arguments.rule)
-    html = None if arguments.html is None else parse_report(arguments.html)
+    html = None if arguments.html is None else parse_report(str(arguments.html))
     runs: dict[str, list[tuple[Path, CaseRecord]]] = {}
     for root in arguments.run_dir:
         folders = list(find_records(root)) if root.is_dir() else []

@@ -12,12 +12,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.cli.chosen_case import add_method_argument, chosen_case
-from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
+from pytest_sme2.cli.chosen_case import chosen_case
+from pytest_sme2.cli.commands.models import model_folders
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
-from pytest_sme2.cli.options import add_options, chosen
+from pytest_sme2.cli.options import (
+    FOLDERS,
+    MODEL_OR_PROGRAM,
+    VARIANT,
+    Arguments,
+    add_options,
+    chosen,
+)
 from pytest_sme2.errors import EvidenceError, UsageError
-from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.results import Arm, CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.options import DEVICE, RUNNERS
@@ -34,45 +40,21 @@ if TYPE_CHECKING:
 ALL = "all"
 CASE = ("threads", "budget", "no-cost", "fresh", "weights", "out")
 EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
+ARGUMENTS: Arguments = {
+    "model MODEL?": MODEL_OR_PROGRAM,
+    "--config FILE": "run the experiments of this JSON file; paths are relative to this folder",
+    "--wheel-runner": (
+        "with --config: ignore its runner_path, and use the runner built from ExecuTorch's wheel"
+    ),
+    **VARIANT,
+    **FOLDERS,
+    "--method NAME": "of a .pte file that has several (default: forward, or the only one)",
+    f"--template {{{','.join(TEMPLATES)}}}": "print an experiment file to start from",
+    "--kernels": "only list the kernels that run with SME2 on and off; without --device: emulated",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        help="the model; `sme2 models` lists them. Or a .pte file, which is run as it is",
-    )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="run the experiments of this JSON file; its paths are relative to the current folder",
-    )
-    parser.add_argument(
-        "--wheel-runner",
-        action="store_true",
-        help="with --config: ignore its runner_path, and use the runner built from ExecuTorch's "
-        "wheel",
-    )
-    parser.add_argument(
-        "--template",
-        choices=TEMPLATES,
-        help="print an example of an experiment file, and run nothing",
-    )
-    parser.add_argument(
-        "--variant",
-        default="fp32",
-        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
-    )
-    add_method_argument(parser, "forward, or the only one")
-    parser.add_argument(
-        "--kernels",
-        action="store_true",
-        help="only list the kernels that run with SME2 on and off; without --device: emulated",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_folder_argument(parser)
     add_options(parser, *DEVICE, *RUNNERS, *CASE, "cpu", more=" Here, all compares them.")
 
 

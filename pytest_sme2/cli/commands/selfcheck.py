@@ -33,7 +33,6 @@ EXAMPLE = "sme2 doctor selfcheck --minutes 2"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=1.0, help="about how long (default: 1)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_options(parser, *DEVICE, device="this machine, with or without SME2")
 
 
