@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.results import AS_EXPORTED, FORWARD, CaseResult
-from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.options import OPTIONS
+from pytest_sme2.session.settings import PHONE, Settings
 
 if TYPE_CHECKING:
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.run_directory import CaseRecord
+
+
+_SAID = ("weights", "qemu", "runner-on", "runner-off", "cpu", "serial", "fake-phone", "no-cost")
 
 
 def reproduce_command(record: CaseRecord) -> str:
@@ -49,24 +53,25 @@ def run_command(case: Case, settings: Settings, device: str) -> str:
     folders = [] if settings.model_folders == (Path("models"),) else settings.model_folders
     for folder in folders:
         words += ["--models-folder", str(folder)]
-    cpus = settings.cpus
-    phone = {
-        "adb-server": settings.adb_server,
-        "bundle": settings.device_bundle,
-        "max-celsius": None if settings.max_celsius is None else f"{settings.max_celsius:g}",
-        "power-mode": None if settings.power_mode == "keep" else settings.power_mode,
-        "cpus": (cpus if isinstance(cpus, str) else ",".join(map(str, cpus))) or None,
-    }
-    values = [
-        ("--weights", settings.weights),
-        ("--qemu", settings.qemu),
-        ("--runner-on", settings.runner_on),
-        ("--runner-off", settings.runner_off),
-        ("--cpu", settings.emulated_cpu),
-        *(("--serial", serial) for serial in settings.serials),
-        *(("--phone", f"{name}={value}") for name, value in phone.items() if value is not None),
-        ("--phone", "fixed-performance" if settings.fixed_performance else None),
-    ]
-    words += [str(word) for entry in values if entry[1] is not None for word in entry]
-    switches = {"--fake-phone": settings.fake_phone, "--no-cost": settings.no_cost}
-    return shlex.join([*words, *(flag for flag, given in switches.items() if given)])
+    for option in OPTIONS:
+        if option.name in ("phone", *_SAID):
+            words += _said(f"--{option.name}", option.field, settings)
+    return shlex.join(words)
+
+
+def _said(flag: str, field: str, settings: Settings) -> list[str]:
+    """An option as it is typed, where it was chosen."""
+    if not field:
+        names = {name: field for name, (field, _) in PHONE.items() if name != "patience"}
+        said = (_said(name, field, settings) for name, field in names.items())
+        return [word for words in said if words for word in (flag, "=".join(words))]
+    value = getattr(settings, field)
+    if value == getattr(Settings(), field):
+        return []
+    if value is True:
+        return [flag]
+    if field == "serials":
+        return [word for serial in value for word in (flag, serial)]
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    return [flag, f"{value:g}" if isinstance(value, float) else str(value)]

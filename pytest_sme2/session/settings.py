@@ -193,7 +193,7 @@ def _switch(value: str) -> bool:
     return one_of(value.lower() or "true", ("true", "false"), "true or false") == "true"
 
 
-_PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "power-mode": ("power_mode", parse_power_mode),
     "fixed-performance": ("fixed_performance", _switch),
     "max-celsius": ("max_celsius", parse_celsius),
@@ -209,6 +209,6 @@ def parse_phone(texts: Iterable[str]) -> dict[str, Any]:
     found = {}
     for text in texts:
         name, _, value = text.partition("=")
-        field, parse = _PHONE[one_of(name.strip(), _PHONE, "a setting of a phone")]
+        field, parse = PHONE[one_of(name.strip(), PHONE, "a setting of a phone")]
         found[field] = parse(value.strip())
     return found

@@ -24,12 +24,3 @@ def test_selfcheck_measures_real_processes(capsys):
     assert 5 <= first["runs"] <= 200
     assert first["pairs"][0]["reference_ns"] > 10_000
     assert first["pairs"][0]["interference"] > -0.05
-
-
-def test_selfcheck_help_is_complete(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["doctor", "selfcheck", "--help"])
-    assert stopped.value.code == 0
-    out = capsys.readouterr().out
-    for word in ("--device", "--minutes", "--json", "sme2 doctor selfcheck --minutes 2"):
-        assert word in out

@@ -12,7 +12,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.cli.chosen_case import chosen_case
 from pytest_sme2.cli.commands.models import model_folders
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
 from pytest_sme2.cli.options import (
@@ -24,12 +23,14 @@ from pytest_sme2.cli.options import (
     chosen,
 )
 from pytest_sme2.errors import EvidenceError, UsageError
-from pytest_sme2.results import Arm, CaseResult, Check, Limits, Outcome
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import FORWARD, Arm, CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.options import DEVICE, RUNNERS
+from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import encode
+from pytest_sme2.system.files import encode, is_program
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import estimate_text
@@ -116,7 +117,7 @@ def run_model(arguments: argparse.Namespace) -> int:
     if arguments.sme2_cpu == ALL:
         return _compare_cpus(arguments)
     session = Session(_settings(arguments), terminal_line(sys.stderr))
-    case = chosen_case(session, arguments, session.settings.threads[0])
+    case = _case(session, arguments)
     try:
         measured = session.measured(case, timed=session.bench.timed and not arguments.kernels)
         checks = output_checks(measured, session.limits(case))
@@ -137,6 +138,21 @@ def run_model(arguments: argparse.Namespace) -> int:
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
     return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
+
+
+def _case(session: Session, arguments: argparse.Namespace) -> Case:
+    """What ``model``, ``variant`` and ``method`` of the command line name."""
+    (threads,) = session.settings.threads
+    if is_program(arguments.model):
+        return program_case(Path(arguments.model), threads, arguments.method)
+    if arguments.method not in (None, FORWARD):
+        raise UsageError(
+            f"--method {arguments.method}: a model is exported with the method {FORWARD} alone. "
+            "Only a .pte file may have others."
+        )
+    entry = session.registry.get(arguments.model)
+    variant = session.variant(entry, parse_variant(arguments.variant))
+    return Case(entry.name, variant, threads, entry)
 
 
 def _show_kernels(session: Session, case: Case, measured: CaseResult, *, as_json: bool) -> int:
@@ -183,11 +199,7 @@ def _compare_cpus(arguments: argparse.Namespace) -> int:
         raise UsageError("--cpu all compares emulated CPUs: give --device emulated as well.")
     say = terminal_line(sys.stderr)
     try:
-        found = list(
-            run_on_every_cpu(
-                settings, say, lambda each: chosen_case(each, arguments, settings.threads[0])
-            )
-        )
+        found = list(run_on_every_cpu(settings, say, lambda each: _case(each, arguments)))
     finally:
         clear_line(sys.stderr)
     print("\n".join(cpu_lines(found)))
