@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -73,47 +73,51 @@ def add_options(parser: pytest.Parser) -> None:
     )
 
 
+def _old_names() -> dict[str, str]:
+    """How old names are typed now, the long ones as well; and what may be typed without a value."""
+    ours = {long_name(option.flag) for option in OPTIONS}
+    old = {name: now for flag, now in OLD.items() for name in {flag, long_name(flag)} - ours}
+    bare = [option.flag for option in OPTIONS if option.bare]
+    return old | {name: f"{name}=" for flag in bare for name in (flag, long_name(flag))}
+
+
 def add_short_names(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, object, object]:
-    """Around the loading of conftest files, which may add options of their own.
-
-    Old names become those of now, and an option that needs no value takes none from the next word.
-    """
+    """Around the loading of conftest files, which may add options of their own."""
     short = {option.flag: option for option in OPTIONS if option.flag != long_name(option.flag)}
-    ours = {long_name(option.flag) for option in OPTIONS}
-    old = {name: now for flag, now in OLD.items() for name in {flag, long_name(flag)} - ours}
-    bare = {n for option in OPTIONS if option.bare for n in (option.flag, long_name(option.flag))}
+    old = _old_names()
     # To pytest, which does not know these options yet, their values look like files of tests.
-    valued = {*short, *(flag for flag, now in old.items() if "{}" in now)} - bare
+    valued = {*short, *(flag for flag, now in old.items() if "{}" in now)}
+    valued -= {flag for flag, option in short.items() if option.bare}
     values = {value for flag, value in itertools.pairwise(args) if flag in valued}
     known = early_config.known_args_namespace
     known.file_or_dir = [word for word in known.file_or_dir if word not in values]
     result = yield
-    taken = _names_of_others(parser) - ours
-    only_long = early_config.getini(options.LONG_NAMES_INI)
-    early_config.stash[TAKEN] = [] if only_long else [flag for flag in short if flag in taken]
-
-    def free(flag: str) -> bool:
-        return flag not in taken and (not only_long or flag == long_name(flag))
-
+    taken = _names_of_others(parser) - {long_name(option.flag) for option in OPTIONS}
+    early_config.stash[TAKEN] = [flag for flag in short if flag in taken]
+    if early_config.getini(options.LONG_NAMES_INI):
+        early_config.stash[TAKEN] = []
+        taken |= {flag for flag in (*short, *old) if flag != long_name(flag)}
     for flag, option in short.items():
-        if free(flag):
+        if flag not in taken:
             _group(parser, option).addoption(flag, **option.attributes())
-    old |= {flag: f"{flag}=" for flag in bare}
-    now_free = {
-        flag: now if free(now.partition("=")[0]) else long_name(now)
-        for flag, now in old.items()
-        if free(flag)
+    now = {
+        flag: long_name(words) if words.partition("=")[0] in taken else words
+        for flag, words in old.items()
+        if flag not in taken
     }
-    args[:], lines = renamed(args, now_free)
+    args[:], lines = renamed(args, now)
+    early_config.stash[RENAMED] = [f"sme2: {line}" for line in [*lines, *_old_ini(early_config)]]
+    return result
+
+
+def _old_ini(config: pytest.Config) -> Iterator[str]:
     for name, (destination, shape) in OLD_INI.items():
-        value = early_config.getini(name)
+        value = config.getini(name)
         if value is not None:
             now = f"{destination} = {shape.format(value)}"
-            lines.append(f"the ini value {name} has another name now, and will go: write {now}")
-    early_config.stash[RENAMED] = [f"sme2: {line}" for line in lines]
-    return result
+            yield f"the ini value {name} has another name now, and will go: write {now}"
 
 
 def name_lines(config: pytest.Config) -> list[str]:

@@ -63,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     given = [arguments.model, arguments.config, arguments.template]
     if sum(value is not None for value in given) != 1:
         raise UsageError("Give one of: a MODEL, --config FILE, --template NAME.")
+    if arguments.kernels and arguments.model is None:
+        raise UsageError("--kernels needs a MODEL.")
     if arguments.template is not None:
         print(template(arguments.template), end="")
         return 0
