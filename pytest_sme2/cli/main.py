@@ -73,8 +73,11 @@ EXIT_CODES = (
 )
 
 
-def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
-    """The parser; only the commands of ``filled`` have their own arguments, and are imported."""
+def build_parser(filled: Collection[str], *, parts: bool = False) -> argparse.ArgumentParser:
+    """The parser; only the commands of ``filled`` have their own arguments, and are imported.
+
+    With ``parts`` those of a command are inside of it, to be completed. Else they are beside it.
+    """
     parser = argparse.ArgumentParser(
         prog="sme2",
         description="Performance testing of ExecuTorch models on Arm CPUs with SME2.",
@@ -84,13 +87,17 @@ def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sme2 {__version__}")
     parser.add_argument("--completion", choices=SHELLS, help="print what this shell needs")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    inside: dict[str, Any] = {}
     for name, summary in COMMANDS.items():
-        if " " in name and name not in filled:
+        command, _, part = name.partition(" ")
+        if part and name not in filled:
             continue
+        if part and parts and command not in inside:
+            inside[command] = subparsers.choices[command].add_subparsers()
         # Without `help` the parser does not list it: the overview does, in groups.
         listed: dict[str, Any] = {"help": summary} if name in filled else {}
-        subparser = subparsers.add_parser(
-            name,
+        subparser = inside.get(command, subparsers).add_parser(
+            part if command in inside else name,
             description=summary,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **listed,
@@ -159,8 +166,7 @@ def _run(words: list[str]) -> int:
 def _complete(arguments: argparse.Namespace) -> int:
     import shtab
 
-    commands = [name for name in COMMANDS if " " not in name]
-    print(shtab.complete(build_parser(commands), arguments.completion))
+    print(shtab.complete(build_parser(COMMANDS, parts=True), arguments.completion))
     return 0
 
 

@@ -73,7 +73,7 @@ def test_completion_knows_every_command(
     assert main(["--completion", shell]) == 0
     text = capsys.readouterr().out
     for command in COMMANDS:
-        assert " " in command or command in text
+        assert command.split()[-1] in text
     assert "--baseline-dir" in text or "baseline-dir" in text
     program = shutil.which(shell)
     if program is not None:
