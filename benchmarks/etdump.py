@@ -39,7 +39,7 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def categories(path: Path) -> Any:
-    """Our side: read, and make the profile with the category table, as ``sme2 analyze`` does."""
+    """Our side: read, and make the profile with the category table, as ``report analyze`` does."""
     from pytest_sme2.profile.build import build_profile
     from pytest_sme2.trace.etdump import read_etdump
 

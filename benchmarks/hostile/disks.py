@@ -93,16 +93,18 @@ def update(chance: Random, folder: Path) -> None:
     stage = make_stage(folder)
     disk = folder / "disk"
     with small_disk(disk, PLENTY):
-        stage.run([*stage.update(), f"--baseline-dir={disk}"]).expect_success("the first update")
+        stage.run([*stage.update(), f"--sme2-baseline-dir={disk}"]).expect_success(
+            "the first update"
+        )
         (path,) = disk.glob("*/*.json")
         path.write_text(path.read_text().replace('"random', '"once random'))
         before = _files(disk)
         _leave(disk, chance.randrange(8_192))
-        ending = stage.run([*stage.update(), f"--baseline-dir={disk}"])
+        ending = stage.run([*stage.update(), f"--sme2-baseline-dir={disk}"])
         if ending.code != 0:
             ending.expect_refusal(_FULL, str(disk))
             expect(_files(disk) == before, "the old baseline was changed")
-        _try_and_heal(stage, disk, [*stage.update(), f"--baseline-dir={disk}"], 0)
+        _try_and_heal(stage, disk, [*stage.update(), f"--sme2-baseline-dir={disk}"], 0)
         expect('"weights": "random' in path.read_text(), "the baseline was not updated")
 
 

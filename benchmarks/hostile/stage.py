@@ -118,7 +118,7 @@ class Stage:
         return [*self.prefix, self.python, "-m", "pytest", *chosen, *map(str, words)]
 
     def update(self) -> list[str]:
-        return self.pytest("--force-update-baselines")
+        return self.pytest("--update-baselines=all")
 
     def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

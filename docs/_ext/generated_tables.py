@@ -20,9 +20,10 @@ from sphinx.util.docutils import SphinxDirective
 
 from pytest_sme2.cli import main as cli
 from pytest_sme2.cli.commands.matrix import changes_text
-from pytest_sme2.plugin import fixtures, options
+from pytest_sme2.plugin import fixtures
 from pytest_sme2.profile.kernel_matrix import changes, find_answer, shipped_matrix, shipped_versions
 from pytest_sme2.results import Cell, KernelMatrix
+from pytest_sme2.session.options import OPTIONS
 
 _PLACES = {"sme2": "**SME2**", "neon": "NEON", "portable": "portable", "": "fails"}
 
@@ -31,12 +32,11 @@ def option_lines() -> Iterator[str]:
     """Pytest's options of the plugin: flag, ini value, meaning."""
     yield "| option | ini value | meaning |"
     yield "| --- | --- | --- |"
-    for option in options.OPTIONS:
-        flag = option.flag if option.metavar is None else f"{option.flag} {option.metavar}"
+    for option in OPTIONS:
+        value = f"[={option.metavar}]" if option.bare else f" {option.metavar}"
+        flag = f"{option.flag}{value}".rstrip()
         ini = f"`{option.destination}`" if option.ini else ""
         yield f"| {_code(flag)} | {ini} | {_cell(option.help)} |"
-    for flag, metavar, text in options.LIMITS.values():
-        yield f"| {_code(f'{flag} {metavar}')} | in `limits.toml` | {_cell(text)} |"
 
 
 def command_lines() -> Iterator[str]:

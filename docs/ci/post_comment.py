@@ -31,7 +31,7 @@ def checked(data: bytes) -> str:
         sys.exit(f"The comment has {len(data)} bytes, and {LARGEST} is the most.")
     text = data.decode(errors="replace")
     if not re.match(rf"{MARK}\n\*\*SME2: [^\n]+\*\*\n", text):
-        sys.exit("The file is not a comment that --sme2-comment wrote.")
+        sys.exit("The file is not a comment that --sme2-report wrote.")
     text = re.sub(r"[^\n\t -\ud7ff\ue000-\U0010ffff]", "\ufffd", text)
     for pattern in ALIVE:
         text = re.sub(pattern, "\\g<0>\u200b", text)

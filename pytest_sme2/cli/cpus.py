@@ -1,4 +1,4 @@
-"""``sme2 run --sme2-cpu all``: one model on every emulated CPU, side by side."""
+"""``sme2 run --cpu all``: one model on every emulated CPU, side by side."""
 
 from __future__ import annotations
 

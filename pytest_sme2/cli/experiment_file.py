@@ -1,8 +1,7 @@
 """Experiment files: JSON in, checked values out; every message names the field. Runs nothing.
 
 A file names one program, where results go, the experiments (a runner, SME2 on or off, threads,
-runs) and which of them to compare. The files of Arm's profiling kit are read as they are: what
-they have other names for, ``kit_fields.py`` knows.
+runs) and which of them to compare. The files of Arm's profiling kit are read as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.cli.kit_fields import beside, compare_pairs, runner_words
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm
 from pytest_sme2.system.files import is_program
@@ -41,6 +39,17 @@ _LONGEST_PATH = 4000
 # An experiment's name and its number of threads: one entry of a file may ask for several numbers.
 Key = tuple[str, int]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+# Options of the kit's script, which it also takes from extra_args: True where a value follows.
+_SCRIPT_OPTIONS = {
+    "--verbose-runner": True,
+    "--xtrace-template": True,
+    "--xtrace-target-sec": True,
+    "--xtrace-min-exec": True,
+    "--xtrace-max-exec": True,
+    "--xtrace-execs": True,
+    "--output": False,
+    "--no-output": False,
+}
 
 
 @dataclass(frozen=True)
@@ -131,10 +140,10 @@ def parse_plan(document: object) -> ExperimentPlan:
         )
     named = top.get("compare")
     if "analysis" in top:
-        named = compare_pairs(top["analysis"], notes) if named is None else named
+        named = _compare_pairs(top["analysis"], notes) if named is None else named
     return ExperimentPlan(
         model=model,
-        output_root=beside(model)
+        output_root=_beside(model)
         if top.get("output_root") is None
         else _path(top, "output_root", "", required=True),
         experiments=experiments,
@@ -163,7 +172,7 @@ def _experiments(entry: object, where: str, notes: list[str]) -> Iterator[Experi
     mode = _text(found, "mode", f"{where}.") or "timing"
     if mode not in MODES:
         raise UsageError(f"{where}.mode: {mode!r} is not a mode. Choose: {' or '.join(MODES)}.")
-    words, verbose_runner = runner_words(
+    words, verbose_runner = _runner_words(
         _words(found.get("extra_args"), f"{where}.extra_args"), where, notes
     )
     runner = "runner_path" if found.get("runner_path") else "quiet_runner"
@@ -263,6 +272,73 @@ def _side(name: object, keys: Sequence[Key], names: Sequence[str], where: str) -
             f"{where}: {wanted} is not an experiment. Choose from: {', '.join(names)}."
         )
     return found
+
+
+# --- what the kit has other names for -------------------------------------------------------------
+
+
+def _beside(model: Path) -> Path:
+    """Where the kit puts the results of a file that names no place."""
+    folder = model.parent
+    return (folder.parent if folder.name == "artifacts" else folder) / "results"
+
+
+def _compare_pairs(analysis: object, notes: list[str]) -> list[Any] | None:
+    """The pairs of the field ``analysis``, as ``compare`` has them; None where it names none."""
+    if not isinstance(analysis, dict):
+        raise UsageError("analysis: must be an object in braces.")
+    notes += [
+        f"analysis.{name} is ignored: the analysis here has no such choice"
+        for name in analysis
+        if name != "compare_pairs"
+    ]
+    pairs = analysis.get("compare_pairs") or []
+    if not isinstance(pairs, list):
+        raise UsageError("analysis.compare_pairs: must be a list of pairs.")
+    found = []
+    for number, pair in enumerate(pairs):
+        where = f"analysis.compare_pairs[{number}]"
+        if not isinstance(pair, dict):
+            raise UsageError(f"{where}: must be an object with baseline and candidate.")
+        found.append(
+            [_kit_side(pair.get(side), f"{where}.{side}") for side in ("baseline", "candidate")]
+        )
+        if pair.get("label"):
+            notes.append(f"{where}.label is ignored: pairs are named after their experiments")
+    return found or None
+
+
+def _kit_side(value: object, where: str) -> tuple[str, int]:
+    name = value.get("experiment") if isinstance(value, dict) else None
+    threads = value.get("threads", 1) if isinstance(value, dict) else None
+    if not isinstance(name, str) or not isinstance(threads, int) or isinstance(threads, bool):
+        raise UsageError(f'{where}: must be as in {{"experiment": "mac_sme2_on", "threads": 1}}.')
+    return name, threads
+
+
+def _runner_words(
+    words: Sequence[str], where: str, notes: list[str]
+) -> tuple[tuple[str, ...], Path | None]:
+    """What of ``extra_args`` is for the runner, and the runner that logs kernels, if named."""
+    kept: list[str] = []
+    verbose: Path | None = None
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if name not in _SCRIPT_OPTIONS:
+            kept.append(word)
+            continue
+        if _SCRIPT_OPTIONS[name] and not equals:
+            value = rest.pop(0) if rest else ""
+        if name == "--verbose-runner" and value:
+            verbose = Path(value)
+            notes.append(f"{where}.extra_args: {value} is the runner of xnntrace experiments")
+        else:
+            notes.append(
+                f"{where}.extra_args: {name} is ignored: it is an option of the kit's script"
+            )
+    return tuple(kept), verbose
 
 
 # --- fields ---------------------------------------------------------------------------------------

@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan, Key
 from pytest_sme2.errors import UsageError
-from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.evidence import check_pair
-from pytest_sme2.profile.shapes import beside, keep_shapes, kept_shapes
+from pytest_sme2.profile.shapes import beside, keep_shapes
 from pytest_sme2.report.experiments import PAIRS, ExperimentAccount, write_experiments
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import (
-    FORWARD,
-    Arm,
-    Artifact,
-    Fingerprint,
-    KernelCensus,
-    Pair,
-    Run,
-    RunRequest,
-)
+from pytest_sme2.results import FORWARD, Arm, KernelCensus, Run, RunRequest
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.bench import Bench
-from pytest_sme2.session.case_result import assemble
+from pytest_sme2.session.case_timing import Timing
+from pytest_sme2.session.case_trace import Traced
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.programs import program_case
-from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
+from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, write_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import parse_device
-from pytest_sme2.trace.etdump import read_etdump
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -48,11 +39,54 @@ class Done:
     """One experiment that ran."""
 
     experiment: Experiment
-    executorch: str
-    """The version its runner was built from."""
+    runner: Runner
     traced: Run | None = None
     untraced: Run | None = None
     census: KernelCensus | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a case is made of: one experiment, or a pair of them."""
+
+    arms: Mapping[Arm, Done]
+    folder: Path
+    runner: Runner
+
+
+class ExperimentSession(Session):
+    """Its cases ran already, each arm as its experiment says; all else is as in any session."""
+
+    def __init__(self, settings: Settings, say: Say) -> None:
+        super().__init__(settings, say)
+        self._given: dict[Case, Given] = {}
+
+    def add(self, case: Case, given: Given, done: Mapping[Key, Done]) -> None:
+        """Make runs a case. The kernels are those of an experiment that logged them."""
+        self._given[case] = given
+        processes = {}
+        for arm, found in given.arms.items():
+            run = found.traced
+            if run is not None and run.etdump is not None:
+                run = replace(run, etdump=_inside(given.folder, run.etdump))
+            census = _census(done, arm, found.experiment.threads)
+            self._made["traced", case, arm] = Traced(cast("Run", run), census)
+            if found.untraced is not None:
+                processes[arm] = (found.untraced,)
+        self._made["timing", case] = Timing(processes, None)
+
+    def arms(self, case: Case) -> tuple[Arm, ...]:
+        return tuple(self._given[case].arms)
+
+    def runner(self, case: Case) -> Runner:
+        return self._given[case].runner
+
+    def folder(self, case: Case) -> Path:
+        return self._given[case].folder
+
+    def retry_on_one_device(self, measure: Callable[[], _Value]) -> _Value:
+        """What ran is not run again elsewhere."""
+        return measure()
 
 
 def run_plan(
@@ -73,7 +107,8 @@ def run_plan(
         command: how the user asked for it.
     """
     settings = settings or Settings(device=parse_device(plan.device))
-    session = Session(replace(settings, out=plan.output_root.expanduser()), say)
+    settings = replace(settings, out=plan.output_root.expanduser())
+    session = ExperimentSession(settings, say)
     case = program_case(plan.model)
     _ = session.run_lock
     try:
@@ -87,9 +122,8 @@ def run_plan(
             if not session.bench.timed:
                 chosen = replace(chosen, runs=1, warmup=0)
             done[experiment.key] = _run(session, case, chosen)
-        fingerprint = session.bench.target.fingerprint()
         cases = [
-            _written(session, case, fingerprint, number, arms, done, command)
+            _written(session, case, number, arms, done, command)
             for number, arms in enumerate(_pairs(plan, done))
         ]
         accounts = [_account(found) for found in done.values()]
@@ -100,26 +134,24 @@ def run_plan(
 
 
 def _written(
-    session: Session,
+    session: ExperimentSession,
     case: Case,
-    fingerprint: Fingerprint,
     number: int,
     arms: Mapping[Arm, Done],
     done: Mapping[Key, Done],
     command: str,
 ) -> tuple[Path, CaseRecord]:
     """One case's folder with all its files; the first case has the run directory itself."""
-    folder = session.out
+    folder, first = session.out, next(iter(arms.values()))
     if number:
         names = "_".join(found.experiment.name for found in arms.values())
-        threads = next(iter(arms.values())).experiment.threads
+        threads = first.experiment.threads
         folder = folder / PAIRS / (names if threads == 1 else f"{names}_t{threads}")
-    record = _record(session, session.artifact(case), fingerprint, arms, done, folder)
-    record = replace(record, reproduce=command)
-    if number:
-        record = replace(record, id=f"{record.id}-{folder.name}")
+        case = replace(case, label=folder.name)
+    session.add(case, Given(arms, folder, first.runner), done)
+    session.keep(case, session.measured(case, timed=False), ())
+    record = replace(read_record(folder), reproduce=command)
     write_record(folder, record)
-    record = read_record(folder)
     write_case(folder, record)
     return folder, record
 
@@ -133,61 +165,10 @@ def _account(done: Done) -> ExperimentAccount:
         sme2=str(chosen.arm),
         runs=chosen.runs,
         warmup=chosen.warmup,
-        runner=done.executorch,
+        runner=done.runner.executorch,
         etdump=done.traced.etdump if done.traced else None,
         log=done.traced.log if done.traced else None,
         latency_ns=() if times is None or times.emulated else times.wall_ns,
-    )
-
-
-def _record(
-    session: Session,
-    artifact: Artifact,
-    fingerprint: Fingerprint,
-    arms: Mapping[Arm, Done],
-    done: Mapping[Key, Done],
-    folder: Path,
-) -> CaseRecord:
-    """One case: a pair, or an experiment on its own."""
-    first = next(iter(arms.values()))
-    traced = {arm: found.traced for arm, found in arms.items()}
-    dumps = {
-        arm: _inside(folder, run.etdump)
-        for arm, run in traced.items()
-        if run is not None and run.etdump
-    }
-    censuses = {arm: _census(done, arm, first.experiment.threads) for arm in arms}
-    profiles = {
-        arm: build_profile(read_etdump(dump), census=censuses[arm], shapes=kept_shapes(dump))
-        for arm, dump in dumps.items()
-    }
-    both = len(profiles) == len(Arm)
-    untraced = {arm: (found.untraced,) for arm, found in arms.items() if found.untraced is not None}
-    pair = Pair(
-        artifact=artifact,
-        target=fingerprint.target,
-        on=untraced.get(Arm.ON, ()),
-        off=untraced.get(Arm.OFF, ()),
-        traced_on=traced.get(Arm.ON),
-        traced_off=traced.get(Arm.OFF),
-        evidence=check_pair(on=profiles[Arm.ON], off=profiles[Arm.OFF]) if both else None,
-        census_on=censuses.get(Arm.ON),
-        census_off=censuses.get(Arm.OFF),
-    )
-    return CaseRecord(
-        schema=SCHEMA,
-        id=f"{artifact.model}-{artifact.variant}",
-        measured=assemble(
-            pair,
-            fingerprint,
-            session=session.origin[0],
-            recorded=session.origin[1],
-            profiles=profiles,
-            runtime=first.executorch,
-        ),
-        measurement=None,
-        checks=(),
-        etdumps={arm: dump.relative_to(folder).as_posix() for arm, dump in dumps.items()},
     )
 
 
@@ -246,7 +227,7 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
     if experiment.mode == "xnntrace":
         census = bench.kernels(request, place, runner)
         write_json(folder / f"{stem}_kernels.json", encode(census))
-        return Done(experiment, runner.executorch, census=census)
+        return Done(experiment, runner, census=census)
     traced = _named(bench.run(request, place, runner), folder, stem)
     if traced.etdump is not None:
         keep_shapes(traced.etdump, artifact.pte, session.say, artifact.method or FORWARD)
@@ -256,7 +237,7 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
         bare = replace(request, traced=False, keep_outputs=False)
         always = runner.traces(bare)
         untraced = traced if always else bench.run(bare, place / "untraced", runner)
-    return Done(experiment, runner.executorch, traced, untraced)
+    return Done(experiment, runner, traced, untraced)
 
 
 def _named(run: Run, folder: Path, stem: str) -> Run:

@@ -1,8 +1,8 @@
 """The ``sme2`` command: the plugin's stages without pytest.
 
-Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``EXAMPLE``,
-``add_arguments(parser)`` and ``run(arguments) -> int``. Only the chosen one is imported, so
-that ``sme2 --help`` is fast.
+Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``EXAMPLE``, ``ARGUMENTS``,
+``add_arguments(parser)`` where a table does not do, and ``run(arguments) -> int``. Only the chosen
+one is imported, so that ``sme2 --help`` is fast.
 """
 
 from __future__ import annotations
@@ -17,51 +17,55 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pytest_sme2 import __version__
+from pytest_sme2.cli.options import add_arguments
 from pytest_sme2.errors import Sme2Error
+from pytest_sme2.session.options import OLD_OF_COMMANDS, renamed
 from pytest_sme2.system.terminal import plain_output
 
 # Heading -> name -> one line for the overview. The module of a command is
-# pytest_sme2.cli.commands.<name with underscores>.
+# pytest_sme2.cli.commands.<its last word, with underscores>. Two words: a part of a command.
 GROUPS: dict[str, dict[str, str]] = {
-    "set up": {
+    "begin": {
         "init": "write a model, a test and a workflow to start from",
-        "doctor": "say what is installed and which devices work",
         "provision": "find or download the tools that this platform needs",
+        "doctor": "say what is installed and which devices work",
+        "doctor selfcheck": "compare a program with itself: is this machine quiet enough?",
+        "models": "list all models, and the problems of broken ones",
+    },
+    "look": {
+        "run": "run a model with SME2 on and off, and show the evidence or the kernels",
+        "advise": "say which variant uses SME2 best, and why the others do not",
+        "matrix": "show which kernel runs each operator in each data type and size",
+        "inspect": "say whether a library, an app or a wheel has SME2 inside",
+    },
+    "read": {
+        "report": "write the reports of a run directory again",
+        "report analyze": "show where the time goes: categories, operators, SME2 coverage",
+        "report compare": "compare two ETDumps: what got faster, what was added or removed",
+        "report trace": "write a trace for Perfetto from a run directory or an ETDump",
+        "report validate": "check that the files of a run directory are complete and readable",
+    },
+    "watch": {
+        "history": "show what changed over many runs, step by step",
+        "bisect": "find the commit or package version that made a model worse",
+        "merge": "merge the runs of several machines into one report and one exit code",
+    },
+    "keep": {
+        "export": "export a model to an ExecuTorch program for XNNPACK",
+        "export fetch-weights": "name a model's trained weights, and check a file of them",
+        "bundle": "put a runner and programs into one file: to compare with later, or for phones",
         "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
         "clean": "remove our files from the cache, or from a phone",
-        "completion": "print the shell completion of this command",
-    },
-    "models": {
-        "models": "list all models, and the problems of broken ones",
-        "export": "export a model to an ExecuTorch program for XNNPACK",
-        "fetch-weights": "name a model's trained weights, and check a file of them",
-        "advise": "say which variant uses SME2 best, and why the others do not",
-    },
-    "run": {
-        "run": "run a model with SME2 on and off, and show the evidence",
-        "kernels": "show which kernels run, with SME2 on and off",
-        "selfcheck": "compare a program with itself: is this machine quiet enough to test on?",
-        "bundle": "put a runner and programs into one file: to compare with later, or for phones",
-    },
-    "read results": {
-        "analyze": "show where the time goes: categories, operators, SME2 coverage",
-        "compare": "compare two ETDumps: what got faster, what was added or removed",
-        "bisect": "find the commit or package version that made a model worse",
-        "inspect": "say whether a library, an app or a wheel has SME2 inside",
-        "history": "show what changed over many runs, step by step",
-        "matrix": "show which kernel runs each operator in each data type and size",
-        "merge": "merge the runs of several machines into one report and one exit code",
-        "report": "write the reports of a run directory again: HTML and Markdown",
-        "trace": "write a trace for Perfetto from a run directory or an ETDump",
-        "validate": "check that the files of a run directory are complete and readable",
     },
 }
 COMMANDS: dict[str, str] = {
     name: summary for group in GROUPS.values() for name, summary in group.items()
 }
+SHELLS = ("bash", "zsh", "fish")
 
-# Old name -> the words that say it now.
-RENAMED = {"device-bundle": ("bundle", "--phone")}
+# The old name of a command -> the words that say it now. These work for one version more.
+OLD = {name.split()[1]: name for name in COMMANDS if " " in name}
+OLD |= {"kernels": "run --kernels", "completion": "--completion", "device-bundle": "bundle --phone"}
 
 EXIT_CODES = (
     "exit codes: 0 success; 1 a regression or a failed check; 2 wrong usage; "
@@ -69,8 +73,11 @@ EXIT_CODES = (
 )
 
 
-def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
-    """The parser; only the commands of ``filled`` have their own arguments, and are imported."""
+def build_parser(filled: Collection[str], *, parts: bool = False) -> argparse.ArgumentParser:
+    """The parser; only the commands of ``filled`` have their own arguments, and are imported.
+
+    With ``parts`` those of a command are inside of it, to be completed. Else they are beside it.
+    """
     parser = argparse.ArgumentParser(
         prog="sme2",
         description="Performance testing of ExecuTorch models on Arm CPUs with SME2.",
@@ -78,12 +85,19 @@ def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sme2 {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.add_argument("--completion", choices=SHELLS, help="print what this shell needs")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    inside: dict[str, Any] = {}
     for name, summary in COMMANDS.items():
+        command, _, part = name.partition(" ")
+        if part and name not in filled:
+            continue
+        if part and parts and command not in inside:
+            inside[command] = subparsers.choices[command].add_subparsers()
         # Without `help` the parser does not list it: the overview does, in groups.
         listed: dict[str, Any] = {"help": summary} if name in filled else {}
-        subparser = subparsers.add_parser(
-            name,
+        subparser = inside.get(command, subparsers).add_parser(
+            part if command in inside else name,
             description=summary,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **listed,
@@ -102,11 +116,19 @@ def _overview() -> str:
     )
 
 
+def module_of(name: str) -> Any:
+    """The module of a command."""
+    last = name.split()[-1].replace("-", "_")
+    return importlib.import_module(f"pytest_sme2.cli.commands.{last}")
+
+
 def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
     """The parser, with the arguments and the example of one command."""
-    module = importlib.import_module(f"pytest_sme2.cli.commands.{name.replace('-', '_')}")
+    module = module_of(name)
     parser.epilog = f"example:\n  {module.EXAMPLE}\n\n{EXIT_CODES}"
-    module.add_arguments(parser)
+    add_arguments(parser, {"--json": "print JSON", **getattr(module, "ARGUMENTS", {})})
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
     parser.set_defaults(run=module.run)
     return parser
 
@@ -121,13 +143,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    if words and words[0] in RENAMED:
-        old, *rest = words
-        words = [*RENAMED[old], *rest]
-        print(f"sme2: `sme2 {old}` is now `sme2 {' '.join(RENAMED[old])}`", file=sys.stderr)
+    if words and words[0] in OLD:
+        print(f"sme2: `sme2 {words[0]}` is now `sme2 {OLD[words[0]]}`", file=sys.stderr)
+        words[:1] = OLD[words[0]].split()
+    if " ".join(words[:2]) in COMMANDS:
+        words[:2] = [" ".join(words[:2])]
     command = next((word for word in words if word in COMMANDS), None)
-    arguments = build_parser(() if command is None else (command,)).parse_args(words)
+    parser = build_parser(() if command is None else (command,))
+    # pytest's names are understood, too: a message that both print has those.
+    words = [f"--{word[7:]}" if word.startswith("--sme2-") else word for word in words]
+    words, lines = renamed(words, OLD_OF_COMMANDS)
+    for line in lines:
+        print(f"sme2: {line}", file=sys.stderr)
+    arguments = parser.parse_args(words)
+    if arguments.completion is not None:
+        return exit_code(_complete, arguments)
+    if arguments.command is None:
+        parser.error("the following arguments are required: COMMAND")
     return exit_code(arguments.run, arguments)
+
+
+def _complete(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(build_parser(COMMANDS, parts=True), arguments.completion))
+    return 0
 
 
 def exit_code(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:

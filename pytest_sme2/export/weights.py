@@ -142,8 +142,8 @@ def fetch_weights(
     if upstream is None:
         raise UsageError(
             f"The folder of {entry.name!r} describes no trained weights, so a file cannot be "
-            f"checked. Use --weights FILE without a check, or describe the file in a {FILE_NAME} "
-            "in the model's folder (see docs/models.md)."
+            "checked. Use --sme2-weights FILE without a check, or describe the file in a "
+            f"{FILE_NAME} in the model's folder (see docs/models.md)."
         )
     if sha256 and not _WHOLE_HASH.fullmatch(sha256.lower()):
         raise UsageError(f"{sha256!r} is not a SHA-256: it has 64 hexadecimal digits.")

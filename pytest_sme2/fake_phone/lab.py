@@ -166,7 +166,7 @@ class FakeLab:
 
     @property
     def address(self) -> str:
-        """The address of the adb server, for ``--adb-server``."""
+        """The address of the adb server, for ``--sme2-phone adb-server=``."""
         return str(self.server)
 
     def add(self, **likeness: Any) -> FakePhone:

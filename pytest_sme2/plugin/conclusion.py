@@ -106,10 +106,10 @@ def _stored(
         problems.append(f"{record.id}: the baseline was not written: {error}")
         return _without_baseline(record, Outcome.NOT_STORED, str(error))
     if settings.dry_run:
-        message = "It was not stored: --sme2-dry-run only says what would change."
+        message = "It was not stored: --update-baselines=dry only says what would change."
         return _without_baseline(record, Outcome.NOT_STORED, message)
     if not updates[-1].stored:
-        message = "It was not stored: a change matches no pattern of --sme2-accept."
+        message = "It was not stored: a change matches no pattern of --update-baselines."
         return _without_baseline(record, Outcome.NOT_STORED, message)
     return _without_baseline(record, Outcome.STORED, "It is stored in the baseline.")
 

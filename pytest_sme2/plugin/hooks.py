@@ -150,13 +150,13 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    taken = names.taken_lines(config)
+    about_names = names.name_lines(config)
     if not options.anything_chosen(config):
-        return taken
+        return about_names
     from pytest_sme2.session.bench import header_lines
 
     session = session_of(config)
-    lines = [*taken, *header_lines(session.bench), *_useless_workers_warning(config, session)]
+    lines = [*about_names, *header_lines(session.bench), *_useless_workers_warning(config, session)]
     return [plain(line) for line in lines]
 
 

@@ -1,4 +1,4 @@
-"""Registers the options of ``options.py``, each under a long and a short name.
+"""Registers the options: the project's face under a long and a short name, the others once.
 
 Other plugins and conftest files have options such as ``--device``, too. So the short names are
 added last, when the options of all others are known, and only where nobody has them. The long
@@ -10,15 +10,17 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import pytest
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.plugin import options
+from pytest_sme2.session.options import FIRST, OLD, OLD_INI, OPTIONS, Option, renamed
 
 TAKEN: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: the short names that belong to others."""
+RENAMED: pytest.StashKey[list[str]] = pytest.StashKey()
+"""Of the run: what to say about old names that were typed."""
 
 
 def long_name(flag: str) -> str:
@@ -26,23 +28,10 @@ def long_name(flag: str) -> str:
     return flag if flag.startswith("--sme2-") else f"--sme2-{flag.removeprefix('--')}"
 
 
-def arguments() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every option's flag, and how it is added to a parser."""
-    for option in options.OPTIONS:
-        attributes: dict[str, Any] = {"dest": option.destination, "default": None}
-        if option.parse is None:
-            yield option.flag, {**attributes, "action": "store_true", "help": option.help}
-        else:
-            action = "append" if option.repeats else "store"
-            attributes |= {"action": action, "metavar": option.metavar, "help": option.help}
-            yield option.flag, attributes
-    for name, (flag, metavar, text) in options.LIMITS.items():
-        yield flag, {"dest": f"sme2_{name}", "default": None, "metavar": metavar, "help": text}
-
-
-def _group(parser: pytest.Parser) -> pytest.OptionGroup:
-    """The one heading that all options are under."""
-    return parser.getgroup("sme2", "performance of ExecuTorch models on Arm with SME2")
+def _group(parser: pytest.Parser, option: Option) -> pytest.OptionGroup:
+    """The heading of an option: what people need comes first, although some is added last."""
+    first = parser.getgroup("sme2", "performance of ExecuTorch models on Arm with SME2")
+    return first if option.name in FIRST else parser.getgroup("sme2-more", "more about SME2")
 
 
 def _names_of_others(parser: pytest.Parser) -> set[str]:
@@ -53,17 +42,16 @@ def _names_of_others(parser: pytest.Parser) -> set[str]:
 
 def add_options(parser: pytest.Parser) -> None:
     """Add the names that are ours alone, and the ini values. The short names come later."""
-    for flag, attributes in arguments():
-        name = long_name(flag)
-        hidden = {} if name == flag else {"help": argparse.SUPPRESS}
-        _group(parser).addoption(name, **{**attributes, **hidden})
-    for option in options.OPTIONS:
+    for option in OPTIONS:
+        name = long_name(option.flag)
+        hidden = {} if name == option.flag else {"help": argparse.SUPPRESS}
+        _group(parser, option).addoption(name, **{**option.attributes(), **hidden})
         if option.ini:
+            kind = "linelist" if option.repeats else "string" if option.parse else "bool"
             text = f"default of {option.flag}"
-            if option.parse is None:
-                parser.addini(option.destination, text, "bool", default=None)
-            else:
-                parser.addini(option.destination, text, "string", default=None)
+            parser.addini(option.destination, text, kind, default=None)  # type: ignore[arg-type]
+    for name, (destination, _) in OLD_INI.items():
+        parser.addini(name, f"the old name of {destination}", "string", default=None)
     parser.addini(
         options.LONG_NAMES_INI,
         "whether to leave the short names of options, such as --device, to others: ours are then "
@@ -85,30 +73,57 @@ def add_options(parser: pytest.Parser) -> None:
     )
 
 
+def _old_names() -> dict[str, str]:
+    """How old names are typed now, the long ones as well; and what may be typed without a value."""
+    ours = {long_name(option.flag) for option in OPTIONS}
+    old = {name: now for flag, now in OLD.items() for name in {flag, long_name(flag)} - ours}
+    bare = [option.flag for option in OPTIONS if option.bare]
+    return old | {name: f"{name}=" for flag in bare for name in (flag, long_name(flag))}
+
+
 def add_short_names(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, object, object]:
     """Around the loading of conftest files, which may add options of their own."""
-    short = {flag: how for flag, how in arguments() if flag != long_name(flag)}
+    short = {option.flag: option for option in OPTIONS if option.flag != long_name(option.flag)}
+    old = _old_names()
     # To pytest, which does not know these options yet, their values look like files of tests.
-    values = {value for flag, value in itertools.pairwise(args) if flag in short}
+    valued = {*short, *(flag for flag, now in old.items() if "{}" in now)}
+    valued -= {flag for flag, option in short.items() if option.bare}
+    values = {value for flag, value in itertools.pairwise(args) if flag in valued}
     known = early_config.known_args_namespace
     known.file_or_dir = [word for word in known.file_or_dir if word not in values]
     result = yield
-    if early_config.getini(options.LONG_NAMES_INI):
-        return result
-    taken = _names_of_others(parser)
+    taken = _names_of_others(parser) - {long_name(option.flag) for option in OPTIONS}
     early_config.stash[TAKEN] = [flag for flag in short if flag in taken]
-    for flag, attributes in short.items():
+    if early_config.getini(options.LONG_NAMES_INI):
+        early_config.stash[TAKEN] = []
+        taken |= {flag for flag in (*short, *old) if flag != long_name(flag)}
+    for flag, option in short.items():
         if flag not in taken:
-            _group(parser).addoption(flag, **attributes)
+            _group(parser, option).addoption(flag, **option.attributes())
+    now = {
+        flag: long_name(words) if words.partition("=")[0] in taken else words
+        for flag, words in old.items()
+        if flag not in taken
+    }
+    args[:], lines = renamed(args, now)
+    early_config.stash[RENAMED] = [f"sme2: {line}" for line in [*lines, *_old_ini(early_config)]]
     return result
 
 
-def taken_lines(config: pytest.Config) -> list[str]:
-    """A line for each option of somebody else that may have been meant for this plugin."""
+def _old_ini(config: pytest.Config) -> Iterator[str]:
+    for name, (destination, shape) in OLD_INI.items():
+        value = config.getini(name)
+        if value is not None:
+            now = f"{destination} = {shape.format(value)}"
+            yield f"the ini value {name} has another name now, and will go: write {now}"
+
+
+def name_lines(config: pytest.Config) -> list[str]:
+    """A line for each old name, and for each option of others that may have been meant for us."""
     chosen = options.anything_chosen(config)
-    return [
+    return config.stash.get(RENAMED, []) + [
         f"sme2: {flag} belongs to another plugin or to a conftest.py here. The option of "
         f"pytest-sme2 is {long_name(flag)}."
         for flag in config.stash.get(TAKEN, [])
@@ -117,11 +132,11 @@ def taken_lines(config: pytest.Config) -> list[str]:
 
 
 def _looks_like_ours(config: pytest.Config, flag: str) -> bool:
-    option = next((option for option in options.OPTIONS if option.flag == flag), None)
+    option = next(option for option in OPTIONS if option.flag == flag)
     words = [str(word) for word in config.invocation_params.args]
     typed = [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
     typed += [value for name, value in itertools.pairwise(words) if name == flag]
-    if option is None or not typed:
+    if not typed:
         return False
     try:
         option.read(typed[-1])
@@ -141,7 +156,7 @@ def refuse_misread_folder(config: pytest.Config) -> None:
     found = config.inipath is not None and config.inipath.parent in (here, *here.parents)
     if chosen or found or config.rootpath == here or hasattr(config, "workerinput"):
         return
-    flags = {option.flag for option in options.OPTIONS if option.parse is not None}
+    flags = {option.flag for option in OPTIONS if option.parse and not option.bare}
     flags |= {long_name(flag) for flag in flags}
     for flag, value in itertools.pairwise(map(str, config.invocation_params.args)):
         if flag in flags and (here / value).exists():

@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.plugin import names, options
+from pytest_sme2.plugin import names
+from pytest_sme2.session.options import OPTIONS
 
 # What only says where results go, or that they are accepted.
-_OUTPUTS = frozenset(
-    (
-        "bencher_json", "comment", "device", "force_update", "github_benchmark_json", "out",
-        "report", "update_baselines",
-    )
-)  # fmt: skip
+_OUTPUTS = ("device", "out", "report", "update-baselines")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -43,13 +39,11 @@ def _ini_words(config: pytest.Config) -> Iterator[str]:
 def _typed(config: pytest.Config) -> Iterator[str]:
     """Our options as they were typed; those of the ini file are there again without a word."""
     taken = config.stash.get(names.TAKEN, ())
-    fields = {option.field: (option.flag, option.destination) for option in options.OPTIONS}
-    fields |= {name: (limit[0], f"sme2_{name}") for name, limit in options.LIMITS.items()}
-    for field, (flag, destination) in fields.items():
-        value = config.getoption(destination)
-        name = names.long_name(flag) if flag in taken else flag
-        if value is None or field in _OUTPUTS:
+    for option in OPTIONS:
+        value = config.getoption(option.destination)
+        if value is None or option.name in _OUTPUTS:
             continue
+        name = names.long_name(option.flag) if option.flag in taken else option.flag
         for each in value if isinstance(value, list) else [value]:
             yield name if each is True else f"{name}={each}"
 

@@ -257,8 +257,8 @@ def _unproven(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             "matrix operator",
             "on packed QP8 kernels",
             cost_of(profile.coverage.unproven),
-            "SME2 and NEON kernels share this name; the kernels that ran can tell: `sme2 kernels`, "
-            "or --device emulated",
+            "SME2 and NEON kernels share this name; the kernels that ran can tell: "
+            "`sme2 run --kernels`, or --device emulated",
         )
 
 

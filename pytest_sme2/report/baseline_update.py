@@ -54,7 +54,7 @@ def update_lines(
     if not updates:
         return []
     told = _every(updates, dry_run) if verbosity > 0 else _summary(updates, root, width, dry_run)
-    return [*told, *(["--sme2-dry-run: no baseline was written."] if dry_run else [])]
+    return [*told, *(["--update-baselines=dry: no baseline was written."] if dry_run else [])]
 
 
 def unaccepted(

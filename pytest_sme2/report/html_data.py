@@ -130,7 +130,7 @@ def _commit(folder: Path) -> str:
     try:
         document = read_json(path, remedy="")
     except Sme2Error:
-        return ""  # `sme2 validate` says what is wrong with it
+        return ""  # `sme2 report validate` says what is wrong with it
     commit = document.get("commit") if isinstance(document, dict) else None
     return commit if isinstance(commit, str) else ""
 

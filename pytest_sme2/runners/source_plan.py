@@ -229,7 +229,7 @@ def usage_line(request: SourceBuild, steps: Sequence[BuildStep]) -> str:
     """The command line that uses the built runners."""
     words = ["pytest", f"--device={request.platform}"]
     for step in steps:
-        words += [f"--runner-{step.arm}", str(step.binary)]
+        words += [f"--sme2-runner-{step.arm}", str(step.binary)]
     return shlex.join(words)
 
 

@@ -62,7 +62,7 @@ class PairRunner(Runner):
         if files.earlier:
             raise RunError(
                 "The stock runner gives every execution the same inputs, so it cannot fill a cache "
-                "first. Leave --runner-on and --runner-off out."
+                "first. Leave --sme2-runner-on and --sme2-runner-off out."
             )
         program: tuple[str, ...] = (f"./{self.program(request.arm)}",)
         # If its own C library is beside it, only the loader of that library may start it.

@@ -59,8 +59,8 @@ class Bench:
         target = self.device.prepared
         if self.settings.require_sme2 and not target.capabilities().sme2:
             self.device.missing = TargetError(
-                f"--require-sme2: {target.name} has no SME2: {target.capabilities().reason} "
-                "Choose another device with --device, or leave --require-sme2 out."
+                f"--sme2-require: {target.name} has no SME2: {target.capabilities().reason} "
+                "Choose another device with --device, or leave --sme2-require out."
             )
             raise self.device.missing
         return target

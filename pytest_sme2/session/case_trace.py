@@ -100,7 +100,7 @@ def cost_of(
     run, counted, target = traced.run, traced.counted, bench.target
     runner = bench.runner if runner is None else runner
     if counted is None or run.etdump is None or not isinstance(target, EmulatedTarget):
-        return why_not_counted(bench, run.request.threads, runner) or "the run left no ETDump"
+        return why_not_counted(bench, run.request.threads, runner) or "it was not counted"
     cpu = target.cpu.model(run.request.arm)
     try:
         columns = read_etdump(run.etdump)

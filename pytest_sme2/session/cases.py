@@ -35,13 +35,16 @@ class Case:
     """Which of several methods of a program; None where ``forward`` is the only one."""
     unusable: Path | None = None
     """The file of a program that has a problem, so that one can be told how to look at it again."""
+    label: str = ""
+    """What tells several cases of one program apart."""
 
     @property
     def id(self) -> str:
         if self.problem is not None:
             return f"{self.model}-{_BROKEN}"
         threads = f"-t{self.threads}" if self.sweep else ""
-        return f"{self.model}-{self.variant_name}{threads}"
+        label = self.label and f"-{self.label}"
+        return f"{self.model}-{self.variant_name}{threads}{label}"
 
     @property
     def names(self) -> frozenset[str]:

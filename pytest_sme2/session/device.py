@@ -17,6 +17,7 @@ from pytest_sme2.errors import (
     DeviceGoneError,
     NoDeviceLeftError,
     NotMeasurableError,
+    Sme2Error,
     TargetError,
 )
 from pytest_sme2.results import FarmDevice, Fingerprint
@@ -232,6 +233,17 @@ def choose_target(
             "say nothing about hardware. Choose emulated, or run on the machine itself."
         )
     return local
+
+
+def is_emulated(settings: Settings) -> bool:
+    """Whether the chosen device is an emulator."""
+    if settings.device != "auto":
+        return settings.device == "emulated" or settings.fake_phone
+    try:
+        return isinstance(choose_target(settings), EmulatedTarget)
+    except Sme2Error:
+        # What is wrong with the device is for the first test that needs it to say.
+        return True
 
 
 def _emulator(settings: Settings, progress: Callable[[str], None] | None = None) -> EmulatedTarget:

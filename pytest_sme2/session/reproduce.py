@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.results import AS_EXPORTED, FORWARD, CaseResult
-from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.options import OPTIONS
+from pytest_sme2.session.settings import PHONE, Settings
 
 if TYPE_CHECKING:
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.run_directory import CaseRecord
+
+
+_SAID = ("weights", "qemu", "runner-on", "runner-off", "cpu", "serial", "fake-phone", "no-cost")
 
 
 def reproduce_command(record: CaseRecord) -> str:
@@ -49,29 +53,25 @@ def run_command(case: Case, settings: Settings, device: str) -> str:
     folders = [] if settings.model_folders == (Path("models"),) else settings.model_folders
     for folder in folders:
         words += ["--models-folder", str(folder)]
-    files = {
-        "--weights": settings.weights,
-        "--qemu": settings.qemu,
-        "--runner-on": settings.runner_on,
-        "--runner-off": settings.runner_off,
-        "--device-bundle": settings.device_bundle,
-        "--sme2-cpu": settings.emulated_cpu,
-        "--adb-server": settings.adb_server,
-        "--max-celsius": settings.max_celsius,
-    }
-    for flag, value in files.items():
-        if value is not None:
-            words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
-    for serial in settings.serials:
-        words += ["--serial", serial]
-    if device == "android" and settings.power_mode != "keep":
-        words += ["--power-mode", settings.power_mode]
-    if settings.cpus:
-        cpus = settings.cpus
-        words += ["--cpus", cpus if isinstance(cpus, str) else ",".join(map(str, cpus))]
-    switches = {
-        "--fixed-performance": settings.fixed_performance,
-        "--sme2-fake-phone": settings.fake_phone,
-        "--no-cost": settings.no_cost,
-    }
-    return shlex.join([*words, *(flag for flag, chosen in switches.items() if chosen)])
+    for option in OPTIONS:
+        if option.name in ("phone", *_SAID):
+            words += _said(f"--{option.name}", option.field, settings)
+    return shlex.join(words)
+
+
+def _said(flag: str, field: str, settings: Settings) -> list[str]:
+    """An option as it is typed, where it was chosen."""
+    if not field:
+        names = {name: field for name, (field, _) in PHONE.items() if name != "patience"}
+        said = (_said(name, field, settings) for name, field in names.items())
+        return [word for words in said if words for word in (flag, "=".join(words))]
+    value = getattr(settings, field)
+    if value == getattr(Settings(), field):
+        return []
+    if value is True:
+        return [flag]
+    if field == "serials":
+        return [word for serial in value for word in (flag, serial)]
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    return [flag, f"{value:g}" if isinstance(value, float) else str(value)]

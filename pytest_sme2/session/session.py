@@ -11,7 +11,6 @@ from pytest_sme2.errors import (
     DeviceGoneError,
     ModelError,
     NotMeasurableError,
-    Sme2Error,
 )
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry, Registry
@@ -45,6 +44,7 @@ from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.terminal import Say
 
 if TYPE_CHECKING:
+    from pytest_sme2.runners.base import Runner
     from pytest_sme2.session.case_timing import Timing
     from pytest_sme2.session.case_trace import Traced
     from pytest_sme2.session.device import Farm
@@ -140,16 +140,9 @@ class Session:
     @functools.cached_property
     def emulated(self) -> bool:
         """Whether the device is an emulator. Asked while tests are collected, so it is cheap."""
-        if self.settings.device != "auto":
-            return self.settings.device == "emulated" or self.settings.fake_phone
-        from pytest_sme2.session.device import choose_target
-        from pytest_sme2.targets.emulated import EmulatedTarget
+        from pytest_sme2.session.device import is_emulated
 
-        try:
-            return isinstance(choose_target(self.settings), EmulatedTarget)
-        except Sme2Error:
-            # What is wrong with the device is for the first test that needs it to say.
-            return True
+        return is_emulated(self.settings)
 
     # --- where it runs -------------------------------------------------------------------------
 
@@ -232,6 +225,13 @@ class Session:
         name = target if asked is None else f"{target}-{safe_name(asked)}"
         return self.out / safe_name(case.id) / "runs" / name
 
+    def arms(self, case: Case) -> tuple[Arm, ...]:
+        """Those that the case is run with."""
+        return self.bench.arms
+
+    def runner(self, case: Case) -> Runner:
+        return self.bench.runner
+
     # --- the stages ----------------------------------------------------------------------------
 
     def artifact(self, case: Case) -> Artifact:
@@ -247,6 +247,10 @@ class Session:
             return export_model(entry, variant, weights=self.settings.weights, progress=self.say)
 
         return self._once(make, "artifact", case.model, variant)
+
+    @property
+    def _amount(self) -> Mapping[str, int]:
+        return DEVICE_TRACE if self.bench.timed else EMULATED_TRACE
 
     def request(self, case: Case, arm: Arm, **choices: int | bool) -> RunRequest:
         return self.bench.request(self.artifact(case), arm, case.threads, **choices)
@@ -266,11 +270,8 @@ class Session:
             from pytest_sme2.session.case_trace import trace_case
             from pytest_sme2.session.run_directory import experiment_folder
 
-            amount = DEVICE_TRACE if self.bench.timed else EMULATED_TRACE
-            counted = not self.uncounted(case)
-            request = self.request(
-                case, arm, traced=True, keep_outputs=True, counted=counted, **amount
-            )
+            choices = {"traced": True, "keep_outputs": True, "counted": not self.uncounted(case)}
+            request = self.request(case, arm, **choices, **self._amount)
             self.say(f"{case.id}: traced run on {self.bench.target.name}, SME2 {arm}")
             folder = experiment_folder(self.folder(case), self.bench.target.name, arm)
             return trace_case(self.bench, request, folder)
@@ -305,8 +306,8 @@ class Session:
 
     @_on_one_device
     def evidence(self, case: Case) -> Evidence | None:
-        """Whether the pair shows SME2 on and off; None where only the off arm can run."""
-        if Arm.ON not in self.bench.arms:
+        """Whether the pair shows SME2 on and off; None where only one arm is run."""
+        if not {Arm.ON, Arm.OFF} <= set(self.arms(case)):
             return None
         from pytest_sme2.profile.evidence import check_pair
 
@@ -331,10 +332,9 @@ class Session:
 
         def make() -> Pair:
             untraced: dict[Arm, tuple[Run, ...]] = dict.fromkeys(Arm, ())
-            amount = DEVICE_TRACE if self.bench.timed else EMULATED_TRACE
             for arm in self.bench.arms:
                 folder = self.folder(case) / f"untraced_sme2_{arm}"
-                request = self.request(case, arm, keep_outputs=True, **amount)
+                request = self.request(case, arm, keep_outputs=True, **self._amount)
                 untraced[arm] = (self.bench.run(request, folder),)
             return Pair(
                 artifact=self.artifact(case),
@@ -385,30 +385,33 @@ class Session:
             from pytest_sme2.session.case_timing import Timing
 
             found = timing if isinstance(timing, Timing) else Timing({}, None)
+            arms, runner = self.arms(case), self.runner(case)
+            runs = {arm: self.traced(case, arm) for arm in arms}
+            censuses = {arm: self.census(case, arm) for arm in arms}
             pair = Pair(
                 artifact=self.artifact(case),
                 target=self.bench.target.name,
                 on=tuple(found.processes.get(Arm.ON, ())),
                 off=tuple(found.processes.get(Arm.OFF, ())),
-                traced_on=self.traced(case, Arm.ON) if Arm.ON in self.bench.arms else None,
-                traced_off=self.traced(case, Arm.OFF),
+                traced_on=runs.get(Arm.ON),
+                traced_off=runs.get(Arm.OFF),
                 evidence=self.evidence(case),
-                census_on=self.census(case, Arm.ON) if Arm.ON in self.bench.arms else None,
-                census_off=self.census(case, Arm.OFF),
+                census_on=censuses.get(Arm.ON),
+                census_off=censuses.get(Arm.OFF),
             )
             return assemble(
                 pair,
                 self.bench.target.fingerprint(),
                 session=self.origin[0],
                 recorded=self.origin[1],
-                runtime=self.bench.runner.executorch,
-                profiles={arm: self.profile(case, arm) for arm in self.bench.arms},
+                runtime=runner.executorch,
+                profiles={arm: self.profile(case, arm) for arm in arms},
                 measurement=self.measurement(case),
                 yardstick_ns=found.yardstick_ns,
                 conditions=found.conditions,
                 busy=found.interference,
-                runtime_sha256=self.bench.runner.sha256,
-                costs={arm: self.cost(case, arm) for arm in self.bench.arms},
+                runtime_sha256=runner.sha256,
+                costs={arm: self.cost(case, arm) for arm in arms},
             )
 
         return self._once(make, "measured", case, timing is not None)
@@ -454,10 +457,10 @@ class Session:
         """What else of the device's state a reader of the case may want to know."""
         from pytest_sme2.targets.base import Observed
 
-        def make() -> Mapping[str, str]:
-            return self.bench.target.state() if isinstance(self.bench.target, Observed) else {}
-
-        return self._once(make, "state", case)
+        target = self.bench.target
+        return self._once(
+            lambda: target.state() if isinstance(target, Observed) else {}, "state", case
+        )
 
     # --- what is left behind -------------------------------------------------------------------
 
@@ -465,8 +468,7 @@ class Session:
         """Write the case's part of the run directory; returns its folder."""
         from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
 
-        folder = self.folder(case)
-        arms = self.bench.arms
+        folder, arms = self.folder(case), self.arms(case)
         dumps = {arm: self.traced(case, arm).etdump for arm in arms}
         write_record(
             folder,

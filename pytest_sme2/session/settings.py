@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import Variant
+from pytest_sme2.system.choices import one_of, split_patterns
+from pytest_sme2.targets.settings import (
+    checked_adb_server,
+    parse_celsius,
+    parse_cpus,
+    parse_power_mode,
+)
 
 if TYPE_CHECKING:
     from pytest_sme2.profile.categories import Rule
@@ -118,13 +125,16 @@ def parse_budget(value: str) -> float:
     return _parse_seconds(value, "a time budget")
 
 
-def parse_limit(value: str) -> float:
-    return _parse_seconds(value, "a time limit")
-
-
-def parse_patience(value: str) -> float:
-    """As a budget is written."""
-    return _parse_seconds(value, "a time to wait")
+def parse_budgets(texts: Iterable[str]) -> dict[str, float]:
+    """``60s``, ``60s,10m`` with a time limit, or ``,10m`` with that alone."""
+    found = {}
+    for text in texts:
+        budget, _, limit = text.partition(",")
+        if budget.strip() or not limit.strip():
+            found["budget_seconds"] = parse_budget(budget)
+        if limit.strip():
+            found["limit_seconds"] = _parse_seconds(limit, "a time limit")
+    return found
 
 
 def _parse_seconds(value: str, what: str) -> float:
@@ -142,3 +152,63 @@ def parse_report(value: str) -> Path:
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{value!r} is not an HTML file. Give a name that ends in .html.")
     return path
+
+
+_REPORTS = {
+    "html": "report",
+    "comment": "comment",
+    "github": "github_benchmark_json",
+    "bencher": "bencher_json",
+}
+_BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "comment"}
+
+
+def parse_reports(texts: Iterable[str]) -> dict[str, Path]:
+    """``FILE.html``, ``FILE.md``, or ``FORMAT=FILE``."""
+    found = {}
+    for text in texts:
+        kind, equals, file = text.partition("=")
+        if not equals or kind not in _REPORTS:
+            kind, file = _BY_SUFFIX.get(Path(text).suffix.lower(), ""), text
+        if not kind or not file:
+            raise UsageError(
+                f"{text!r} is not a report. Give FILE.html, FILE.md, github=FILE or bencher=FILE."
+            )
+        found[_REPORTS[kind]] = parse_report(file) if kind == "html" else Path(file)
+    return found
+
+
+def parse_update(texts: Iterable[str]) -> dict[str, Any]:
+    """Nothing, ``dry``, ``all`` and patterns of changes, in any mixture."""
+    words = [word for text in texts for word in split_patterns(text)]
+    return {
+        "update_baselines": True,
+        "dry_run": "dry" in words,
+        "force_update": "all" in words,
+        "accept": tuple(word for word in words if word not in ("dry", "all")),
+    }
+
+
+def _switch(value: str) -> bool:
+    return one_of(value.lower() or "true", ("true", "false"), "true or false") == "true"
+
+
+PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "power-mode": ("power_mode", parse_power_mode),
+    "fixed-performance": ("fixed_performance", _switch),
+    "max-celsius": ("max_celsius", parse_celsius),
+    "cpus": ("cpus", parse_cpus),
+    "patience": ("patience_seconds", lambda value: _parse_seconds(value, "a time to wait")),
+    "adb-server": ("adb_server", checked_adb_server),
+    "bundle": ("device_bundle", Path),
+}
+
+
+def parse_phone(texts: Iterable[str]) -> dict[str, Any]:
+    """``power-mode=boost``, ``fixed-performance`` and so on, one in each text."""
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        field, parse = PHONE[one_of(name.strip(), PHONE, "a setting of a phone")]
+        found[field] = parse(value.strip())
+    return found

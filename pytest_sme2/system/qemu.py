@@ -74,7 +74,7 @@ LEAST_VERSION = Version("10.1")
 TESTED_VERSIONS = ("11.1",)
 REMEDY = (
     f"Run `sme2 provision`, or install QEMU {LEAST_VERSION} or newer (Debian: qemu-user from "
-    "forky or later), or name one with --qemu."
+    "forky or later), or name one with --sme2-qemu."
 )
 
 NOT_ON_MACOS = (

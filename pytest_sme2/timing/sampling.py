@@ -145,5 +145,5 @@ def choose_sampling(
         fewer,
         turn,
         f"The model is slow: runs per process {fewer} instead of {runs}, warm-up runs {warmup}, "
-        f"{why}. A larger --budget makes each process's median steadier.",
+        f"{why}. A larger --sme2-budget makes each process's median steadier.",
     )

@@ -187,6 +187,6 @@ def advise(
         )
     advice.append(
         f"Until then a slowdown below {detectable[-1]:.1%} will mostly go unseen: expect "
-        "INCONCLUSIVE, give a larger --budget, or gate on structure alone."
+        "INCONCLUSIVE, give a larger --sme2-budget, or gate on structure alone."
     )
     return tuple(advice)

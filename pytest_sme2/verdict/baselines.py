@@ -302,7 +302,7 @@ def refuse_unfit(measured: CaseResult, *, force: bool = False) -> None:
             f"{who}: it was not stored, because the machine was busy: wall time was "
             f"{measured.interference:.0%} over CPU time, and at most {BUSY:.0%} is allowed. "
             "Measure again on an idle machine, or store it all the same with "
-            "--force-update-baselines."
+            "--update-baselines=all."
         )
     if measured.throttled_pairs:
         raise BaselineError(f"{who}: it was not stored. {too_hot(measured.throttled_pairs)}")

@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant
 from pytest_sme2.results import AS_EXPORTED, Bounds, Category, Limits, Tolerance
+from pytest_sme2.system.choices import one_of
 from pytest_sme2.system.reading import read_text_if_there, toml_value
 
 FILE_NAME = "limits.toml"
@@ -281,24 +282,29 @@ def resolve(
     Args:
         variant: the variant the limits are for, as in ``fp16@256``.
         files: least important first: the baselines' ``limits.toml``, then the model's own.
-        command_line: limits by the names of ``SCALARS``; a value of None was not given.
+        command_line: limits by the names of ``SCALARS``.
         defaults: where nothing else says anything.
     """
     limits = default_limits() if defaults is None else defaults
     for path in files:
         limits = apply_file(limits, path, variant)
     for key, value in (command_line or {}).items():
-        option = "--" + key.replace("_", "-")
-        if key not in SCALARS:
-            raise UsageError(f"{option} is not a limit. Choose one of: {', '.join(SCALARS)}.")
-        if value is not None:
-            try:
-                changes: dict[str, Any] = {key: SCALARS[key](value)}
-            except ValueError as error:
-                raise UsageError(f"{option}: {error}.") from error
-            sources = {**limits.sources, key: option}
-            limits = dataclasses.replace(limits, **changes, sources=sources)
+        parse = SCALARS[one_of(key, SCALARS, "a limit")]
+        try:
+            changes: dict[str, Any] = {key: parse(value)}
+        except ValueError as error:
+            raise UsageError(f"{key}: {error}.") from error
+        sources = {**limits.sources, key: f"--sme2-limit {key}"}
+        limits = dataclasses.replace(limits, **changes, sources=sources)
     return limits
+
+
+def parse_limits(texts: Iterable[str]) -> dict[str, str]:
+    """Limits of the command line, as in ``max_regression=3%``; a typing error costs no time."""
+    parts = (text.partition("=") for text in texts)
+    chosen = {name.strip().replace("-", "_"): value.strip() for name, _, value in parts}
+    resolve("fp32", command_line=chosen)
+    return chosen
 
 
 def default_limits() -> Limits:

@@ -64,7 +64,7 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
             metric,
             Outcome.NOT_MEASURED,
             f"Comparing says nothing: what is expected is {found[0].dead}. Give trained weights "
-            "(--weights), or other example inputs.",
+            "(--sme2-weights), or other example inputs.",
             details=tuple(agreement_line(entry, tolerance) for entry in found),
         )
     outside = [entry for entry in alive if not within(entry, tolerance)]

@@ -63,7 +63,7 @@ def _against_minimum(new: Estimate, old: Estimate | None, least: float) -> Check
         verdict, tail = Outcome.PASS, f"at least the {least:.2f}x required"
     else:
         verdict = suspect(Outcome.INCONCLUSIVE, new.value < least)
-        tail = f"too close to the {least:.2f}x required; measure longer (--budget)"
+        tail = f"too close to the {least:.2f}x required; measure longer (--sme2-budget)"
         if verdict is Outcome.SUSPECTED:
             tail = f"perhaps less than the {least:.2f}x required: a suspected regression"
     return _check(verdict, f"SME2 makes it {estimate_text(new)} as fast, {tail}.", new, old, least)
@@ -85,7 +85,7 @@ def _against_stored(new: Estimate, old: Estimate, most: float) -> Check:
         message += f" {UPDATE_HINT}"
     elif low < 1 - most:
         verdict = suspect(Outcome.INCONCLUSIVE, kept < 1 - most)
-        message += " It is too close to tell. Measure longer (--budget)."
+        message += " It is too close to tell. Measure longer (--sme2-budget)."
         if verdict is Outcome.SUSPECTED:
             message = f"Suspected regression: {message}"
     elif low > 1 / (1 - most):

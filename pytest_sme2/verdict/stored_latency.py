@@ -115,7 +115,28 @@ def _median_error(values: Sequence[float]) -> float:
 
 @functools.cache
 def _student(probability: float, freedom: int) -> float:
-    # scipy.stats takes a second to import; this is all that is needed of it.
-    from scipy.special import stdtrit
+    """The quantile of Student's distribution, from the median on, by halving.
 
-    return float(stdtrit(freedom, probability))
+    It is all that is needed of scipy, which is large. A test holds it against that.
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        inside = _inner_share(angle, freedom) < 2 * probability - 1
+        low, high = (angle, high) if inside else (low, angle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _inner_share(angle: float, freedom: int) -> float:
+    """Of Student's distribution, what is within sqrt(freedom) * tan(angle) of its centre.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for step in range(2 + odd, freedom - 1, 2):
+        term *= (step - 1) / step * math.cos(angle) ** 2
+        total += term
+    share = math.sin(angle) * total
+    return 2 / math.pi * (angle + share) if odd else share

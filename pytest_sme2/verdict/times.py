@@ -53,7 +53,7 @@ OTHER_INPUTS = "The inputs are not those of the baseline."
 DECIDE_HINT = (
     "Pairs decide it: keep what the baseline measured (sme2 bundle), or name it with --against."
 )
-MORE_TIME = "Give more time (--budget or --time-limit), or measure a smaller input."
+MORE_TIME = "Give more time (--sme2-budget TIME,LIMIT), or measure a smaller input."
 
 
 def untimed(metric: str, measured: CaseResult) -> Check | None:
@@ -377,7 +377,7 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
             f"were enough pairs for a verdict. So far: {message} {MORE_TIME}"
         )
     elif verdict is Outcome.SUSPECTED:
-        message = f"Suspected regression: {message} Measure longer (--budget)."
+        message = f"Suspected regression: {message} Measure longer (--sme2-budget)."
     elif verdict is Outcome.INCONCLUSIVE and (
         interval is None or interval[1] > 1 + limit + BLIND_MARGIN
     ):
@@ -385,10 +385,10 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
         what = "a slowdown" if interval is None else f"{interval[1] - 1:.1%} slower"
         message = (
             f"The machine is too noisy for a verdict: {what} cannot be ruled out. "
-            f"So far: {message} Measure on an idle machine, or longer (--budget)."
+            f"So far: {message} Measure on an idle machine, or longer (--sme2-budget)."
         )
     elif verdict is Outcome.INCONCLUSIVE:
-        message += " Measure longer (--budget)."
+        message += " Measure longer (--sme2-budget)."
     elif measurement.preempted and verdict in (Outcome.PASS, Outcome.IMPROVED):
         verdict = Outcome.INCONCLUSIVE
         message += " Stop what else runs, and measure again."

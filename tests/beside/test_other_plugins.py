@@ -61,7 +61,7 @@ def test_it_is_here(name: str) -> None:
 
 
 def test_baselines_are_made_and_compared_beside_them(project: pytest.Pytester) -> None:
-    made = project.runpytest_subprocess(*ALL_ON, "--force-update-baselines")
+    made = project.runpytest_subprocess(*ALL_ON, "--update-baselines=all")
     made.assert_outcomes(passed=4)
     assert len(list((project.path / "baselines").rglob("toy-*.json"))) == 2
     compared = project.runpytest_subprocess(*ALL_ON)
@@ -78,7 +78,8 @@ def test_baselines_are_made_and_compared_beside_them(project: pytest.Pytester) -
 
 
 def test_a_failure_stays_one_when_it_is_run_again(project: pytest.Pytester) -> None:
-    result = project.runpytest_subprocess(*ALL_ON, "--min-speedup=100", "-k", "speedup and fp32")
+    words = ("--sme2-limit=min_speedup=100", "-k", "speedup and fp32")
+    result = project.runpytest_subprocess(*ALL_ON, *words)
     outcomes = result.parseoutcomes()
     assert (outcomes["failed"], outcomes["rerun"]) == (1, 1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -100,11 +100,11 @@ def test_an_emulator_that_does_not_log_is_an_error(tmp_path: Path, line: str, me
         collect_census(target, provision.runner(), request, tmp_path / "run")
 
 
-def test_the_command_shows_both_arms(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_both_arms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     provision.emulator()
     provision.runner()
-    words = ["kernels", "toy_cnn", "--variant", "int8", "--models", str(provision.MODELS)]
-    assert cli.main(words) == 0
+    words = ["--variant", "int8", "--models", str(provision.MODELS), "--out", str(tmp_path)]
+    assert cli.main(["run", "--kernels", "toy_cnn", *words]) == 0
     printed = capsys.readouterr().out
     rows = [line.split() for line in printed.splitlines()]
     assert "toy_cnn (int8) on emulated: kernels that ran" in printed
@@ -113,10 +113,13 @@ def test_the_command_shows_both_arms(capsys: pytest.CaptureFixture[str]) -> None
     assert all(int(row[2]) > 0 and row[3] == "-" for row in sme2)
 
 
-def test_the_command_takes_a_program_and_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_a_program_and_speaks_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     provision.emulator()
     provision.runner()
-    assert cli.main(["kernels", str(provision.artifact("int8").pte), "--json"]) == 0
+    words = [str(provision.artifact("int8").pte), "--json", "--out", str(tmp_path)]
+    assert cli.main(["run", "--kernels", *words]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["on"]["source"] == "emulator"
     assert any("_sme2_" in kernel["name"] for kernel in document["on"]["kernels"])
@@ -124,9 +127,9 @@ def test_the_command_takes_a_program_and_speaks_json(capsys: pytest.CaptureFixtu
 
 
 def test_the_command_refuses_half_a_pair(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["kernels", "toy_cnn", "--runner-on", "x"]) == 2
+    assert cli.main(["run", "--kernels", "toy_cnn", "--runner-on", "x"]) == 2
     assert "Give both" in capsys.readouterr().err
-    assert cli.main(["kernels", "gone.pte"]) == 2
+    assert cli.main(["run", "--kernels", "gone.pte"]) == 2
     assert "There is no program" in capsys.readouterr().err
 
 

@@ -56,11 +56,11 @@ def printed(text: str, word: str) -> set[str]:
 
 
 def test_a_failed_test_says_how_to_run_it_again(project: Path) -> None:
-    limits = "--sme2-variants=fp16 --min-coverage=100%"
+    limits = "--sme2-variants=fp16 --sme2-limit=min_coverage=100%"
     folder = project / "checks"
     text = typed(f"pytest {limits}", folder).stdout
     (line,) = printed(text, "test_own")
-    assert "--min-coverage=100%" in line
+    assert "--sme2-limit=min_coverage=100%" in line
     again = typed(line, folder)
     assert "1 failed" in again.stdout, again.stdout
     assert printed(again.stdout, "test_own") == {line}
@@ -73,7 +73,7 @@ def test_a_failed_test_of_the_suite_says_how_to_run_it_again(project: Path) -> N
     )
     if found.stdout.strip() != "True":
         pytest.skip("the package is not installed from a wheel, and has no suite in it")
-    limits = "--sme2-variants=fp16 --min-coverage=100%"
+    limits = "--sme2-variants=fp16 --sme2-limit=min_coverage=100%"
     text = typed(f"pytest --pyargs pytest_sme2.suite -k stay_on_sme2 {limits}", project).stdout
     (line,) = printed(text, "suite")
     again = typed(line, project)
@@ -112,6 +112,6 @@ def test_a_run_directory_says_how_to_measure_it_again(project: Path) -> None:
     assert document["program"]["path"] == str(program)
     assert {entry["experiment"] for entry in document["results"]} == {"mac_sme2_on", "mac_sme2_off"}
     assert all("latency_ms" not in entry["metrics"] for entry in document["results"])
-    analyzed = typed("sme2 analyze out/runs/mac", project)
+    analyzed = typed("sme2 report analyze out/runs/mac", project)
     assert analyzed.returncode == 0
     assert not re.search(r"median|latency|\d (ms|s)\b", analyzed.stdout), analyzed.stdout

@@ -43,7 +43,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: li
     pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = emulated\n")
     baseline = pytester.path / BASELINE
     if not made:
-        run(pytester, "fp32", "--force-update-baselines").assert_outcomes(passed=ALL)
+        run(pytester, "fp32", "--update-baselines=all").assert_outcomes(passed=ALL)
         made.append(baseline.read_text("utf-8"))
     baseline.parent.mkdir(parents=True, exist_ok=True)
     baseline.write_text(made[0], "utf-8")

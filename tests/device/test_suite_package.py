@@ -50,7 +50,7 @@ def test_it_is_that_of_the_source(installed: Path) -> None:
 
 
 def test_it_runs_on_the_models_of_the_repository(project: Path, pytester: pytest.Pytester) -> None:
-    pytester.runpytest_subprocess(*SUITE, "--force-update-baselines").assert_outcomes(passed=10)
+    pytester.runpytest_subprocess(*SUITE, "--update-baselines=all").assert_outcomes(passed=10)
     assert (project / "baselines" / "emulated" / "toy_cnn-fp32.json").is_file()
     result = pytester.runpytest_subprocess(*SUITE, "-v")
     result.assert_outcomes(passed=9, skipped=1)  # nothing was named to hold it against

@@ -35,7 +35,7 @@ def processor() -> Path:
 
 def test_both_arms_with_all_their_operators(processor: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    assert main(["trace", str(toy_run(tmp_path)[0]), "--out", str(trace)]) == 0
+    assert main(["report", "trace", str(toy_run(tmp_path)[0]), "--out", str(trace)]) == 0
     slices, problems, processes = query_trace(processor, trace, SLICES, PROBLEMS, PROCESSES)
     assert problems == []
     assert [row["name"] for row in processes] == ["toy-fp16, SME2 off", "toy-fp16, SME2 on"]

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from pytest_sme2.plugin import options
 from pytest_sme2.report.comment import MARK, comment_text
 from pytest_sme2.results import Check, Outcome
+from pytest_sme2.session.options import OPTIONS
 from pytest_sme2.session.run_directory import read_record
 from tests.support.records import stored_dumps, write_case
 
@@ -210,11 +210,14 @@ def test_the_command_that_measures_is_one_that_pytest_takes(name: str) -> None:
     (command,) = re.findall(r"pytest --pyargs .*", text)
     words = shlex.split(command)
     assert "pytest_sme2.suite" in words
-    flags = {option.flag for option in options.OPTIONS}
+    flags = {option.flag for option in OPTIONS}
     given = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--pyargs"}
     assert given <= flags
-    (written,) = (word.partition("=")[2] for word in words if word.startswith("--sme2-comment"))
-    assert f"{written}\n" in text.partition("sme2-comment")[2] or f"[{written}]" in text
+    (written,) = (word.partition("=")[2] for word in words if word.startswith("--sme2-report"))
+    assert (
+        f"{written}\n" in text.partition("sme2-report=")[2].partition("\n")[2]
+        or f"[{written}]" in text
+    )
     # The comment is posted also when a test failed.
     assert text.count("always") >= 2
 

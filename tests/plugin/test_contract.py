@@ -15,9 +15,6 @@ from typing import Any
 
 import pytest
 
-# A run inside a run must not load these a second time.
-import scipy.special  # noqa: F401
-
 from pytest_sme2.results import Arm
 from tests.support.pretended_device import PretendedDevice, pretend, program
 
@@ -99,7 +96,7 @@ def test_an_update_writes_a_line_per_figure_and_a_second_one_changes_nothing(
         assert line in lines
     assert run("--update-baselines").ret == pytest.ExitCode.OK
     assert stored.read_text("utf-8") == text
-    assert run("--sme2-dry-run", "-k", "structure").ret == pytest.ExitCode.OK
+    assert run("--update-baselines=dry", "-k", "structure").ret == pytest.ExitCode.OK
     assert stored.read_text("utf-8") == text
 
 
@@ -285,7 +282,7 @@ def test_a_refused_update_is_not_green(run: Run, stored: Path) -> None:
     result = run("--update-baselines", interference=0.3)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert "the machine was busy" in said(result)
-    result = run("--update-baselines", "--sme2-accept=nothing", artifact={"weights": "other.pt"})
+    result = run("--update-baselines=nothing", artifact={"weights": "other.pt"})
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert stored.read_text("utf-8") == text
 

@@ -48,7 +48,7 @@ def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytes
         "--device=linux",
         "--sme2-report=report.html",
         "--junitxml=junit.xml",
-        "--sme2-comment=comment.md",
+        "--sme2-report=comment.md",
         "--sme2-history=history",
     )
     result.assert_outcomes(errors=1, skipped=2)

@@ -1,23 +1,32 @@
 """The plugin's face: help, usage errors, and staying out of the way."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from pytest_sme2.session.options import FIRST, OLD, OPTIONS
 
-def test_help_groups_the_options_under_one_heading(pytester: pytest.Pytester) -> None:
+
+def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--help")
     text = result.stdout.str()
     heading = text.index("performance of ExecuTorch models on Arm with SME2:")
-    for flag in ("--device", "--update-baselines", "--sme2-models", "--threads", "--sme2-strict"):
-        assert text.index(f"  {flag}", heading) > heading
+    more = text.index("more about SME2:", heading)
+    for option in OPTIONS:
+        place = text.index(f"  {option.flag}", heading)
+        assert (place < more) == (option.name in FIRST), option.flag
     assert "sme2_device (string):" in text
     assert "sme2_models (linelist):" in text
+    assert not [flag for flag in OLD if re.search(rf"^ *{flag}\\b", text, re.MULTILINE)]
 
 
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
+        ("--sme2-runner-on=/bin/true", "*Give both --sme2-runner-on and --sme2-runner-off*"),
+        ("--sme2-limit=max_regression=3", "*--sme2-limit: max_regression: '3' is not a fraction*"),
+        ("--sme2-budget=,soon", "*--sme2-budget: 'soon' is not a time limit.*"),
         ("--device=phone", "*--device: 'phone' is not a device. Choose one of: auto, *"),
         ("--threads=none", "*--threads: 'none' is not a thread count.*as in 1,2,4*"),
         ("--sme2-variants=fp17", "*--sme2-variants: 'fp17' is not a variant. Choose one of: *"),
@@ -53,8 +62,66 @@ def test_the_command_line_wins_over_ini(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["chosen: linux (2,)"])
 
 
+SHOWN = """
+    from pytest_sme2.plugin.options import read_settings
+
+    def pytest_report_header(config):
+        chosen = read_settings(config)
+        return f"chosen: {chosen.dry_run} {chosen.force_update} {chosen.accept} {chosen.limits}"
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--update-baselines=dry", "--update-baselines=x*", "--sme2-limit=min_speedup=2"],
+        ["--update-baselines", "checks", "--sme2-accept", "x*", "--sme2-dry-run",
+         "--min-speedup=2"],
+        ["--sme2-update-baselines", "--sme2-accept=x*", "--sme2-dry-run", "--sme2-min-speedup=2"],
+    ],
+)  # fmt: skip
+def test_old_and_new_names_mean_the_same(pytester: pytest.Pytester, words: list[str]) -> None:
+    """A bare ``--update-baselines`` takes nothing from the word after it."""
+    pytester.makeconftest(SHOWN)
+    (pytester.mkdir("checks") / "test_it.py").write_text("def test_it(): pass")
+    result = pytester.runpytest_subprocess(*words)
+    result.stdout.fnmatch_lines(["chosen: True False ('x[*]',) {'min_speedup': '2'}"])
+    result.assert_outcomes(passed=1)
+    said = [line for line in result.outlines if "has another name now" in line]
+    assert len(said) == sum(word.partition("=")[0] in OLD for word in words) + (
+        "--sme2-min-speedup=2" in words
+    )
+
+
+def test_old_ini_values_and_the_options_of_ini_files(pytester: pytest.Pytester) -> None:
+    pytester.makeini(
+        "[pytest]\nsme2_serials = a,b\nsme2_cpus = 0-1\nsme2_fixed_performance = true\n"
+        "addopts = --budget=5s -n 1\n"
+    )
+    pytester.makepyfile(
+        """
+        from pytest_sme2.plugin.options import read_settings
+
+        def test_it(pytestconfig):
+            chosen = read_settings(pytestconfig)
+            assert (chosen.serials, chosen.cpus) == (("a", "b"), (0, 1))
+            assert (chosen.fixed_performance, chosen.budget_seconds) == (True, 5)
+        """
+    )
+    result = pytester.runpytest_subprocess("--device=linux")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*: --budget has another name now, and will go: write --sme2-budget=5s",
+            "*: the ini value sme2_serials has another name now*write sme2_serial = a,b",
+            "*: the ini value sme2_cpus has another name now*write sme2_phone = cpus=0-1",
+        ],
+        consecutive=False,
+    )
+
+
 def test_serials_may_be_given_one_by_one_or_in_a_list(pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\nsme2_serials = from-ini\n")
+    pytester.makeini("[pytest]\nsme2_serial = from-ini\n")
     pytester.makeconftest(
         """
         from pytest_sme2.plugin.options import read_settings
@@ -63,7 +130,8 @@ def test_serials_may_be_given_one_by_one_or_in_a_list(pytester: pytest.Pytester)
             return f"serials: {read_settings(config).serials}"
         """
     )
-    result = pytester.runpytest_subprocess("--serial=a", "--serial", "b,c", "--serial=x y;$(z)")
+    words = ["--sme2-serial=a", "--sme2-serial", "b,c", "--sme2-serial=x y;$(z)"]
+    result = pytester.runpytest_subprocess(*words)
     result.stdout.fnmatch_lines(["serials: ('a', 'b', 'c', 'x y;$(z)')"])
     result = pytester.runpytest_subprocess("--device=android")
     result.stdout.fnmatch_lines(["serials: ('from-ini',)"])

@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-# A run inside a run must not load these a second time.
-import scipy.special  # noqa: F401
-
 from pytest_sme2.cli.commands import init
 from pytest_sme2.results import Arm
 from pytest_sme2.system.files import file_sha256
@@ -101,7 +98,7 @@ SITUATIONS = (
               1, 1, off_factor=2.0, against=True,
               words="*latency (off) against old: REGRESSED *"),
     Situation("a model too slow for the time limit", "INVALID", 1, 1, factor=2.0,
-              scale=20000 / 30, options=("--time-limit=30s",), words="*--time-limit*"),
+              scale=20000 / 30, options=("--sme2-budget=,30s",), words="*TIME,LIMIT*"),
     Situation("a model of 1 s, as fast as before, neighbours too noisy to tell", "INVALID", 1, 1,
               scale=1000 / 30, machine={"burst": Burst(2.0, 2.0), "interference": 0.3, "seed": 6},
               words="*The machine is too noisy for a verdict: * slower cannot be ruled out.*"),

@@ -77,9 +77,9 @@ def test_unused_reference_is_an_error(run: Run, pytester: pytest.Pytester) -> No
 
 
 def test_required_sme2_that_is_missing_is_an_error(run: Run) -> None:
-    result = run("--require-sme2", "-k", "none")
+    result = run("--sme2-require", "-k", "none")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*--require-sme2: linux has no SME2*"])
+    result.stdout.fnmatch_lines(["*--sme2-require: linux has no SME2*"])
 
 
 def test_table_says_what_was_stored(run: Run, pytester: pytest.Pytester) -> None:

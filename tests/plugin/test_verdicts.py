@@ -49,7 +49,8 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     pytester.makepyfile(SUITE)
 
     def run(*arguments: str) -> pytest.RunResult:
-        return pytester.runpytest_subprocess("--sme2-variants=fp32", "--budget=10s", *arguments)
+        words = ("--sme2-variants=fp32", "--sme2-budget=10s", *arguments)
+        return pytester.runpytest_subprocess(*words)
 
     return run
 
@@ -63,7 +64,7 @@ def made() -> dict[str, str]:
 @pytest.fixture
 def baseline(run: Run, pytester: pytest.Pytester, made: dict[str, str]) -> Path:
     if not made:
-        result = run("--force-update-baselines")
+        result = run("--update-baselines=all")
         result.assert_outcomes(passed=3)
         result.stdout.fnmatch_lines(
             ["baselines: 1 new, in*", "  new: toy_cnn-fp32", "  stored of them: *"]
@@ -200,7 +201,7 @@ def test_a_damaged_baseline_is_invalid_and_kept(
     result = run()
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(["*INVALID*"])
-    again = run("--force-update-baselines")
+    again = run("--update-baselines=all")
     assert again.ret == pytest.ExitCode.TESTS_FAILED
     again.stdout.fnmatch_lines(["toy_cnn-fp32: the baseline was not written: *"])
     assert baseline.read_text("utf-8") == text
@@ -283,7 +284,7 @@ def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:
 def test_pytest_benchmark_gets_the_device_times_and_compares_two_runs(
     run: Run, pytester: pytest.Pytester
 ) -> None:
-    options = ("-k", "latency", "--force-update-baselines")
+    options = ("-k", "latency", "--update-baselines=all")
     result = run("--benchmark-json=benchmark.json", "--benchmark-autosave", *options)
     result.assert_outcomes(passed=1)
     (entry,) = json.loads((pytester.path / "benchmark.json").read_text())["benchmarks"]
@@ -302,19 +303,19 @@ def test_pytest_benchmark_gets_the_device_times_and_compares_two_runs(
 
 @pytest.mark.parametrize("switch", ["--benchmark-disable", "-pno:benchmark"])
 def test_without_pytest_benchmark_nothing_breaks(run: Run, switch: str) -> None:
-    result = run(switch, "--force-update-baselines")
+    result = run(switch, "--update-baselines=all")
     result.assert_outcomes(passed=3)
 
 
 def test_junit_carries_the_figures(run: Run, pytester: pytest.Pytester) -> None:
-    run("--junitxml=junit.xml", "--force-update-baselines")
+    run("--junitxml=junit.xml", "--update-baselines=all")
     text = (pytester.path / "junit.xml").read_text("utf-8")
     assert '<property name="sme2.model" value="toy_cnn"' in text
     assert 'name="sme2.latency_off_ms"' in text
 
 
 def test_other_services_get_their_files(run: Run, pytester: pytest.Pytester) -> None:
-    result = run("--github-benchmark-json=a b.json", "--bencher-json=bencher.json")
+    result = run("--sme2-report=github=a b.json", "--sme2-report=bencher=bencher.json")
     assert result.ret == pytest.ExitCode.OK
     entries = json.loads((pytester.path / "a b.json").read_text("utf-8"))
     assert any("latency" in entry["name"] and entry["value"] > 0 for entry in entries)
@@ -361,7 +362,7 @@ def test_a_run_directory_that_cannot_be_written_is_named(
 ) -> None:
     record = pytester.path / "sme2-out" / "toy_cnn-fp32" / "runs" / DEVICE / "metrics.json"
     record.mkdir(parents=True)
-    result = run("-k", "operators", "--force-update-baselines")
+    result = run("-k", "operators", "--update-baselines=all")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*metrics.json: cannot be written: *--sme2-out*"])
     result.stdout.no_fnmatch_line("*Traceback*")

@@ -52,6 +52,8 @@ class PretendedTarget:
     """By the hash of a program: how many times longer it takes."""
     dumps: dict[str, str] = field(default_factory=dict)
     """By the hash of a program: which ETDump it leaves, ``toy_fp16_{arm}`` where none is named."""
+    stuck: bool = False
+    """Whether the runner says that SME2 was off in either arm."""
     failures: list[Exception] = field(default_factory=list)
     """What the next runs raise."""
     requests: list[tuple[RunRequest, Path]] = field(default_factory=list)
@@ -105,7 +107,7 @@ class PretendedTarget:
             target=self.name,
             runner=runner.kind,
             emulated=not self.timing,
-            sme2_effective=request.arm is Arm.ON,
+            sme2_effective=request.arm is Arm.ON and not self.stuck,
             wall_ns=wall,
             cpu_ns=wall,
             load_ns=None,

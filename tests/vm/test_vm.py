@@ -96,7 +96,7 @@ def test_a_model_runs_from_its_export_to_its_report(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device = machine.device
-    where = ["--adb-server", str(device.server), "--serial", device.serial]
+    where = ["--phone", f"adb-server={device.server}", "--serial", device.serial]
     models = ["--models-folder", str(Path(__file__).parents[2] / "models")]
     words = ["run", "toy_cnn", "--variant", "fp32", "--device", "android", *where, *models]
     assert main([*words, "--out", str(tmp_path)]) == 0, capsys.readouterr()
@@ -105,7 +105,8 @@ def test_a_model_runs_from_its_export_to_its_report(
 
 def test_the_suite_passes(machine: Machine, tmp_path: Path) -> None:
     device, here = machine.device, Path(__file__).parents[2]
-    where = [f"--adb-server={device.server}", f"--serial={device.serial}", f"--sme2-out={tmp_path}"]
+    where = [f"--sme2-phone=adb-server={device.server}", f"--sme2-serial={device.serial}"]
+    where.append(f"--sme2-out={tmp_path}")
     chosen = ["--sme2-models=toy_cnn", "--sme2-variants=fp32,int8"]
     command = [sys.executable, "-m", "pytest", "tests/performance", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -123,7 +124,7 @@ def test_the_doctor_knows_the_machine(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device, out = machine.device, tmp_path / "phone.json"
-    where = ["--adb-server", str(device.server), "--serial", device.serial]
+    where = ["--phone", f"adb-server={device.server}", "--serial", device.serial]
     code = main(["doctor", "--device", "android", *where, "--out", str(out)])
     assert code == 0, capsys.readouterr().out
     found = json.loads(out.read_text("utf-8"))["machine"]

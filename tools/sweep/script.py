@@ -28,7 +28,7 @@ _SCRIPT = '''\
 Seen with ExecuTorch {executorch} on the emulated CPU {cpu}, SME2 {arm}.
 
 python {name}.py writes {name}.pte, its input and what eager PyTorch answers. Then
-  sme2 run {name}.pte --device emulated --sme2-cpu {cpu}
+  sme2 run {name}.pte --device emulated --cpu {cpu}
 runs it with SME2 on and off, and compares. On a machine with SME2 this script alone shows it.
 """
 

@@ -5,7 +5,7 @@ Signal over noise 0.1 dB in place of 67.3 dB with 256 or 512 bits.
 Seen with ExecuTorch 1.5.1 on the emulated CPU strict:128, SME2 on.
 
 python reproduce.py writes reproduce.pte, its input and what eager PyTorch answers. Then
-  sme2 run reproduce.pte --device emulated --sme2-cpu strict:128
+  sme2 run reproduce.pte --device emulated --cpu strict:128
 runs it with SME2 on and off, and compares. On a machine with SME2 this script alone shows it.
 """
 

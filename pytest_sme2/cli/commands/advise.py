@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_sme2.cli.chosen_case import add_method_argument
-from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
+from pytest_sme2.cli.commands.models import model_folders
+from pytest_sme2.cli.options import FOLDERS, MODEL_OR_PROGRAM, Arguments, add_options, chosen
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
-from pytest_sme2.export.variant import parse_variant, parse_variants, precision_of
+from pytest_sme2.export.variant import parse_variant, precision_of
 from pytest_sme2.profile.findings import by_data_type, find
 from pytest_sme2.report.findings import advice, advice_text
 from pytest_sme2.report.text import bullet, clipped, duration, printable
 from pytest_sme2.results import Arm, Executor, Finding, InferenceCost, Profile, Topic
+from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.system.wording import count
-from pytest_sme2.targets.settings import DEVICES, parse_device
 
 if TYPE_CHECKING:
     from pytest_sme2.session.cases import Case
@@ -34,19 +34,14 @@ EXAMPLE = "sme2 advise toy_cnn --device emulated"
 OUT = Path("sme2-advice")
 _ROW = "{:<22}{:>9}{:>10}{:>11}{:>10}{:>11}  {}"
 ALL = "all"
+ARGUMENTS: Arguments = {
+    "model MODEL": MODEL_OR_PROGRAM,
+    "--method NAME": "of a .pte file that has several (default: all of them, side by side)",
+    **FOLDERS,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="the model; `sme2 models` lists them. Or a .pte file, which is run as it is",
-    )
-    parser.add_argument(
-        "--variants", metavar="LIST", help="for example fp32,fp16@256 (default: the model's own)"
-    )
-    add_method_argument(parser, "all of them, side by side")
-    parser.add_argument("--device", default="auto", help=f"{', '.join(DEVICES)} (default: auto)")
     parser.add_argument(
         "--run",
         dest="earlier",
@@ -63,16 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"apply rewrites, run again and compare: {', '.join(NAMES)} (default: all that the "
         "advice names)",
     )
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=OUT,
-        metavar="DIR",
-        help=f"the run directory (default: {OUT})",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_folder_argument(parser)
+    add_options(parser, *DEVICE, "variants", "out", more=f" Here it is {OUT}.")
 
 
 @dataclass(frozen=True)
@@ -161,13 +147,10 @@ def _now(
 
     session = Session(
         Settings(
-            device=parse_device(arguments.device),
             models=(arguments.model,),
-            variants=parse_variants(arguments.variants or ""),
             methods=(arguments.method,) if arguments.method else (),
             model_folders=model_folders(arguments),
-            out=arguments.out,
-            qemu=arguments.qemu,
+            **chosen(arguments, out=OUT),
         ),
         terminal_line(sys.stderr),
     )

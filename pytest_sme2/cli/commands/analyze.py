@@ -1,4 +1,4 @@
-"""``sme2 analyze``: where the time of an ETDump, or of a whole run directory, goes."""
+"""``sme2 report analyze``: where the time of an ETDump, or of a whole run directory, goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_sme2.cli.options import RULES, Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
@@ -16,44 +17,21 @@ from pytest_sme2.report.tables import comparison_text, profile_text, sme2_move_l
 from pytest_sme2.report.text import WIDTH, bullet
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 
-EXAMPLE = "sme2 analyze out_toy/runs/mac"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, metavar="RUN_DIR|FILE.etdump")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="the folder for the CSV and JSON files (default: beside each ETDump of a run "
-        "directory; none for a single file)",
-    )
-    parser.add_argument(
-        "--etrecord",
-        type=Path,
-        metavar="FILE",
-        help="the program's ETRecord, for ATen operators and modules",
-    )
-    parser.add_argument(
-        "--program",
-        type=Path,
-        metavar="FILE.pte",
-        help="the program that ran, for the shapes of its matrix operators; a run directory "
-        "already has them",
-    )
-    parser.add_argument(
-        "--emulated",
-        action="store_true",
-        help="it ran on an emulator, so its times mean nothing (known of a run directory)",
-    )
-    parser.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="'PATTERN = CATEGORY kind'",
-        help="a category for your own operators; may be repeated",
-    )
+EXAMPLE = "sme2 report analyze out_toy/runs/mac"
+ARGUMENTS: Arguments = {
+    "path RUN_DIR|FILE.etdump": "a run directory or an ETDump",
+    "--out DIR": (
+        "the folder for the CSV and JSON files (default: beside each ETDump of a run "
+        "directory; none for a single file)"
+    ),
+    "--etrecord FILE": "the program's ETRecord, for ATen operators and modules",
+    "--program FILE": (
+        "the program that ran, for the shapes of its matrix operators; a run "
+        "directory already has them"
+    ),
+    "--emulated": "it ran on an emulator, so its times mean nothing (known of a run directory)",
+    **RULES,
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -27,13 +27,14 @@ from pytest_sme2.bisect.packages import (
 from pytest_sme2.bisect.row import Row
 from pytest_sme2.cli.bisect_lines import document, lines
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
-from pytest_sme2.cli.device_options import add_device_options, device_settings
+from pytest_sme2.cli.options import VARIANT, Arguments, add_options, chosen
 from pytest_sme2.errors import BuildError, UsageError, plain
-from pytest_sme2.export.variant import PRECISIONS, parse_variant
+from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.session.cases import Case
+from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings, parse_budget
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.choices import split_list
 from pytest_sme2.system.files import is_program
 from pytest_sme2.system.pip import Pin, known_versions
@@ -41,40 +42,31 @@ from pytest_sme2.system.terminal import Say, clear_line, terminal_line
 
 EXAMPLE = "sme2 bisect toy_cnn --good v1.0 --bad HEAD"
 _EMULATED = "emulated"
+ARGUMENTS: Arguments = {
+    "model MODEL": "a model; for versions of executorch also a .pte file, which is run as it is",
+    "--good REF!": (
+        f"what was fine: a commit, or a version as in executorch==1.5.0 ({', '.join(PACKAGES)})"
+    ),
+    "--bad REF": "what is worse (default: HEAD, or the installed version)",
+    "--versions LIST": "the versions between the two, as in 1.5.0,1.5.1 (default: pip is asked)",
+    "--keep-runner": (
+        f"for versions of {EXECUTORCH}: only the export changes, and the runner stays that of "
+        "the installed version"
+    ),
+    **VARIANT,
+    "--models-folder DIR": (
+        "the folder of models; for commits, inside the repository (default: models)",
+        DEFAULT_FOLDER,
+    ),
+    "--out DIR": (
+        "where the figures of each commit or version are kept: the same command goes on "
+        "where it was broken off (default: sme2-bisect)",
+        Path("sme2-bisect"),
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a model; for versions of executorch also a .pte file, which is run as it is",
-    )
-    parser.add_argument(
-        "--good",
-        required=True,
-        metavar="REF",
-        help="what was fine: a commit, or a version as in executorch==1.5.0 "
-        f"({', '.join(PACKAGES)})",
-    )
-    parser.add_argument(
-        "--bad", metavar="REF", help="what is worse (default: HEAD, or the installed version)"
-    )
-    parser.add_argument(
-        "--versions",
-        metavar="LIST",
-        help="the versions between the two, as in 1.5.0,1.5.1 (default: pip is asked)",
-    )
-    parser.add_argument(
-        "--keep-runner",
-        action="store_true",
-        help=f"for versions of {EXECUTORCH}: only the export changes, and the runner stays that of "
-        "the installed version",
-    )
-    parser.add_argument(
-        "--variant",
-        default="fp32",
-        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
-    )
     parser.add_argument(
         "--figure",
         choices=NAMES,
@@ -83,41 +75,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         + "; ".join(f"{figure.name}, the {figure.what}" for figure in FIGURES)
         + "; latency, in pairs with the good one",
     )
-    parser.add_argument(
-        "--budget",
-        default="30s",
-        metavar="TIME",
-        help="for the pairs of one comparison; four times as much where they do not decide "
-        "(default: 30s)",
+    add_options(
+        parser,
+        *DEVICE,
+        "budget",
+        device=_EMULATED,
+        more=" Here it is for the pairs of one comparison, four times as much where they do not "
+        "decide.",
     )
-    parser.add_argument(
-        "--models-folder",
-        type=Path,
-        default=DEFAULT_FOLDER,
-        metavar="DIR",
-        help="the folder of models; for commits, inside the repository (default: models)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("sme2-bisect"),
-        metavar="DIR",
-        help="where the figures of each commit or version are kept: the same command goes on "
-        "where it was broken off (default: sme2-bisect)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_device_options(parser, _EMULATED, runners=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
     say = terminal_line(sys.stderr)
     program = is_program(arguments.model)
     settings = Settings(
-        **device_settings(arguments, _EMULATED),
+        **chosen(arguments, device=_EMULATED),
         models=(arguments.model,),
         variants=() if program else (parse_variant(arguments.variant),),
         model_folders=(arguments.models_folder,),
-        budget_seconds=parse_budget(arguments.budget),
     )
     asked = _figure(arguments, settings)
     try:
@@ -212,8 +187,8 @@ def _releases(arguments: argparse.Namespace, settings: Settings, good: Pin, say:
     one_runner = settings.device_bundle is not None and not arguments.keep_runner
     if one_runner and good.package == EXECUTORCH:
         raise UsageError(
-            "--device-bundle has one runner, so all versions would run on it. Leave it out, or say "
-            "that this is meant: --keep-runner"
+            "--phone bundle=FILE has one runner, so all versions would run on it. Leave it out, or "
+            "say that this is meant: --keep-runner"
         )
     if arguments.versions is not None:
         known = named_versions(good, bad, split_list(arguments.versions))

@@ -8,72 +8,32 @@ import os
 import sys
 from pathlib import Path
 
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import BuildError
 from pytest_sme2.runners import source_build, source_checks, source_plan
 from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
+ARGUMENTS: Arguments = {
+    "--executorch DIR!": "the ExecuTorch checkout; it is not changed",
+    "--platform PLATFORM!": "where the runner runs: " + ", ".join(source_plan.PLATFORMS),
+    "--sme2 on|off|both": ("which runners to build (default: both)", "both"),
+    "--variant timing|xnnlog": (
+        "xnnlog prints which operators ran; do not use it for timing",
+        "timing",
+    ),
+    "--ndk DIR": "the Android NDK (default: ANDROID_NDK)",
+    "--kleidiai DIR": "a copy of KleidiAI, if there is no network to download it",
+    "--python FILE": ("a Python with torch (default: this one)", Path(sys.executable)),
+    "--out DIR": "where to build (default: a folder in the cache)",
+    "--cmake-option NAME=VALUE...": "a CMake variable; may be repeated",
+    "--dry-run": "print the commands and what is missing, and build nothing",
+    "--force": "build even if something is missing",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--executorch",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="the ExecuTorch checkout; it is not changed",
-    )
-    parser.add_argument(
-        "--platform",
-        required=True,
-        help="where the runner runs: " + ", ".join(source_plan.PLATFORMS),
-    )
-    parser.add_argument(
-        "--sme2",
-        default="both",
-        metavar="on|off|both",
-        help="which runners to build (default: both)",
-    )
-    parser.add_argument(
-        "--variant",
-        default="timing",
-        metavar="timing|xnnlog",
-        help="xnnlog prints which operators ran; do not use it for timing",
-    )
-    parser.add_argument(
-        "--ndk", type=Path, metavar="DIR", help="the Android NDK (default: ANDROID_NDK)"
-    )
-    parser.add_argument(
-        "--kleidiai",
-        type=Path,
-        metavar="DIR",
-        help="a copy of KleidiAI, if there is no network to download it",
-    )
-    parser.add_argument(
-        "--python",
-        type=Path,
-        default=Path(sys.executable),
-        metavar="FILE",
-        help="a Python with torch (default: this one)",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where to build (default: a folder in the cache)"
-    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
-    parser.add_argument(
-        "--cmake-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a CMake variable; may be repeated",
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print the commands and what is missing, and build nothing",
-    )
-    parser.add_argument("--force", action="store_true", help="build even if something is missing")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

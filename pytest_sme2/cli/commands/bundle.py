@@ -11,7 +11,8 @@ import shlex
 import tempfile
 from pathlib import Path
 
-from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
+from pytest_sme2.cli.commands.models import registry_of
+from pytest_sme2.cli.options import FOLDERS, Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import Registry
@@ -30,40 +31,21 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 EXAMPLE = "sme2 bundle last-release.tar.gz --models toy_cnn --variants fp32,fp16"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", metavar="OUT", type=Path, help="the bundle, a .tar.gz file")
-    parser.add_argument("--models", metavar="LIST", help="comma-separated (default: all)")
-    parser.add_argument(
-        "--variants", metavar="LIST", help="comma-separated (default: each model's own)"
-    )
-    parser.add_argument(
-        "--phone",
-        action="store_true",
-        help="only the runner for phones, which needs no NDK, for pytest --device-bundle",
-    )
-    parser.add_argument(
-        "--wheel",
-        action="store_true",
-        help=f"with --phone: as the package {PACKAGE} for pip; OUT is the folder for it",
-    )
-    parser.add_argument(
-        "--device",
-        default="auto",
-        help=f"the device that the runner is for: {', '.join(DEVICES)} (default: auto)",
-    )
-    parser.add_argument(
-        "--platform",
-        help=f"or its platform: {', '.join(PLATFORMS)}",
-    )
-    parser.add_argument(
-        "--executorch",
-        metavar="VERSION",
-        help="the ExecuTorch of the runner (default: the installed one)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the contents as JSON")
-    add_folder_argument(parser)
+ARGUMENTS: Arguments = {
+    "out OUT": "the bundle, a .tar.gz file",
+    **FOLDERS,
+    "--models LIST": "comma-separated (default: all)",
+    "--variants LIST": "comma-separated (default: each model's own)",
+    "--phone": "only the runner for phones, without an NDK, for pytest --sme2-phone bundle=FILE",
+    "--wheel": f"with --phone: as the package {PACKAGE} for pip; OUT is the folder for it",
+    "--device DEVICE": (
+        f"the device that the runner is for: {', '.join(DEVICES)} (default: auto)",
+        "auto",
+    ),
+    "--platform PLATFORM": f"or its platform: {', '.join(PLATFORMS)}",
+    "--executorch VERSION": "the ExecuTorch of the runner (default: the installed one)",
+    "--json": "print the contents as JSON",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -100,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         size = f"{path.stat().st_size / 1e6:.1f} MB"
         if arguments.phone:
             print(f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {size}")
-            print(f"Use it with: pytest --device android --device-bundle {path}")
+            print(f"Use it with: pytest --device android --sme2-phone bundle={path}")
         else:
             print(f"{path}: {count(len(artifacts), 'program')}, {size}")
             print(f"Measure against it with: pytest --against {path}")

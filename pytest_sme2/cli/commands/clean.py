@@ -12,6 +12,8 @@ import time
 import warnings
 from typing import Any
 
+from pytest_sme2.cli.options import Arguments, add_options
+from pytest_sme2.cli.options import chosen as phone_options
 from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
 from pytest_sme2.system.cache import LOG, MARK, find_cache, is_ours
 from pytest_sme2.system.cache_limit import (
@@ -31,46 +33,31 @@ from pytest_sme2.targets.phone.leases import DevicePool
 from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.power import PhonePower
 from pytest_sme2.targets.phone.storage import PhoneStorage
-from pytest_sme2.targets.settings import parse_serials
 
 EXAMPLE = "sme2 clean --older-than 30d"
+ARGUMENTS: Arguments = {
+    f"--kind {{{','.join(KINDS)}}}...": "only this kind; may be repeated",
+    "--older-than AGE": "remove what was not used for that long: 30d, 12h",
+    "--keep SIZE": "remove the least recently used until this is left: 2GB",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--device", metavar="android", help="clean the attached phone (default: the cache)"
-    )
-    parser.add_argument("--serial", action="append", default=[], help="the phone; may be repeated")
-    parser.add_argument(
-        "--adb-server",
-        metavar="HOST:PORT",
-        help="the adb server (default: the one of this machine)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--kind", action="append", choices=tuple(KINDS), help="only this kind; may be repeated"
-    )
-    parser.add_argument(
-        "--older-than", metavar="AGE", help="remove what was not used for that long: 30d, 12h"
-    )
-    parser.add_argument(
-        "--keep", metavar="SIZE", help="remove the least recently used until this is left: 2GB"
-    )
+    add_options(parser, "device", "serial", "phone", device="the cache; android is a phone")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not (arguments.device or arguments.serial or arguments.adb_server):
+    given = phone_options(arguments)
+    if not given:
         return _clean_cache(arguments)
     if any((arguments.kind, arguments.older_than, arguments.keep)):
         raise UsageError(
             "--kind, --older-than and --keep are about the cache. Do not name a device with them."
         )
-    if arguments.device:
-        one_of(arguments.device, ("android",), "a device that can be cleaned")
-    server = open_server(arguments.adb_server)
-    done = [
-        _clean(server, serial) for serial in choose_serials(server, parse_serials(arguments.serial))
-    ]
+    one_of(given.get("device", "android"), ("android",), "a device that can be cleaned")
+    server = open_server(given.get("adb_server"))
+    serials = choose_serials(server, given.get("serials", ()))
+    done = [_clean(server, serial) for serial in serials]
     if arguments.json:
         print(json.dumps(done))
         return 0

@@ -1,10 +1,10 @@
-"""``sme2 compare``: two ETDumps side by side, before and after, or SME2 off and on."""
+"""``sme2 report compare``: two ETDumps side by side, before and after, or SME2 off and on."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from pytest_sme2.cli.options import RULES, Arguments
 from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.csv_files import comparison_summary, json_text
@@ -13,31 +13,22 @@ from pytest_sme2.report.text import printable
 from pytest_sme2.session.analysis import analyze_file, the_etdump
 from pytest_sme2.system.wording import count
 
-EXAMPLE = "sme2 compare toy_sme2_off.etdump toy_sme2_on.etdump"
+EXAMPLE = "sme2 report compare toy_sme2_off.etdump toy_sme2_on.etdump"
+ARGUMENTS: Arguments = {
+    "before ETDUMP": "an ETDump, or a folder with one",
+    "after ETDUMP": "the ETDump to compare with it",
+    "--emulated": "they ran on an emulator, so their times mean nothing (known of a run directory)",
+    **RULES,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", type=Path, metavar="A", help="an ETDump, or a folder with one")
-    parser.add_argument("after", type=Path, metavar="B", help="the ETDump to compare with it")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--names",
         nargs=2,
         default=("A", "B"),
         metavar=("A", "B"),
         help="names of the two (default: A B)",
-    )
-    parser.add_argument(
-        "--emulated",
-        action="store_true",
-        help="they ran on an emulator, so their times mean nothing (known of a run directory)",
-    )
-    parser.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="'PATTERN = CATEGORY kind'",
-        help="a category for your own operators; may be repeated",
     )
 
 

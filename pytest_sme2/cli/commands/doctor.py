@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.cli.device_options import add_device_options, device_settings
+from pytest_sme2.cli.options import Arguments, add_options, chosen
 from pytest_sme2.errors import Sme2Error, plain
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.machine_check import MachineCheck, check_phone, check_this_machine
+from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import find_cache
 from pytest_sme2.system.files import write_text
@@ -39,20 +40,16 @@ EXAMPLE = "sme2 doctor --device emulated"
 TRIED_OUT = ("mac", "linux", "android")
 
 PACKAGES = ("executorch", "torch", "torchao", "torchvision", "timm", "transformers")
+ARGUMENTS: Arguments = {
+    "--out FILE": (
+        "with --device mac, linux or android, which are tried out: where the result goes "
+        "(default: sme2-doctor-DEVICE.json)"
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_device_options(parser, "auto", runners=False)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help=(
-            "with --device mac, linux or android, which are tried out: where the result goes "
-            "(default: sme2-doctor-DEVICE.json)"
-        ),
-    )
+    add_options(parser, *DEVICE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +91,8 @@ def _device(device: str, settings: Settings) -> Fact:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    settings = Settings(**device_settings(arguments, "auto"))
-    chosen = settings.device
+    settings = Settings(**chosen(arguments))
+    device = settings.device
     installed = [Fact("pytest-sme2", True, __version__)]
     installed.append(Fact("Python", True, f"{platform.python_version()}, {platform.platform()}"))
     installed += [_package(name) for name in PACKAGES]
@@ -107,8 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for part in provision(lambda _: None, check=True)
     ]
-    devices = [_device(device, settings) for device in DEVICES]
-    usable = next(finding.ok for finding in devices if finding.what == f"--device={chosen}")
+    devices = [_device(name, settings) for name in DEVICES]
+    usable = next(finding.ok for finding in devices if finding.what == f"--device={device}")
     report: dict[str, Any] = {
         "installed": [dataclasses.asdict(finding) for finding in installed],
         "tools": [dataclasses.asdict(finding) for finding in tools],
@@ -122,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
             for finding in findings:
                 print(f"  {'ok' if finding.ok else 'no':2}  {finding.what}: {finding.detail}")
         print(f"cache\n      {find_cache()}", flush=True)
-    if usable and chosen in TRIED_OUT:
+    if usable and device in TRIED_OUT:
         # A machine on which it fails is the one whose file is wanted most.
         try:
             tried = _try_out(settings)
@@ -132,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
             report["machine"] = {"problems": [str(error)]}
             found, usable = f"  no  {error}", False
         report["usable"] = usable
-        out = arguments.out or Path(f"sme2-doctor-{chosen}.json")
+        out = arguments.out or Path(f"sme2-doctor-{device}.json")
         # It is made to be sent away: nobody needs to know the name of its user.
         text = json.dumps(report, indent=2).replace(str(Path.home()), "~")
         write_text(out, text + "\n")

@@ -7,39 +7,27 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
+from pytest_sme2.cli.commands.models import registry_of
+from pytest_sme2.cli.options import FOLDERS, MODEL, VARIANT, Arguments
 from pytest_sme2.errors import ExportError, UsageError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.store import META_FILE, load_artifact
-from pytest_sme2.export.variant import PRECISIONS, parse_variant
+from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.system.files import new_folder, replacing
 from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 export toy_cnn --variant fp16 --out out/toy_cnn"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the model; `sme2 models` lists them")
-    parser.add_argument(
-        "--variant",
-        default="fp32",
-        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="copy the artifact here (default: cache only)"
-    )
-    parser.add_argument(
-        "--weights", metavar="FILE", type=Path, help="a state dict (default: random weights)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="the seed for random weights and inputs (default: 0)"
-    )
-    parser.add_argument("--graph", action="store_true", help="also write graph.json")
-    parser.add_argument(
-        "--json", action="store_true", help="print export_meta.json instead of the path"
-    )
-    add_folder_argument(parser)
+ARGUMENTS: Arguments = {
+    **MODEL,
+    **VARIANT,
+    "--out DIR": "copy the artifact here (default: cache only)",
+    "--weights FILE": "a state dict (default: random weights)",
+    "--seed N": ("the seed for random weights and inputs (default: 0)", 0),
+    "--graph": "also write graph.json",
+    "--json": "print export_meta.json instead of the path",
+    **FOLDERS,
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``sme2 fetch-weights``: where a model's trained weights come from; a file of them, checked."""
+"""``sme2 export fetch-weights``: a model's trained weights: their source, and a file, checked."""
 
 from __future__ import annotations
 
@@ -8,31 +8,28 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from pytest_sme2.cli.commands.models import add_folder_argument, registry_of
+from pytest_sme2.cli.commands.models import registry_of
+from pytest_sme2.cli.options import FOLDERS, MODEL, Arguments
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.weights import Upstream, fetch_weights, upstream_of
 from pytest_sme2.report.text import printable
 from pytest_sme2.system.terminal import say
 
-EXAMPLE = "sme2 fetch-weights mobilenet_v3_small --from ~/Downloads/mobilenet_v3_small-047dcff4.pth"
+EXAMPLE = "sme2 export fetch-weights mobilenet_v3_small --from mobilenet_v3_small-047dcff4.pth"
+ARGUMENTS: Arguments = {
+    **MODEL,
+    **FOLDERS,
+    "--sha256 HASH": ("the file's whole SHA-256, where the model's folder does not name it", ""),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the model; `sme2 models` lists them")
     parser.add_argument(
         "--from",
         dest="place",
         metavar="FILE|URL",
         help="the file to check and keep (default: download nothing)",
     )
-    parser.add_argument(
-        "--sha256",
-        default="",
-        metavar="HASH",
-        help="the file's whole SHA-256, where the model's folder does not name it",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_folder_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,12 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if upstream is None:
         print(f"Nothing is known of trained weights for {printable(entry.name)}: they are random.")
-        print("A state dict of your own goes to --weights FILE; see docs/models.md.")
+        print("A state dict of your own goes to --sme2-weights FILE; see docs/models.md.")
         return 0
     print("\n".join(_description(upstream)))
     if kept is None:
         print(f"Nothing was fetched. Name the file, or its address, to have it checked:\n"
-              f"  sme2 fetch-weights {shlex.quote(entry.name)} --from "
+              f"  sme2 export fetch-weights {shlex.quote(entry.name)} --from "
               f"{shlex.quote(upstream.url or 'FILE')}")  # fmt: skip
     else:
         print("\n".join(_use(entry, upstream, str(kept), str(digest))))
@@ -83,4 +80,4 @@ def _use(entry: ModelEntry, upstream: Upstream, kept: str, digest: str) -> Itera
     yield f"kept     {kept} (sha256 {digest}, {checked})"
     yield "Use it with:"
     yield f"  sme2 export {shlex.quote(entry.name)} --weights {shlex.quote(kept)}"
-    yield f"  pytest --sme2-models {shlex.quote(entry.name)} --weights {shlex.quote(kept)}"
+    yield f"  pytest --sme2-models {shlex.quote(entry.name)} --sme2-weights {shlex.quote(kept)}"

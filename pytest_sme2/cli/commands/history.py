@@ -7,8 +7,8 @@ import fnmatch
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.report.change_points import MISSING
 from pytest_sme2.report.history import read_history
@@ -29,41 +29,22 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.limits import parse_fraction
 
 EXAMPLE = "sme2 history history --case 'toy_cnn*' --html history.html"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        type=Path,
-        metavar="DIR",
-        help="the folder that pytest --sme2-history DIR writes to",
-    )
-    parser.add_argument("--case", metavar="PATTERN", help="only these cases, as in 'toy_cnn*'")
-    parser.add_argument("--device", metavar="PATTERN", help="only these devices")
-    parser.add_argument("--html", metavar="FILE", help="write a page with charts to this file")
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="[step=]PERCENT",
-        help="exit with 1 where a figure got worse by more than this, all changes added up, or, "
-        "with step=, in one step; may be given twice",
-    )
-    parser.add_argument(
-        "--window",
-        type=int,
-        metavar="RUNS",
-        help="for --fail-on: only the last runs (default: all)",
-    )
-    parser.add_argument(
-        "--since", metavar="COMMIT", help="for --fail-on: only runs from this one on, as a release"
-    )
-    parser.add_argument("--json", action="store_true", help="print the records, one per line")
+ARGUMENTS: Arguments = {
+    "folder DIR": "the folder that pytest --sme2-history DIR writes to",
+    "--case PATTERN": "only these cases, as in 'toy_cnn*'",
+    "--device PATTERN": "only these devices",
+    "--html FILE": "write a page with charts to this file",
+    "--fail-on [step=]PERCENT...": "exit with 1 where a figure got worse by more, all changes "
+    "added up, or in one step; may be repeated",
+    "--window N": "for --fail-on: only the last runs (default: all)",
+    "--since COMMIT": "for --fail-on: only runs from this one on, as a release",
+    "--json": "print the records, one per line",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
     limits = _limits(arguments)
-    html = None if arguments.html is None else parse_report(arguments.html)
+    html = None if arguments.html is None else parse_report(str(arguments.html))
     records = [
         record
         for record in read_history(arguments.folder)

@@ -7,11 +7,13 @@ import importlib.resources
 import json
 from pathlib import Path
 
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.system.files import write_text
 from pytest_sme2.targets.local import LocalTarget
 
 EXAMPLE = "sme2 init"
+ARGUMENTS: Arguments = {"folder DIR?": ("the repository (default: the current folder)", Path())}
 
 TEST = """\
 def test_model(sme2_gate):
@@ -29,18 +31,6 @@ __pycache__/
 """
 # Where pytest looks for its settings; a pytest.ini would silence those of the others.
 _SETTINGS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        type=Path,
-        nargs="?",
-        default=Path(),
-        help="the repository (default: the current folder)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

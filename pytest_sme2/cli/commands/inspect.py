@@ -6,9 +6,9 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.runners.abi import PHONE_PAGE_BYTES
 from pytest_sme2.system.wording import count
@@ -23,21 +23,11 @@ _CHECKS = {
     "nowhere": "SME2 kernels, but no code was found that asks the system for SME2",
 }
 _MOST_NAMES = 8
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "path",
-        type=Path,
-        metavar="FILE|DIR",
-        help="a library (.so, .a, .dylib), a package (.aar, .apk, .ipa, .whl) or a folder",
-    )
-    parser.add_argument(
-        "--require-sme2",
-        action="store_true",
-        help="exit code 1 if SME2 is missing, or if nothing asks the system for it",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, with all kernels")
+ARGUMENTS: Arguments = {
+    "path FILE|DIR": "a library (.so, .a, .dylib), a package (.aar, .apk, .ipa, .whl) or a folder",
+    "--require-sme2": "exit code 1 if SME2 is missing, or if nothing asks the system for it",
+    "--json": "print JSON, with all kernels",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

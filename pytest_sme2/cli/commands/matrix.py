@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import (
     CellChange,
@@ -21,29 +22,14 @@ from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.system.wording import count
 
 EXAMPLE = "sme2 matrix --operator 'convolution 1x1' --data-type fp16"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--executorch",
-        metavar="VERSION|FILE",
-        help="the version to show, or a file of your own (default: the newest)",
-    )
-    parser.add_argument("--operator", action="append", default=[], help="show these alone")
-    parser.add_argument("--data-type", action="append", default=[], help="show these alone")
-    parser.add_argument(
-        "--family", choices=("sme2", "neon", "portable"), help="show what runs there alone"
-    )
-    parser.add_argument(
-        "--changes", metavar="VERSION|FILE", help="show what changed since that one instead"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--html",
-        type=Path,
-        metavar="FILE",
-        help="write a page with filters, which needs no network",
-    )
+ARGUMENTS: Arguments = {
+    "--executorch VERSION|FILE": "the version to show, or a file of your own (default: the newest)",
+    "--operator OPERATOR...": "show these alone",
+    "--data-type DATA_TYPE...": "show these alone",
+    "--family {sme2,neon,portable}": "show what runs there alone",
+    "--changes VERSION|FILE": "show what changed since that one instead",
+    "--html FILE": "write a page with filters, which needs no network",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_sme2.cli.options import Arguments, add_options, chosen
 from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.history import write_history
@@ -25,45 +26,33 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict import contract
 
 EXAMPLE = "sme2 merge shard-1 shard-2 --out merged --junit junit.xml"
+ARGUMENTS: Arguments = {
+    "run_dir RUN_DIR+": "the run directory of one shard",
+    "--out DIR!": "the new run directory",
+    "--html FILE": "write the HTML report to this file",
+    "--junit FILE": "write one JUnit file",
+    "--comment FILE": "write a comment for a pull request",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dir", type=Path, nargs="+", metavar="RUN_DIR", help="the run directory of one shard"
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="the new run directory"
-    )
-    parser.add_argument("--html", metavar="FILE", help="write the HTML report to this file")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write one JUnit file")
-    parser.add_argument(
-        "--history", type=Path, metavar="DIR", help="add one record per case to this history"
-    )
-    parser.add_argument(
-        "--comment", type=Path, metavar="FILE", help="write a comment for a pull request"
-    )
-    parser.add_argument(
-        "--baseline-dir",
-        type=Path,
-        default=Path("baselines"),
-        metavar="DIR",
-        help="the folder of baselines and their contract (default: baselines)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_options(parser, "baseline-dir", "history")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    html = None if arguments.html is None else parse_report(arguments.html)
-    merged = merge(arguments.run_dir, arguments.out, arguments.baseline_dir)
+    html = None if arguments.html is None else parse_report(str(arguments.html))
+    chosen_of = chosen(arguments, baseline_dir=Path("baselines"), history=None)
+    baselines, history = chosen_of["baseline_dir"], chosen_of["history"]
+    merged = merge(arguments.run_dir, arguments.out, baselines)
     records = [record for _, record in merged.cases]
     if html is not None:
         from pytest_sme2.report.html import write_html
 
-        write_html(html, merged.cases, arguments.baseline_dir)
+        write_html(html, merged.cases, baselines)
     if arguments.junit is not None:
         write_text(arguments.junit, junit_text(merged.tests))
-    if arguments.history is not None:
-        write_history(arguments.history, records)
+    if history is not None:
+        write_history(history, records)
     if arguments.comment is not None:
         write_text(arguments.comment, comment_text(records))
     if arguments.json:

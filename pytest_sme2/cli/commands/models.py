@@ -7,19 +7,20 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_sme2.cli.options import FOLDERS, Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import EXECUTORCH_PREFIX, ModelEntry, Registry, executorch_models
 
 EXAMPLE = "sme2 models --models-folder models --json"
 DEFAULT_FOLDER = Path("models")
+ARGUMENTS: Arguments = {
+    **FOLDERS,
+    "--executorch": "also list ExecuTorch's example models",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_folder_argument(parser)
-    parser.add_argument(
-        "--executorch", action="store_true", help="also list ExecuTorch's example models"
-    )
     parser.add_argument(
         "--contract",
         nargs="?",
@@ -28,22 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="instead, print what must be compared: the contract in DIR (default: baselines)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def add_folder_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--models-folder",
-        metavar="DIR",
-        type=Path,
-        action="append",
-        help="a folder with one folder per model; may be repeated (default: models)",
-    )
 
 
 def model_folders(arguments: argparse.Namespace) -> tuple[Path, ...]:
     """The folders that were named, else the default one where it exists."""
-    if arguments.models_folder is not None:
+    if arguments.models_folder:
         return tuple(arguments.models_folder)
     return (DEFAULT_FOLDER,) if DEFAULT_FOLDER.is_dir() else ()
 

@@ -8,26 +8,26 @@ import json
 import os
 import sys
 
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.system.provision import PURPOSES, provision
 
 EXAMPLE = "sme2 provision --check"
+ARGUMENTS: Arguments = {
+    "--check": "only look; change nothing",
+    "--require": (
+        "with --check: exit with 1 if something is missing (the default if CI is set)",
+        bool(os.environ.get("CI")),
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--check", action="store_true", help="only look; change nothing")
     parser.add_argument(
         "--for",
         dest="purpose",
         choices=PURPOSES,
         default=PURPOSES[0],
         help="tests: also what this project's own tests need, such as a browser",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--require",
-        action="store_true",
-        default=bool(os.environ.get("CI")),
-        help="with --check: exit with 1 if something is missing (the default if CI is set)",
     )
 
 

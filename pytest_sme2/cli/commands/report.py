@@ -6,11 +6,14 @@ import argparse
 import errno
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pytest_sme2.cli.options import RULES, Arguments, add_options, chosen
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
+from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
+from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.experiments import rewrite_experiments
 from pytest_sme2.report.markdown import combined_report, run_report
 from pytest_sme2.report.writing import REPORT, write_case
@@ -19,43 +22,29 @@ from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text
 
 EXAMPLE = "sme2 report sme2-out --html report.html"
+FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
+    "comment": comment_text,
+    "github": lambda records: github_action_benchmark([record.measured for record in records]),
+    "bencher": lambda records: bencher_metric_format([record.measured for record in records]),
+}
+ARGUMENTS: Arguments = {
+    "run_dir RUN_DIR+": "a run directory; several share one report",
+    "--html FILE": "write the HTML report to this file",
+    "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
+    **RULES,
+    f"--format {{{','.join(FORMATS)}}}": (
+        "only print the results for a pull request, github-action-benchmark or Bencher"
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dir",
-        type=Path,
-        nargs="+",
-        metavar="RUN_DIR",
-        help="a run directory; several share one report",
-    )
-    parser.add_argument("--html", metavar="FILE", help="write the HTML report to this file")
-    parser.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="FILE",
-        help=f"write the Markdown report to this file; a single run directory also gets {REPORT}",
-    )
-    parser.add_argument(
-        "--baseline-dir",
-        type=Path,
-        default=Path("baselines"),
-        metavar="DIR",
-        help="the folder of baselines, for history and comparison (default: baselines)",
-    )
-    parser.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="'PATTERN = CATEGORY kind'",
-        help="a category for your own operators; may be repeated",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_options(parser, "baseline-dir")
 
 
 def run(arguments: argparse.Namespace) -> int:
     rules = parse_rules(arguments.rule)
-    html = None if arguments.html is None else parse_report(arguments.html)
+    html = None if arguments.html is None else parse_report(str(arguments.html))
     runs: dict[str, list[tuple[Path, CaseRecord]]] = {}
     for root in arguments.run_dir:
         folders = list(find_records(root)) if root.is_dir() else []
@@ -66,6 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
         runs[str(root)] = [(folder, read_record(folder, rules=rules)) for folder in folders]
     pairs = [pair for found in runs.values() for pair in found]
+    if arguments.format is not None:
+        print(FORMATS[arguments.format]([record for _, record in pairs]), end="")
+        return 0
     elsewhere = html is not None or arguments.markdown is not None
     writable = _rewrite(pairs, rules, elsewhere=elsewhere)
     for root in arguments.run_dir if writable else ():
@@ -87,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     if html is not None:
         from pytest_sme2.report.html import write_html
 
-        write_html(html, pairs, arguments.baseline_dir, rules)
+        baselines = chosen(arguments, baseline_dir=Path("baselines"))["baseline_dir"]
+        write_html(html, pairs, baselines, rules)
         written.append(html)
     if len(runs) > 1 and not written:
         raise UsageError(

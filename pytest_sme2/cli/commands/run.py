@@ -8,22 +8,29 @@ import shlex
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.cli.chosen_case import add_method_argument, chosen_case
-from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
-from pytest_sme2.cli.device_options import add_device_options, device_settings
+from pytest_sme2.cli.commands.models import model_folders
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
+from pytest_sme2.cli.options import (
+    FOLDERS,
+    MODEL_OR_PROGRAM,
+    VARIANT,
+    Arguments,
+    add_options,
+    chosen,
+)
 from pytest_sme2.errors import EvidenceError, UsageError
-from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.results import CaseResult, Check, Limits, Outcome
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import FORWARD, Arm, CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
+from pytest_sme2.session.options import DEVICE, RUNNERS
+from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
-from pytest_sme2.system.files import encode
-from pytest_sme2.system.qemu import checked_cpu
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import encode, is_program
 from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import estimate_text
@@ -32,68 +39,32 @@ if TYPE_CHECKING:
     from pytest_sme2.report.noise import Noise
 
 ALL = "all"
+CASE = ("threads", "budget", "no-cost", "fresh", "weights", "out")
 EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
+ARGUMENTS: Arguments = {
+    "model MODEL?": MODEL_OR_PROGRAM,
+    "--config FILE": "run the experiments of this JSON file; paths are relative to this folder",
+    "--wheel-runner": (
+        "with --config: ignore its runner_path, and use the runner built from ExecuTorch's wheel"
+    ),
+    **VARIANT,
+    **FOLDERS,
+    "--method NAME": "of a .pte file that has several (default: forward, or the only one)",
+    f"--template {{{','.join(TEMPLATES)}}}": "print an experiment file to start from",
+    "--kernels": "only list the kernels that run with SME2 on and off; without --device: emulated",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        help="the model; `sme2 models` lists them. Or a .pte file, which is run as it is",
-    )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="run the experiments of this JSON file; its paths are relative to the current folder",
-    )
-    parser.add_argument(
-        "--wheel-runner",
-        action="store_true",
-        help="with --config: ignore its runner_path, and use the runner built from ExecuTorch's "
-        "wheel",
-    )
-    parser.add_argument(
-        "--template",
-        choices=TEMPLATES,
-        help="print an example of an experiment file, and run nothing",
-    )
-    parser.add_argument(
-        "--variant",
-        default="fp32",
-        help=f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",
-    )
-    add_method_argument(parser, "forward, or the only one")
-    parser.add_argument(
-        "--threads", default="1", metavar="N", help="number of threads (default: 1)"
-    )
-    parser.add_argument(
-        "--budget", default="30s", metavar="TIME", help="time to measure (default: 30s)"
-    )
-    parser.add_argument(
-        "--sme2-cpu",
-        metavar="NAME[:BITS]",
-        help="the CPU to emulate: strict (default), apple-m4, arm-c1, with a vector length as in "
-        "strict:256; all compares them",
-    )
-    parser.add_argument("--no-cost", action="store_true", help="do not count executed instructions")
-    parser.add_argument("--fresh", action="store_true", help="ignore cached emulator runs")
-    parser.add_argument(
-        "--weights", type=Path, metavar="FILE", help="a state dict (default: random weights)"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="the run directory (default: sme2-out)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_folder_argument(parser)
-    add_device_options(parser, "auto", runners=True)
+    add_options(parser, *DEVICE, *RUNNERS, *CASE, "cpu", more=" Here, all compares them.")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    chosen = [arguments.model, arguments.config, arguments.template]
-    if sum(value is not None for value in chosen) != 1:
+    given = [arguments.model, arguments.config, arguments.template]
+    if sum(value is not None for value in given) != 1:
         raise UsageError("Give one of: a MODEL, --config FILE, --template NAME.")
+    if arguments.kernels and arguments.model is None:
+        raise UsageError("--kernels needs a MODEL.")
     if arguments.template is not None:
         print(template(arguments.template), end="")
         return 0
@@ -111,13 +82,13 @@ def run_config(arguments: argparse.Namespace) -> int:
     for note in plan.notes:
         print(f"sme2: {arguments.config}: {note}", file=sys.stderr)
     command = ["sme2", "run", "--config", str(arguments.config)]
-    command += ["--device", arguments.device] if arguments.device else []
+    command += ["--device", arguments.sme2_device] if arguments.sme2_device else []
     command += ["--wheel-runner"] if arguments.wheel_runner else []
     try:
         cases = run_plan(
             plan,
             terminal_line(sys.stderr),
-            settings=Settings(**device_settings(arguments, plan.device)),
+            settings=Settings(**chosen(arguments, device=plan.device)),
             wheel_runner=arguments.wheel_runner,
             command=shlex.join(command),
         )
@@ -145,20 +116,19 @@ def run_model(arguments: argparse.Namespace) -> int:
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.run_directory import METRICS, read_record
 
-    say = terminal_line(sys.stderr)
     if arguments.sme2_cpu == ALL:
         return _compare_cpus(arguments)
-    chosen = arguments.sme2_cpu
-    cpu = None if chosen is None else checked_cpu(chosen)
-    session = Session(replace(_settings(arguments), emulated_cpu=cpu), say)
-    case = chosen_case(session, arguments, session.settings.threads[0])
+    session = Session(_settings(arguments), terminal_line(sys.stderr))
+    case = _case(session, arguments)
     try:
-        measured = session.measured(case, timed=session.bench.timed)
+        measured = session.measured(case, timed=session.bench.timed and not arguments.kernels)
         checks = output_checks(measured, session.limits(case))
         folder = session.keep(case, measured, checks)
         record = read_record(folder)
         write_case(folder, record)
         # While the device is still held: asked later, it would be taken again, and kept.
+        if arguments.kernels:
+            return _show_kernels(session, case, measured, as_json=arguments.json)
         lines = _lines(session, case, measured, folder, noise_of(record))
     finally:
         clear_line(sys.stderr)
@@ -172,43 +142,66 @@ def run_model(arguments: argparse.Namespace) -> int:
     return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
 
 
-def _one_count(value: str) -> tuple[int, ...]:
-    counts = parse_threads(value)
-    if len(counts) > 1:
+def _case(session: Session, arguments: argparse.Namespace) -> Case:
+    """What ``model``, ``variant`` and ``method`` of the command line name."""
+    (threads,) = session.settings.threads
+    if is_program(arguments.model):
+        return program_case(Path(arguments.model), threads, arguments.method)
+    if arguments.method not in (None, FORWARD):
+        raise UsageError(
+            f"--method {arguments.method}: a model is exported with the method {FORWARD} alone. "
+            "Only a .pte file may have others."
+        )
+    entry = session.registry.get(arguments.model)
+    variant = session.variant(entry, parse_variant(arguments.variant))
+    return Case(entry.name, variant, threads, entry)
+
+
+def _show_kernels(session: Session, case: Case, measured: CaseResult, *, as_json: bool) -> int:
+    """Those of the record; where the device does not tell by itself, of one more run that logs."""
+    from pytest_sme2.cli.kernel_table import table
+
+    artifact, device = session.artifact(case), session.bench.target.name
+    found = dict(measured.kernels)
+    for arm in Arm:
+        if arm not in found:
+            folder = session.folder(case) / f"kernels_sme2_{arm}"
+            found[arm] = session.bench.kernels(session.request(case, arm), folder)
+    clear_line(sys.stderr)
+    if as_json:
+        about = {"model": artifact.model, "variant": artifact.variant, "sha256": artifact.sha256}
+        arms = {str(arm): asdict(census) for arm, census in found.items()}
+        print(json.dumps({"schema": 1, **about, "device": device, **arms}, indent=2))
+    else:
+        print(table(artifact, device, found[Arm.ON], found[Arm.OFF]), end="")
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    settings = Settings(
+        model_folders=model_folders(arguments),
+        **chosen(arguments, device="emulated" if arguments.kernels else "auto"),
+    )
+    if len(settings.threads) > 1:
+        value = arguments.sme2_threads
         raise UsageError(
             f"--threads {value}: `sme2 run` measures with one number of threads. Give one, or "
             f"compare several: pytest --threads {value}"
         )
-    return counts
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    return Settings(
-        model_folders=model_folders(arguments),
-        threads=_one_count(arguments.threads),
-        out=arguments.out,
-        fresh=arguments.fresh,
-        weights=arguments.weights,
-        budget_seconds=parse_budget(arguments.budget),
-        no_cost=arguments.no_cost,
-        **device_settings(arguments, "auto"),
-    )
+    return replace(settings, no_cost=settings.no_cost or arguments.kernels)
 
 
 def _compare_cpus(arguments: argparse.Namespace) -> int:
     """The model on every emulated CPU; exit code 1 where it does not run on one of them."""
     from pytest_sme2.cli.cpus import cpu_lines, run_on_every_cpu
 
+    arguments.sme2_cpu = None
     settings = _settings(arguments)
     if settings.device != "emulated":
-        raise UsageError("--sme2-cpu all compares emulated CPUs: give --device emulated as well.")
+        raise UsageError("--cpu all compares emulated CPUs: give --device emulated as well.")
     say = terminal_line(sys.stderr)
     try:
-        found = list(
-            run_on_every_cpu(
-                settings, say, lambda each: chosen_case(each, arguments, settings.threads[0])
-            )
-        )
+        found = list(run_on_every_cpu(settings, say, lambda each: _case(each, arguments)))
     finally:
         clear_line(sys.stderr)
     print("\n".join(cpu_lines(found)))

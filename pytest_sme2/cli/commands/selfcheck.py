@@ -1,4 +1,4 @@
-"""``sme2 selfcheck``: A/A on the machine at hand, printed. The figures come from selfcheck.py."""
+"""``sme2 doctor selfcheck``: A/A on the machine at hand. ``timing.selfcheck`` has the figures."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.cli.device_options import add_device_options, device_settings
+from pytest_sme2.cli.options import add_options, chosen
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Arm, Outcome, PairedTiming, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
@@ -27,13 +28,12 @@ from pytest_sme2.timing.pairs import PairProgress
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
 from pytest_sme2.timing.stats import USUAL_LOOKS
 
-EXAMPLE = "sme2 selfcheck --minutes 2"
+EXAMPLE = "sme2 doctor selfcheck --minutes 2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=1.0, help="about how long (default: 1)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_device_options(parser, "this machine, with or without SME2", runners=False)
+    add_options(parser, *DEVICE, device="this machine, with or without SME2")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _target(arguments: argparse.Namespace) -> Target:
     """``auto`` would prefer an emulator with SME2, whose times are worth nothing here."""
-    return choose_target(Settings(**device_settings(arguments, this_machine().name)))
+    return choose_target(Settings(**chosen(arguments, device=this_machine().name)))
 
 
 def _job_maker(target: Target, runner: Runner, arm: Arm, folder: Path) -> MakeJob:

@@ -1,4 +1,4 @@
-"""``sme2 trace``: a run directory or an ETDump as a trace for Perfetto and chrome://tracing."""
+"""``sme2 report trace``: a run directory or an ETDump for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.writing import record_tracks
@@ -15,18 +16,12 @@ from pytest_sme2.system.files import write_text
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
-EXAMPLE = "sme2 trace sme2-out --out trace.json"
+EXAMPLE = "sme2 report trace sme2-out --out trace.json"
 DEFAULT = Path("trace.json")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "path", type=Path, metavar="RUN_DIR|FILE.etdump", help="a run directory or an ETDump"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=DEFAULT, metavar="FILE", help=f"the trace (default: {DEFAULT})"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+ARGUMENTS: Arguments = {
+    "path RUN_DIR|FILE.etdump": "a run directory or an ETDump",
+    "--out FILE": (f"the trace (default: {DEFAULT})", DEFAULT),
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

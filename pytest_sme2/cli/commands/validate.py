@@ -1,21 +1,20 @@
-"""``sme2 validate``: is a run directory whole, and can its files be read?"""
+"""``sme2 report validate``: is a run directory whole, and can its files be read?"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.report.text import printable
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.system.wording import count
 
-EXAMPLE = "sme2 validate sme2-out"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder to check")
-    parser.add_argument("--json", action="store_true", help="print every checked file as JSON")
+EXAMPLE = "sme2 report validate sme2-out"
+ARGUMENTS: Arguments = {
+    "run_dir RUN_DIR": "the folder to check",
+    "--json": "print every checked file as JSON",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

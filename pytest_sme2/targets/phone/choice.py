@@ -85,13 +85,13 @@ def choose_serials(
     if not attached:
         raise TargetError(
             f"No device is attached to the adb server at {server}. Plug a phone in with USB "
-            "debugging on, or name one on the network with --serial HOST:PORT."
+            "debugging on, or name one on the network with --sme2-serial HOST:PORT."
         )
     if len(attached) > 1:
         raise UsageError(
             "Several devices are attached: "
             + "; ".join(map(str, attached))
-            + ". Choose with --serial (may be repeated) or ANDROID_SERIAL."
+            + ". Choose with --sme2-serial (may be repeated) or ANDROID_SERIAL."
         )
     if check:
         make_ready(server, attached[0].serial)
@@ -147,7 +147,8 @@ def _unusable(server: AdbServer, serial: str, state: str | None, said: str) -> T
             )
         names = "; ".join(map(str, list_attached(server))) or "none"
         return ConnectionLostError(
-            f"No device has the serial {serial!r}. Attached: {names}. Check the cable and --serial."
+            f"No device has the serial {serial!r}. Attached: {names}. Check the cable and "
+            "--sme2-serial."
         )
     key = "no permissions" if state.startswith("no permissions") else state
     advice = _ADVICE.get(key, "Restart the phone and plug it in again.")

@@ -39,7 +39,7 @@ def check_choice(choice: str | Sequence[int], cores: Sequence[Core]) -> None:
         if not cores:
             raise TargetError(
                 "The phone does not report the speed of its cores, so big and little are unknown. "
-                "Name cores, as in --cpus 4-7."
+                "Name cores, as in --sme2-phone cpus=4-7."
             )
         return
     known = [core.number for core in cores]
@@ -63,10 +63,10 @@ def pick_cores(
     else:
         picked = tuple(choice)
     if len(picked) < threads:
-        named = f"--cpus {choice}" if isinstance(choice, str) else "--cpus"
+        named = f"cpus={choice}" if isinstance(choice, str) else "cpus"
         raise UsageError(
             f"{named} means {_cores(picked)} of this phone, which is too few for {threads} "
-            f"threads. Use --threads {len(picked)}, name {threads} cores, or leave --cpus out."
+            f"threads. Use --threads {len(picked)}, name {threads} cores, or leave cpus out."
         )
     return picked
 

@@ -191,8 +191,8 @@ class PhonePower:
     def _not_accepted(self, mode: str, what: str) -> TargetError:
         return TargetError(
             f"{self.device.serial} did not accept the settings of power mode {mode}: {what}. Use "
-            "--power-mode keep, or switch on 'USB debugging (Security settings)' in the developer "
-            "options."
+            "--sme2-phone power-mode=keep, or switch on 'USB debugging (Security settings)' in the "
+            "developer options."
         )
 
     def screen(self) -> str:

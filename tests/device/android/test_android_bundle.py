@@ -92,7 +92,7 @@ def test_a_package_serves_a_machine_without_a_compiler(
     assert main(["bundle", "--phone", "--wheel", str(tmp_path), "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     phone = sme2_lab.add()
-    where = ["--adb-server", sme2_lab.address, "--serial", phone.serial]
+    where = ["--phone", f"adb-server={sme2_lab.address}", "--serial", phone.serial]
     doctor = ["doctor", "--device", "android", *where, "--out", str(tmp_path / "phone.json")]
     # Where nothing can be built, the error names the package.
     (tmp_path / "empty").mkdir()

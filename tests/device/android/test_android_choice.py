@@ -35,7 +35,7 @@ def test_the_only_one_attached_is_meant(fresh_lab: FakeLab, fresh_server: AdbSer
 
 
 def test_no_attached_phone_says_what_to_do(fresh_server: AdbServer) -> None:
-    with pytest.raises(TargetError, match=r"No device is attached.*USB debugging.*--serial"):
+    with pytest.raises(TargetError, match=r"No device is attached.*USB debugging.*--sme2-serial"):
         choose_serials(fresh_server, environment={})
 
 
@@ -53,7 +53,7 @@ def test_several_phones_without_a_choice_are_listed(
     message = str(caught.value)
     assert f"{phones[0].serial} (Alpha One, Android 15)" in message
     assert f"{phones[1].serial} (Beta, Android 16)" in message
-    assert "--serial" in message
+    assert "--sme2-serial" in message
     # Named by the environment or by option, there is no question.
     chosen = choose_serials(fresh_server, environment={"ANDROID_SERIAL": phones[1].serial})
     assert chosen == (phones[1].serial,)

@@ -19,7 +19,14 @@ def test_a_phone_is_tried_out_and_left_as_it_was(
     phone = sme2_lab.add(max_frequencies_khz=(2_000_000, 3_600_000))
     before = settings_of(phone)
     out = tmp_path / "phone.json"
-    words = ["--adb-server", sme2_lab.address, "--serial", phone.serial, "--out", str(out)]
+    words = [
+        "--phone",
+        f"adb-server={sme2_lab.address}",
+        "--serial",
+        phone.serial,
+        "--out",
+        str(out),
+    ]
     assert main(["doctor", "--device", "android", *words]) == 0
     found = json.loads(out.read_text())["machine"]
     facts = found["machine"]
@@ -53,7 +60,14 @@ def test_a_phone_that_refuses_settings_is_tried_out_twice(
     phone = sme2_lab.add(settings_refused=True)
     before = settings_of(phone)
     out = tmp_path / "phone.json"
-    words = ["--adb-server", sme2_lab.address, "--serial", phone.serial, "--out", str(out)]
+    words = [
+        "--phone",
+        f"adb-server={sme2_lab.address}",
+        "--serial",
+        phone.serial,
+        "--out",
+        str(out),
+    ]
     for _ in range(2):
         assert main(["doctor", "--device", "android", *words]) == 0, capsys.readouterr().out
         facts = json.loads(out.read_text())["machine"]["machine"]
@@ -65,7 +79,8 @@ def test_a_phone_that_refuses_settings_is_tried_out_twice(
 def test_a_phone_that_cannot_be_reached_is_named(
     sme2_lab: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--adb-server", sme2_lab.address, "--serial", "nobody", "--out", str(tmp_path / "x")]
+    words = ["--phone", f"adb-server={sme2_lab.address}", "--serial", "nobody"]
+    words += ["--out", str(tmp_path / "x")]
     assert main(["doctor", "--device", "android", *words]) == 1
     assert "No device has the serial 'nobody'" in capsys.readouterr().out
     assert not (tmp_path / "x").exists()
@@ -75,6 +90,6 @@ def test_the_fake_phone_is_tried_out_too(
     sme2_lab: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "phone.json"
-    words = ["doctor", "--device", "android", "--sme2-fake-phone", "--out", str(out)]
+    words = ["doctor", "--device", "android", "--fake-phone", "--out", str(out)]
     assert main(words) == 0, capsys.readouterr().out
     assert json.loads(out.read_text())["machine"]["proven"] is True

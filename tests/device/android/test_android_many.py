@@ -121,11 +121,11 @@ def test_sme2_clean(
     target = make_target(phone, power_mode="boost")
     target.put([artifact.pte])
     arguments = ["clean", "--device", "android", "--serial", phone.serial]
-    assert main([*arguments, "--adb-server", lab.address]) == 0
+    assert main([*arguments, "--phone", f"adb-server={lab.address}"]) == 0
     assert capsys.readouterr().out == f"{phone.serial}: cleaned, its settings are put back\n"
     assert phone.files() == []
     assert settings_of(phone) == before
-    assert main([*arguments, "--adb-server", lab.address, "--json"]) == 0
+    assert main([*arguments, "--phone", f"adb-server={lab.address}", "--json"]) == 0
     assert (
         capsys.readouterr().out
         == f'[{{"serial": "{phone.serial}", "restored": false, "refused": []}}]\n'
@@ -136,7 +136,7 @@ def test_sme2_run_leaves_the_phone_to_others(
     sme2_lab: FakeLab, toy: Artifact, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     phone = sme2_lab.add()
-    where = ["--adb-server", sme2_lab.address, "--serial", phone.serial]
+    where = ["--phone", f"adb-server={sme2_lab.address}", "--serial", phone.serial]
     words = ["run", str(toy.pte), "--device", "android", *where, "--out", str(tmp_path)]
     assert main(words) == 0, capsys.readouterr()
     assert "2 of 2 matrix operators on SME2 kernels" in capsys.readouterr().out

@@ -46,8 +46,9 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def options(lab: FakeLab, phones: list[FakePhone]) -> list[str]:
-    named = [word for phone in phones for word in ("--serial", phone.serial)]
-    return ["--device=android", f"--adb-server={lab.address}", *named, "--power-mode=boost"]
+    named = [word for phone in phones for word in ("--sme2-serial", phone.serial)]
+    about = (f"adb-server={lab.address}", "power-mode=boost")
+    return ["--device=android", *named, *(f"--sme2-phone={setting}" for setting in about)]
 
 
 def run(
@@ -144,7 +145,7 @@ def test_a_phone_that_dies_is_retired_and_another_of_its_kind_takes_over(
     project: pytest.Pytester,
     killed_while_working: list[FakePhone],
 ) -> None:
-    result = run(project, sme2_lab, phones, "-n", "3", "--sme2-patience=2s")
+    result = run(project, sme2_lab, phones, "-n", "3", "--sme2-phone=patience=2s")
     result.assert_outcomes(passed=6)
     (dead,) = killed_while_working
     used = serials(project.path / "sme2-out")
@@ -190,7 +191,7 @@ def test_lost_phone_without_a_replacement_fails_only_its_test(
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
-    result = run(project, sme2_lab, [lonely, other], "--sme2-patience=2s", "-rA")
+    result = run(project, sme2_lab, [lonely, other], "--sme2-phone=patience=2s", "-rA")
     thread.join()
     result.assert_outcomes(passed=1, failed=1)
     text = result.stdout.str()
@@ -254,7 +255,7 @@ def test_one_of_several_that_cannot_be_reached_does_not_stop_the_others(
     sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
 ) -> None:
     phones[0].kill_adbd()
-    result = run(project, sme2_lab, phones[:2], "--sme2-models=alpha", "--sme2-patience=1s")
+    result = run(project, sme2_lab, phones[:2], "--sme2-models=alpha", "--sme2-phone=patience=1s")
     result.assert_outcomes(passed=2)
     assert set(serials(project.path / "sme2-out").values()) == {phones[1].serial}
 
@@ -263,7 +264,7 @@ def test_a_single_one_that_cannot_be_reached_is_one_clear_failure(
     sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
 ) -> None:
     phones[0].kill_adbd()
-    result = run(project, sme2_lab, phones[:1], "--sme2-models=alpha", "--sme2-patience=1s")
+    result = run(project, sme2_lab, phones[:1], "--sme2-models=alpha", "--sme2-phone=patience=1s")
     result.assert_outcomes(failed=1, skipped=1)
     result.stdout.fnmatch_lines([f"*Could not connect to {phones[0].serial}*"])
 

@@ -300,7 +300,7 @@ def test_a_mode_that_is_refused_says_what_to_do_and_leaves_nothing(
 ) -> None:
     phone = lab.add(settings_refused=True)
     before = settings_of(phone)
-    wanted = rf"power mode {mode}: settings put global .*WRITE_SECURE_SETTINGS.*--power-mode keep"
+    wanted = rf"power mode {mode}: settings put global .*WRITE_SECURE_SETTINGS.*power-mode=keep"
     with pytest.raises(TargetError, match=wanted):
         make_target(phone, power_mode=mode)
     assert settings_of(phone) == before
@@ -334,7 +334,7 @@ def test_a_note_on_a_phone_that_refuses_is_cleaned(
     note = {"version": 1, "settings": {"low_power": "1"}, "fixed_performance": False}
     phone.write(NOTE_FILE, json.dumps(note))
     phone.write("data/system/fake/settings_refused", "")
-    where = ["--serial", phone.serial, "--adb-server", lab.address]
+    where = ["--serial", phone.serial, "--phone", f"adb-server={lab.address}"]
     assert main(["clean", "--device", "android", *where]) == 0
     assert "it did not take back low_power: it was 1, and is 0" in capsys.readouterr().out
     assert leftovers(phone) == []

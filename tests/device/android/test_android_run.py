@@ -377,7 +377,7 @@ def test_too_many_threads_for_the_cores_are_refused_before_anything_is_pushed(
 ) -> None:  # fmt: skip
     phone = lab.add(max_frequencies_khz=(2_000_000, 3_600_000))
     target = make_target(phone, cpus="big")
-    with pytest.raises(UsageError, match="--cpus big means core 1 of this phone"):
+    with pytest.raises(UsageError, match="cpus=big means core 1 of this phone"):
         target.run(make_runner(0), RunRequest(artifact, Arm.ON, threads=2), tmp_path)
     assert target.storage.pushed_bytes == 0
 

@@ -30,7 +30,7 @@ def widest(text: str) -> int:
 
 
 def test_a_file_is_explained_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", str(FP16_ON)]) == 0
+    assert main(["report", "analyze", str(FP16_ON)]) == 0
     text = capsys.readouterr().out
     assert "matrix operators on SME2: 2 of 3 (fp16)" in flat(text)
     assert "not on SME2: 1 Fully Connected (NC, F16) GEMM (9.1 % of the time): " in flat(text)
@@ -42,8 +42,8 @@ def test_a_file_is_explained_on_the_terminal(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_no_line_is_wider_than_a_terminal(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", str(path)]) == 0
-    assert main(["compare", str(FP16_OFF), str(path), "--names", "a" * 30, "b" * 30]) == 0
+    assert main(["report", "analyze", str(path)]) == 0
+    assert main(["report", "compare", str(FP16_OFF), str(path), "--names", "a" * 30, "b" * 30]) == 0
     lines = capsys.readouterr().out.splitlines()
     # The line that names the file is as long as the file's name.
     assert all(len(line) <= WIDTH for line in lines if str(ETDUMPS) not in line)
@@ -52,9 +52,9 @@ def test_no_line_is_wider_than_a_terminal(path: Path, capsys: pytest.CaptureFixt
 def test_a_single_file_writes_nothing_unless_told(tmp_path: Path) -> None:
     target = tmp_path / "toy.etdump"
     shutil.copy(FP16_ON, target)
-    assert main(["analyze", str(target)]) == 0
+    assert main(["report", "analyze", str(target)]) == 0
     assert list(tmp_path.iterdir()) == [target]
-    assert main(["analyze", str(target), "--out", str(tmp_path / "out")]) == 0
+    assert main(["report", "analyze", str(target), "--out", str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "analysis_summary.json",
         "toy_all_runs_timeline.csv",
@@ -76,7 +76,7 @@ def test_a_run_directory_gets_its_files_and_its_comparison(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_run_directory(tmp_path)
-    assert main(["analyze", str(tmp_path)]) == 0
+    assert main(["report", "analyze", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "evidence: 2 of 3 matrix operators ran on SME2 kernels with SME2 on" in flat(text)
     assert "the bottleneck" in flat(text)
@@ -90,12 +90,12 @@ def test_a_damaged_dump_stops_none_of_the_others(
     make_run_directory(tmp_path)
     damaged = tmp_path / "linux_sme2_off" / "toy_linux_sme2_off_t1.etdump"
     damaged.write_bytes(b"not a dump")
-    assert main(["analyze", str(tmp_path)]) == 1
+    assert main(["report", "analyze", str(tmp_path)]) == 1
     printed = capsys.readouterr()
     assert "linux_sme2_on/toy_linux_sme2_on_t1" in printed.out
     assert f"sme2: {damaged}: " in printed.err
     (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1.etdump").write_bytes(b"nor this")
-    assert main(["analyze", str(tmp_path)]) == 3
+    assert main(["report", "analyze", str(tmp_path)]) == 3
     assert capsys.readouterr().err.count(".etdump") == 2
 
 
@@ -108,8 +108,8 @@ def test_times_of_an_emulator_are_never_shown(
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(FP16_ON, folder / "run.etdump")
     told = ["--emulated"] if place == "." else []
-    assert main(["analyze", str(tmp_path), *told]) == 0
-    assert main(["analyze", str(folder / "run.etdump"), *told]) == 0
+    assert main(["report", "analyze", str(tmp_path), *told]) == 0
+    assert main(["report", "analyze", str(folder / "run.etdump"), *told]) == 0
     text = capsys.readouterr().out
     assert text.count("times of an emulated CPU say nothing about hardware") == 2
     assert "median" not in text
@@ -117,20 +117,20 @@ def test_times_of_an_emulator_are_never_shown(
 
 def test_compare_says_what_moved_to_sme2(capsys: pytest.CaptureFixture[str]) -> None:
     moved = "Convolution (NHWC, F16) IGEMM -> Convolution (NHWC, PF16) IGEMM"
-    assert main(["compare", str(FP16_OFF), str(FP16_ON)]) == 0
+    assert main(["report", "compare", str(FP16_OFF), str(FP16_ON)]) == 0
     text = flat(capsys.readouterr().out)
     assert f"2 of 3 matrix operators moved to SME2: 1 x {moved}; " in text
-    assert main(["compare", "--emulated", str(FP16_OFF), str(FP16_ON)]) == 0
+    assert main(["report", "compare", "--emulated", str(FP16_OFF), str(FP16_ON)]) == 0
     text = flat(capsys.readouterr().out)
     assert f"2 of 3 matrix operators moved to SME2: 1 x {moved}; " in text
     assert "the same operators" not in text
-    assert main(["compare", "--emulated", str(FP16_ON), str(FP16_ON)]) == 0
+    assert main(["report", "compare", "--emulated", str(FP16_ON), str(FP16_ON)]) == 0
     assert "the same operators" in flat(capsys.readouterr().out)
-    assert main(["compare", str(FP16_ON), str(FP16_OFF)]) == 0
+    assert main(["report", "compare", str(FP16_ON), str(FP16_OFF)]) == 0
     assert "2 of 3 matrix operators left SME2: " in flat(capsys.readouterr().out)
-    assert main(["compare", str(FP16_OFF), str(FP16_OFF)]) == 0
+    assert main(["report", "compare", str(FP16_OFF), str(FP16_OFF)]) == 0
     assert "on neither side is one of 3 matrix operators on SME2" in flat(capsys.readouterr().out)
-    assert main(["compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
+    assert main(["report", "compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert moved in document["moved_to_sme2"]
     assert document["left_sme2"] == []
@@ -139,17 +139,17 @@ def test_compare_says_what_moved_to_sme2(capsys: pytest.CaptureFixture[str]) -> 
 def test_out_keeps_the_run_directory_as_it_was(tmp_path: Path) -> None:
     make_run_directory(tmp_path / "runs")
     before = sorted((tmp_path / "runs").rglob("*"))
-    assert main(["analyze", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    assert main(["report", "analyze", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
     assert sorted((tmp_path / "runs").rglob("*")) == before
     assert (tmp_path / "out" / "linux_sme2_off").is_dir()
 
 
 def test_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", str(FP16_ON), "--json"]) == 0
+    assert main(["report", "analyze", str(FP16_ON), "--json"]) == 0
     experiment = json.loads(capsys.readouterr().out)["experiments"]["cpp_toy_fp16_on"]
     shares = [part["share"] for part in experiment["categories"].values()]
     assert sum(shares) + experiment["overhead"]["share"] == pytest.approx(1.0)
-    assert main(["compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
+    assert main(["report", "compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
     comparison = json.loads(capsys.readouterr().out)
     assert (comparison["before"], comparison["after"]) == ("A", "B")
     assert len(comparison["operators"]) == 7
@@ -158,9 +158,9 @@ def test_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> N
 def test_rules_place_unknown_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "own.etdump"
     path.write_bytes(build_etdump([run_of([[("my_op", 5_000)]])]))
-    assert main(["analyze", str(path)]) == 0
+    assert main(["report", "analyze", str(path)]) == 0
     assert "unknown operators: 'my_op' (" in flat(capsys.readouterr().out)
-    assert main(["analyze", str(path), "--rule", "my_.* = GEMM linear"]) == 0
+    assert main(["report", "analyze", str(path), "--rule", "my_.* = GEMM linear"]) == 0
     text = capsys.readouterr().out
     assert "unknown operators" not in text
     assert "GEMM" in text
@@ -170,13 +170,13 @@ def test_rules_place_unknown_operators(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["analyze", "nowhere.etdump"], 2, "does not exist"),
-        (["analyze", "."], 2, "no *.etdump file"),
-        (["analyze", ".", "--etrecord", "x"], 2, "belongs to one ETDump"),
-        (["analyze", str(FP16_ON), "--rule", "x"], 2, "not a rule"),
-        (["analyze", "broken.etdump"], 3, "broken.etdump"),
-        (["compare", str(ETDUMPS), str(FP16_ON)], 2, "holds several ETDumps"),
-        (["compare", "nowhere", str(FP16_ON)], 2, "does not exist"),
+        (["report", "analyze", "nowhere.etdump"], 2, "does not exist"),
+        (["report", "analyze", "."], 2, "no *.etdump file"),
+        (["report", "analyze", ".", "--etrecord", "x"], 2, "belongs to one ETDump"),
+        (["report", "analyze", str(FP16_ON), "--rule", "x"], 2, "not a rule"),
+        (["report", "analyze", "broken.etdump"], 3, "broken.etdump"),
+        (["report", "compare", str(ETDUMPS), str(FP16_ON)], 2, "holds several ETDumps"),
+        (["report", "compare", "nowhere", str(FP16_ON)], 2, "does not exist"),
     ],
 )
 def test_mistakes_are_one_line_and_an_exit_code(
@@ -201,7 +201,7 @@ def test_a_folder_with_one_dump_can_be_compared(
 ) -> None:
     make_run_directory(tmp_path)
     folders = [str(tmp_path / f"linux_sme2_{arm}") for arm in ("off", "on")]
-    assert main(["compare", *folders, "--names", "off", "on"]) == 0
+    assert main(["report", "compare", *folders, "--names", "off", "on"]) == 0
     assert "'on' is" in capsys.readouterr().out
 
 
@@ -292,8 +292,8 @@ def test_nothing_is_said_of_the_time_of_an_emulated_run(
 ) -> None:
     on, off = (emulated_run / f"emulated_sme2_{arm}" / "run.etdump" for arm in ("on", "off"))
     asked = str(emulated_run if whole else on)
-    assert main(["analyze", asked]) == 0
-    assert main(["compare", str(off), str(on)]) == 0
+    assert main(["report", "analyze", asked]) == 0
+    assert main(["report", "compare", str(off), str(on)]) == 0
     text = capsys.readouterr().out
     told = flat(text).replace("times of an emulated CPU say nothing about hardware", "")
     assert told != flat(text)
@@ -302,7 +302,7 @@ def test_nothing_is_said_of_the_time_of_an_emulated_run(
         assert word not in told, word
     assert widest(text.replace(str(emulated_run), "")) <= WIDTH
 
-    assert main(["analyze", asked, "--json"]) == 0
+    assert main(["report", "analyze", asked, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["timed"] is False
     findings = [line for found in summary["experiments"].values() for line in found["findings"]]

@@ -72,7 +72,7 @@ def test_for_phones_the_runner_alone(
     (tmp_path / "runner" / LOADER).write_bytes(b"")
     assert main([*words, "b.tar.gz"]) == 0
     printed = capsys.readouterr()
-    assert "--device-bundle b.tar.gz" in printed.out
+    assert "--sme2-phone bundle=b.tar.gz" in printed.out
     assert ("is now `sme2 bundle --phone`" in printed.err) == (words == ["device-bundle"])
     opened = open_bundle(tmp_path / "b.tar.gz")
     assert opened.artifacts == {}

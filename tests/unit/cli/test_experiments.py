@@ -59,6 +59,15 @@ def test_a_pair_becomes_one_case(target: PretendedTarget, tmp_path: Path) -> Non
     ]
 
 
+def test_a_runner_in_the_wrong_state_is_no_evidence(
+    target: PretendedTarget, tmp_path: Path
+) -> None:
+    target.stuck = True
+    ((_, record),) = run(tmp_path, *PAIR)
+    assert record.measured.evidence is not None
+    assert not record.measured.evidence.valid
+
+
 def test_each_experiment_runs_as_it_is_written(target: PretendedTarget, tmp_path: Path) -> None:
     chosen = {"runs": 4, "warmup": 2, "threads": 3, "cpu_affinity": "0-1", "timeout_seconds": 7}
     run(tmp_path, {"name": "x_sme2_off", "extra_args": ["--flag"], **chosen})

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import shlex
 import shutil
@@ -11,21 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, build_parser, main
+from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, OLD, build_parser, main, module_of
 from pytest_sme2.system import provision
 
 ROOT = Path(__file__).parents[3]
-# The commands whose answer a machine might read.
-WITHOUT_JSON = ("completion",)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_an_example_and_exit_codes(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = importlib.import_module(f"pytest_sme2.cli.commands.{command.replace('-', '_')}")
+    module = module_of(command)
     with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
     flat = " ".join(text.split())
@@ -33,16 +30,31 @@ def test_every_command_has_help_an_example_and_exit_codes(
     assert f"example: {' '.join(module.EXAMPLE.split())}" in flat
     assert EXIT_CODES in flat
     assert module.EXAMPLE.startswith(f"sme2 {command}")
-    if command not in WITHOUT_JSON:
-        assert "--json" in text
+    assert "--json" in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_example_is_understood(command: str) -> None:
-    module = importlib.import_module(f"pytest_sme2.cli.commands.{command.replace('-', '_')}")
-    words = shlex.split(module.EXAMPLE.split(">")[0])[1:]
-    arguments = build_parser((command,)).parse_args(words)
+    module = module_of(command)
+    words = shlex.split(module.EXAMPLE)[1 + len(command.split()) :]
+    arguments = build_parser((command,)).parse_args([command, *words])
     assert arguments.run is module.run
+
+
+def test_there_are_few_commands() -> None:
+    assert len({command.split()[0] for command in COMMANDS}) <= 17
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_an_old_name_works_and_says_the_new_one(
+    old: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([old, *(["bash"] if old == "completion" else []), "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"sme2: `sme2 {old}` is now `sme2 {OLD[old]}`\n"
+    assert f"usage: sme2 {OLD[old].partition('--')[0]}" in printed.out
 
 
 def test_the_overview_imports_no_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,10 +70,10 @@ def test_the_overview_imports_no_command(capsys: pytest.CaptureFixture[str]) -> 
 def test_completion_knows_every_command(
     shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["completion", shell]) == 0
+    assert main(["--completion", shell]) == 0
     text = capsys.readouterr().out
     for command in COMMANDS:
-        assert command in text
+        assert command.split()[-1] in text
     assert "--baseline-dir" in text or "baseline-dir" in text
     program = shutil.which(shell)
     if program is not None:
@@ -72,7 +84,7 @@ def test_completion_knows_every_command(
 
 def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["completion", "cmd"])
+        main(["--completion", "cmd"])
     assert ended.value.code == 2
     assert "bash" in capsys.readouterr().err
 
@@ -132,7 +144,7 @@ def test_a_folder_whose_name_is_not_text_can_be_printed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [("completion bash", 0), ("report {} --json", 2), ("provision --check --require --json", 1)],
+    [("--completion bash", 0), ("report {} --json", 2), ("provision --check --require --json", 1)],
 )
 @pytest.mark.parametrize("output", ["closed", "nobody reads", "full"])
 def test_the_exit_code_does_not_depend_on_who_reads(
@@ -162,5 +174,5 @@ def test_selfcheck_measures_no_emulated_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("pytest_sme2.session.device.emulated_on", lambda: "x86_64")
-    assert main(["selfcheck"]) == 3
+    assert main(["doctor", "selfcheck"]) == 3
     assert "this machine is emulated on x86_64" in capsys.readouterr().err

@@ -276,11 +276,11 @@ def test_the_command_fetches_nothing_unasked(
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
     folder = str(tmp_path / "one")
     model(tmp_path / "one", described(DIGEST))
-    arguments = ["fetch-weights", "net; x", "--models-folder", folder]
+    arguments = ["export", "fetch-weights", "net; x", "--models-folder", folder]
     assert main(arguments) == 0
     told = capsys.readouterr().out
     assert "licence  MIT" in told
-    assert "sme2 fetch-weights 'net; x' --from FILE" in told
+    assert "sme2 export fetch-weights 'net; x' --from FILE" in told
     assert not (tmp_path / "cache").exists()
 
     (tmp_path / "file").write_bytes(CONTENT)

@@ -136,7 +136,7 @@ def test_a_dry_run_says_what_an_update_would_change_and_writes_nothing(tmp_path:
     assert "1 new" in " ".join(lines)
     assert "Commit the files" not in " ".join(lines)
     assert "NO_BASELINE" not in " ".join(lines)
-    assert lines[-1] == "--sme2-dry-run: no baseline was written."
+    assert lines[-1] == "--update-baselines=dry: no baseline was written."
     assert not (tmp_path / "baselines").exists()
 
 
@@ -164,7 +164,7 @@ def test_only_accepted_changes_are_stored(tmp_path: Path) -> None:
     ("interference", "choices", "said"),
     [
         (0.5, {}, "because the machine was busy"),
-        (0.0, {"accept": ("program size",)}, "a change matches no pattern of --sme2-accept"),
+        (0.0, {"accept": ("program size",)}, "a change matches no pattern of --update-baselines"),
     ],
 )
 def test_a_baseline_that_is_refused_is_not_one_that_is_missing(

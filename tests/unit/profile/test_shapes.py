@@ -156,7 +156,7 @@ def test_a_damaged_file_is_named(trace: Path, text: str) -> None:
 
 def test_the_command_takes_a_program(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = str(PROGRAMS / "toy_fp16.pte")
-    assert main(["analyze", str(trace), "--program", program, "--json"]) == 0
+    assert main(["report", "analyze", str(trace), "--program", program, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     (experiment,) = summary["experiments"].values()
     (missed,) = experiment["coverage"]["missed"]
@@ -165,10 +165,10 @@ def test_the_command_takes_a_program(trace: Path, capsys: pytest.CaptureFixture[
         "inputs": [[1, 16, 16, 8], [16, 1, 1, 8]],
         "output": [1, 16, 16, 16],
     }
-    assert main(["analyze", str(trace), "--program", program]) == 0
+    assert main(["report", "analyze", str(trace), "--program", program]) == 0
     assert POINTWISE in " ".join(capsys.readouterr().out.split())
-    assert main(["analyze", str(trace.parent), "--program", program]) == 2
-    assert main(["analyze", str(trace), "--program", str(trace)]) == 3
+    assert main(["report", "analyze", str(trace.parent), "--program", program]) == 2
+    assert main(["report", "analyze", str(trace), "--program", str(trace)]) == 3
 
 
 # --- a real model ---------------------------------------------------------------------------------

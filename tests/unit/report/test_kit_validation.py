@@ -1,4 +1,4 @@
-"""`sme2 validate` on a run directory as Arm's profiling kit leaves it."""
+"""`sme2 report validate` on a run directory as Arm's profiling kit leaves it."""
 
 from __future__ import annotations
 

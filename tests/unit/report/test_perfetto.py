@@ -89,7 +89,7 @@ def test_operators_that_reach_past_their_call_are_moved_into_it() -> None:
 def test_both_arms_are_processes_of_their_own(tmp_path: Path) -> None:
     folder = toy_run(tmp_path)[0]
     out = tmp_path / "trace.json"
-    assert main(["trace", str(folder), "--out", str(out)]) == 0
+    assert main(["report", "trace", str(folder), "--out", str(out)]) == 0
     document = json.loads(out.read_text())
     check_format(document)
     check_nesting(document)
@@ -103,7 +103,7 @@ def test_both_arms_are_processes_of_their_own(tmp_path: Path) -> None:
 
 def test_emulated_times_are_called_so(tmp_path: Path) -> None:
     folder = toy_run(tmp_path, emulated=True)[0]
-    assert main(["trace", str(folder), "--out", str(tmp_path / "t.json")]) == 0
+    assert main(["report", "trace", str(folder), "--out", str(tmp_path / "t.json")]) == 0
     assert "say nothing about hardware" in (tmp_path / "t.json").read_text()
 
 
@@ -151,10 +151,10 @@ def test_a_file_and_a_folder_of_dumps_do_as_well(
 ) -> None:
     dump = ETDUMPS / "cpp_toy_fp16_on.etdump"
     out = tmp_path / "t.json"
-    assert main(["trace", str(dump), "--out", str(out), "--json"]) == 0
+    assert main(["report", "trace", str(dump), "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tracks"] == ["cpp_toy_fp16_on"]
-    assert main(["trace", str(ETDUMPS), "--out", str(out)]) == 0
-    assert main(["trace", str(tmp_path / "none")]) == 2
+    assert main(["report", "trace", str(ETDUMPS), "--out", str(out)]) == 0
+    assert main(["report", "trace", str(tmp_path / "none")]) == 2
     check_format(json.loads(out.read_text()))
 
 

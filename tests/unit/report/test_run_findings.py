@@ -48,7 +48,7 @@ def test_unproven_operators_are_neither_covered_nor_missed(tmp_path: Path) -> No
     assert told.text.startswith(
         "matrix operators on packed QP8 kernels, which may be SME2 or NEON: 1 ("
     )
-    assert "`sme2 kernels`" in told.remedy
+    assert "`sme2 run --kernels`" in told.remedy
     assert told.share > 0.9
     assert starting(found, "matrix operators on SME2: 0 of 1 (fp32)")
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind, file by file, and what ``sme2 validate`` says of it."""
+"""What a run leaves behind, file by file, and what ``sme2 report validate`` says of it."""
 
 from __future__ import annotations
 
@@ -155,9 +155,9 @@ def test_hostile_names_stay_in_the_run_directory(tmp_path: Path) -> None:
 
 def test_a_whole_run_directory_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     concluded(tmp_path)
-    assert main(["validate", str(tmp_path)]) == 0
+    assert main(["report", "validate", str(tmp_path)]) == 0
     assert " 0 problems" in capsys.readouterr().out
-    assert main(["validate", str(tmp_path), "--json"]) == 0
+    assert main(["report", "validate", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["valid"]
     assert len(told["files"]) > 30
@@ -228,13 +228,13 @@ def test_what_is_missing_or_broken_is_named(
 ) -> None:
     concluded(tmp_path)
     damage(tmp_path / "toy-fp16" / "runs" / "linux")
-    assert main(["validate", str(tmp_path)]) == 1
+    assert main(["report", "validate", str(tmp_path)]) == 1
     assert message in capsys.readouterr().out
 
 
 def test_a_folder_without_a_case_is_not_valid(tmp_path: Path) -> None:
-    assert main(["validate", str(tmp_path)]) == 1
-    assert main(["validate", str(tmp_path / "none")]) == 2
+    assert main(["report", "validate", str(tmp_path)]) == 1
+    assert main(["report", "validate", str(tmp_path / "none")]) == 2
 
 
 # --- the order of the table -----------------------------------------------------------------------

@@ -47,7 +47,7 @@ ANDROID_DRY_RUN = """\
     -DANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES=ON
 /tools/cmake --build /out/android-xnnlog-sme2-off --target executor_runner --parallel 2
 
-# then: pytest --device=android --runner-off /out/android-xnnlog-sme2-off/executor_runner
+# then: pytest --device=android --sme2-runner-off /out/android-xnnlog-sme2-off/executor_runner
 """
 
 
@@ -499,5 +499,5 @@ def test_the_command_prints_how_to_use_what_it_built(
     assert code == 0
     assert "kernels: neon, sme, sme2" in printed[0]
     assert "kernels: neon)" in printed[1]
-    assert printed[2].startswith("pytest --device=linux --runner-on ")
-    assert " --runner-off " in printed[2]
+    assert printed[2].startswith("pytest --device=linux --sme2-runner-on ")
+    assert " --sme2-runner-off " in printed[2]

@@ -37,9 +37,8 @@ def test_what_was_chosen_is_said_again() -> None:
     command = run_command(case(threads=2), chosen, "android")
     assert command == (
         "sme2 run net --variant fp16@64 --device android --threads 2 --models-folder '/my nets' "
-        "--weights w.pt --sme2-cpu arm-c1 --max-celsius 41.5 --serial a --serial b:5 "
-        "--power-mode boost --cpus 4,5 "
-        "--fixed-performance --no-cost"
+        "--weights w.pt --cpu arm-c1 --no-cost --serial a --serial b:5 --phone power-mode=boost "
+        "--phone fixed-performance --phone max-celsius=41.5 --phone cpus=4,5"
     )
 
 

@@ -26,6 +26,6 @@ def test_it_says_what_was_seen_and_how_to_see_it() -> None:
     text = script(difference(program), "difference_3_0", "1.5.1")
     assert '"""XNNPACK with SME2 on: on is not off.' in text
     assert "Fp32, input 2x3x4: product with itself, ReLU." in text
-    assert "sme2 run difference_3_0.pte --device emulated --sme2-cpu strict:256" in text
+    assert "sme2 run difference_3_0.pte --device emulated --cpu strict:256" in text
     assert "torch.manual_seed(7)" in text
     assert "    Product(),\n    torch.nn.ReLU(),\n" in text

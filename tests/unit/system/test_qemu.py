@@ -44,7 +44,7 @@ def test_too_old_is_refused_with_its_version_and_a_remedy(tmp_path, version):
 def test_something_else_is_refused(tmp_path):
     with pytest.raises(TargetError, match="is not QEMU"):
         check_qemu(qemu(tmp_path / "qemu", "11.0.0", name="qemu-x86_64"))
-    with pytest.raises(TargetError, match=r"cannot be started: No such file.*--qemu"):
+    with pytest.raises(TargetError, match=r"cannot be started: No such file.*--sme2-qemu"):
         check_qemu(tmp_path / "nowhere")
     (tmp_path / "text").write_text("hello")
     with pytest.raises(TargetError, match="cannot be started: Permission denied"):

@@ -80,7 +80,11 @@ def test_names_in_errors_and_usage_errors(
     folder = tmp_path / EVIL
     folder.mkdir()
     (folder / "metrics.json").write_text(json.dumps({EVIL: EVIL, "schema": EVIL}))
-    for words in (["analyze", str(folder)], ["report", str(folder)], ["validate", str(folder)]):
+    for words in (
+        ["report", "analyze", str(folder)],
+        ["report", str(folder)],
+        ["report", "validate", str(folder)],
+    ):
         assert main(words) != 0
     with pytest.raises(SystemExit):
         main(["report", "--no-such-option", EVIL])

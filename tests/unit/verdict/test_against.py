@@ -79,7 +79,7 @@ def test_pairs_that_rule_nothing_out_do_not_pass(high: float | None) -> None:
     assert found.message.startswith(
         f"The machine is too noisy for a verdict: {told} cannot be ruled out. So far: "
     )
-    assert found.message.endswith("Measure on an idle machine, or longer (--budget).")
+    assert found.message.endswith("Measure on an idle machine, or longer (--sme2-budget).")
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
@@ -115,7 +115,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
             "latency against executorch 1.5.0",
             Outcome.SUSPECTED,
             "Suspected regression: 2.5% slower than executorch 1.5.0 over 1 interleaved pair. "
-            "Measure longer (--budget).",
+            "Measure longer (--sme2-budget).",
             old=10000000.0,
             new=10250000.0,
             unit="ns",
@@ -145,7 +145,7 @@ def test_measurement_ended_by_the_time_limit_is_invalid() -> None:
     assert found.message == (
         "The time limit ended the measurement after 300 s, before there were enough pairs for a "
         "verdict. So far: 92.0% slower than executorch 1.5.0 over 1 interleaved pair. Give more "
-        "time (--budget or --time-limit), or measure a smaller input."
+        "time (--sme2-budget TIME,LIMIT), or measure a smaller input."
     )
 
 

@@ -656,7 +656,7 @@ def test_busy_machine_is_not_stored_unless_forced(tmp_path: Path) -> None:
     assert str(caught.value) == (
         "toy_cnn-fp16: it was not stored, because the machine was busy: wall time was 306% over "
         "CPU time, and at most 5% is allowed. Measure again on an idle machine, or store it all "
-        "the same with --force-update-baselines."
+        "the same with --update-baselines=all."
     )
     assert not list(tmp_path.rglob("*.json"))
     path, _ = baselines.store(tmp_path, busy, force=True)

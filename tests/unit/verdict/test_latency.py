@@ -280,7 +280,7 @@ def test_too_few_processes_are_invalid() -> None:
     found = times.check_latency(measured(medians_ns={Arm.ON: medians(10, 2)}), baseline(), LIMITS)
     assert found.verdict is Outcome.INVALID
     assert "2 of at least 3 processes" in found.message
-    assert "--time-limit" in found.message
+    assert "--sme2-budget TIME,LIMIT" in found.message
 
 
 def test_same_work_is_that_of_the_last_session() -> None:

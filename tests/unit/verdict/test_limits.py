@@ -153,13 +153,13 @@ def test_the_more_particular_table_wins(  # type: ignore[no-untyped-def]
 def test_command_line_over_model_over_default(write) -> None:  # type: ignore[no-untyped-def]
     default = write("max_regression = 0.05\nmin_speedup = 1.2\nmin_coverage = 0.5\n", "a.toml")
     model = write("min_speedup = 1.4\nmin_coverage = 0.6\n[variant.fp16]\nmin_speedup = 1.6\n")
-    given = {"min_coverage": "80%", "max_regression": None}
+    given = {"min_coverage": "80%"}
     found = limits.resolve("fp16", files=[default, model], command_line=given)
     assert (found.max_regression, found.min_speedup, found.min_coverage) == (0.05, 1.6, 0.8)
     assert found.sources == {
         "max_regression": str(default),
         "min_speedup": str(model),
-        "min_coverage": "--min-coverage",
+        "min_coverage": "--sme2-limit min_coverage",
     }
 
 
@@ -216,9 +216,9 @@ def test_unreadable_files_are_errors(tmp_path: Path) -> None:
 
 
 def test_mistakes_on_the_command_line_name_the_option() -> None:
-    with pytest.raises(UsageError, match=r"^--max-regression: '3' is not a fraction"):
+    with pytest.raises(UsageError, match=r"^max_regression: '3' is not a fraction"):
         limits.resolve("fp16", command_line={"max_regression": "3"})
-    with pytest.raises(UsageError, match=r"^--max-regresion is not a limit\. Choose one of: max_"):
+    with pytest.raises(UsageError, match=r"^'max_regresion' is not a limit\. Choose one of: max_"):
         limits.resolve("fp16", command_line={"max_regresion": None})
 
 

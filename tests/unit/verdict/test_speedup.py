@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
             "speedup",
             Outcome.INCONCLUSIVE,
             "SME2 makes it 2.00x [1.97, 2.03] as fast, too close to the 2.00x required; measure "
-            "longer (--budget).",
+            "longer (--sme2-budget).",
             new=2.0,
             unit="ratio",
             interval=(1.97, 2.03),

@@ -3,12 +3,20 @@ from __future__ import annotations
 import math
 
 import pytest
+import scipy.stats
 
 from pytest_sme2.results import Outcome
 from pytest_sme2.verdict import judging
-from pytest_sme2.verdict.stored_latency import session_interval
+from pytest_sme2.verdict.stored_latency import _student, session_interval
 from tests.support.gate_examples import medians
 from tests.support.stored_sessions import outcomes
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 40), 100, 999, 1000])
+def test_the_quantile_is_that_of_scipy(freedom: int) -> None:
+    for probability in (0.5, 0.6, 0.9, 0.95, 0.975, 0.99, 0.9995):
+        expected = scipy.stats.t.ppf(probability, freedom)
+        assert _student(probability, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_sessions_that_differ_among_themselves_widen_the_interval() -> None:

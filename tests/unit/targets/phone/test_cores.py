@@ -52,12 +52,12 @@ def test_big_and_little_are_the_fastest_and_the_slowest() -> None:
 
 def test_more_threads_than_cores_are_refused() -> None:
     message = (
-        r"--cpus big means core 4 of this phone, which is too few for 2 threads\. Use --threads 1, "
-        r"name 2 cores, or leave --cpus out\."
+        r"cpus=big means core 4 of this phone, which is too few for 2 threads\. Use --threads 1, "
+        r"name 2 cores, or leave cpus out\."
     )
     with pytest.raises(UsageError, match=message):
         pick_cores("big", CORES, 2)
-    with pytest.raises(UsageError, match=r"--cpus means cores 2, 3 of this phone.*3 threads"):
+    with pytest.raises(UsageError, match=r"cpus means cores 2, 3 of this phone.*3 threads"):
         pick_cores((2, 3), CORES, 3)
 
 

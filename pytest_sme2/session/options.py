@@ -1,0 +1,254 @@
+"""The one table of options: pytest's and the commands' are made from it, and read the same way.
+
+Nothing here imports what reads the values: pytest registers the options in every run, also in those
+that use none, which must be fast. So the functions are only named.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.targets.settings import DEVICES
+
+PATH = "pathlib:Path"
+SWITCH = ""
+
+
+class Option:
+    """One choice: its flag, how its text is read, and what of Settings it fills.
+
+    A plain class: making a dataclass or a named tuple would be a noticeable part of what the
+    plugin costs a run that does not use it.
+    """
+
+    def __init__(
+        self,
+        flag: str,
+        field: str,
+        metavar: str,
+        parse: str,
+        help: str,  # noqa: A002 - the word that argparse uses
+        *,
+        ini: bool = True,
+        repeats: bool = False,
+        bare: bool = False,
+    ) -> None:
+        """Describe one option.
+
+        Args:
+            flag: of pytest; a command's has no ``sme2-``.
+            field: of Settings; empty where the value is a dict of fields.
+            metavar: the value's name in the help text; SWITCH if there is none.
+            parse: ``module:function`` within this package, or PATH; SWITCH for True.
+            help: what it does.
+            ini: whether the ini file may set it.
+            repeats: whether it may be given several times; ``parse`` then takes the list.
+            bare: whether it may have no value, which is then empty.
+        """
+        self.flag, self.field, self.metavar, self.parse = flag, field, metavar, parse
+        self.help, self.ini, self.repeats, self.bare = help, ini, repeats, bare
+
+    @property
+    def name(self) -> str:
+        """As the flag, without dashes in front and without the prefix."""
+        return self.flag.removeprefix("--").removeprefix("sme2-")
+
+    @property
+    def destination(self) -> str:
+        """Where parsers keep the value; also the name in the ini file."""
+        return f"sme2_{self.name.replace('-', '_')}"
+
+    def attributes(self) -> dict[str, Any]:
+        """How it is added to a parser."""
+        how: dict[str, Any] = {"dest": self.destination, "default": None, "help": self.help}
+        if not self.parse:
+            return {**how, "action": "store_true"}
+        if self.bare:
+            how |= {"nargs": "?", "const": ""}
+        return {**how, "action": "append" if self.repeats else "store", "metavar": self.metavar}
+
+    def read(self, given: Any) -> dict[str, Any]:
+        """The fields of Settings, or a UsageError that lists the choices."""
+        value = given
+        if self.parse == PATH:
+            value = Path(given)
+        elif self.parse:
+            module, _, function = self.parse.partition(":")
+            parse = getattr(importlib.import_module(f"pytest_sme2.{module}"), function)
+            value = parse([given] if self.repeats and isinstance(given, str) else given)
+        return {self.field: value} if self.field else dict(value)
+
+
+# fmt: off
+OPTIONS: tuple[Option, ...] = (
+    Option("--device", "device", "DEVICE", "targets.settings:parse_device",
+           f"where to run programs: {', '.join(DEVICES)}. auto is this machine if it has SME2, "
+           "else the SME2 emulator if there is one, else this machine without SME2."),
+    Option("--sme2-models", "models", "NAME[,NAME]", "system.choices:split_list",
+           "only these models; `sme2 models` lists all. A path that ends in .pte, or a pattern of "
+           "such paths, is run as it is.", ini=False),
+    Option("--sme2-variants", "variants", "VARIANT[,VARIANT]", "export.variant:parse_variants",
+           "only these variants, for example fp32,fp16,int8; with an input size if the model takes "
+           "one (fp16@256)."),
+    Option("--update-baselines", "", "dry|all|PATTERN", "session.settings:parse_update",
+           "measure, write the baselines, and print old and new values. With =dry nothing is "
+           "written; with =all also what was measured while the machine was busy; with patterns "
+           "only the cases whose changes all match one: ='+1 Transpose*,instructions*'. May be "
+           "repeated.", ini=False, repeats=True, bare=True),
+    Option("--sme2-report", "", "FILE", "session.settings:parse_reports",
+           "write a report: FILE.html has all results and needs no network; FILE.md is a comment "
+           "for a pull request; github=FILE and bencher=FILE are JSON for "
+           "github-action-benchmark and Bencher. May be repeated.", repeats=True),
+    Option("--against", "against", "REF", "session.reference:parse_against",
+           "compare with REF in the same run, in interleaved pairs: a bundle (`sme2 bundle`), a "
+           "folder of .pte files, or a version such as executorch==1.5.0.", ini=False),
+    Option("--threads", "threads", "N[,N]", "session.settings:parse_threads",
+           "numbers of threads; default 1."),
+    Option("--sme2-limit", "limits", "NAME=VALUE", "verdict.limits:parse_limits",
+           "a limit of this run, named as in limits.toml: max_regression=3%%, min_speedup=1.5, "
+           "min_coverage=90%%. May be repeated.", ini=False, repeats=True),
+    Option("--sme2-strict", "strict", SWITCH, SWITCH,
+           "fail if a verdict is INCONCLUSIVE or MACHINE_CHANGED, if a baseline is missing, if "
+           "nothing was compared, or if a line of the contract (contract.txt, beside the "
+           "baselines) was not."),
+    Option("--sme2-require", "require_sme2", SWITCH, SWITCH,
+           "fail if the device has no SME2, instead of skipping what needs it."),
+    Option("--sme2-budget", "", "TIME[,LIMIT]", "session.settings:parse_budgets",
+           "time for measuring one model and variant, as in 60s or 2m; default 30s. Ten pairs are "
+           "measured even where they take longer, and what would fail without being certain gets "
+           "up to three times as long. After LIMIT the measurement fails; default ten times TIME.",
+           repeats=True),
+    Option("--sme2-baseline-dir", "baseline_dir", "DIR", PATH,
+           "the folder of baselines and limits.toml; default baselines."),
+    Option("--sme2-out", "out", "DIR", PATH,
+           "the run directory for traces, logs, tables and reports; default sme2-out."),
+    Option("--sme2-history", "history", "DIR", PATH,
+           "add a small record of each case to this folder; `sme2 history DIR` shows what "
+           "changed."),
+    Option("--sme2-methods", "methods", "METHOD[,METHOD]", "system.choices:split_list",
+           "only these methods of programs (.pte) that have several; default: each is a case.",
+           ini=False),
+    Option("--sme2-weights", "weights", "FILE", PATH,
+           "a state dict for the export; default: random weights with a fixed seed.", ini=False),
+    Option("--sme2-cpu", "emulated_cpu", "NAME[:BITS]", "system.qemu:checked_cpu",
+           "the CPU to emulate: strict (default; no real one with SME2 can do less), apple-m4 or "
+           "arm-c1; BITS is the length of its streaming vectors: 128, 256 or 512 (default)."),
+    Option("--sme2-no-cost", "no_cost", SWITCH, SWITCH,
+           "do not count executed instructions on the emulator; the first run of a model is then "
+           "about four times faster."),
+    Option("--sme2-fresh", "fresh", SWITCH, SWITCH,
+           "ignore cached emulator runs."),
+    Option("--sme2-qemu", "qemu", "PATH", PATH,
+           "the QEMU for --device=emulated (user mode, 10.1 or newer)."),
+    Option("--sme2-runner-on", "runner_on", "PATH", PATH,
+           "your own executor_runner, built with SME2 on; needs the other, too."),
+    Option("--sme2-runner-off", "runner_off", "PATH", PATH,
+           "your own executor_runner, built with SME2 and SME off; needs the other, too."),
+    Option("--sme2-serial", "serials", "SERIAL[,SERIAL]", "targets.settings:parse_serials",
+           "the phones for --device=android, by serial or host:port; may be repeated; default: "
+           "ANDROID_SERIAL, else the only attached phone.", repeats=True),
+    Option("--sme2-phone", "", "NAME=VALUE", "session.settings:parse_phone",
+           "about the phone: power-mode=boost, app or keep (default); fixed-performance; "
+           "max-celsius=40 (wait until it is cooler); cpus=big, little, or numbers such as 4-7; "
+           "patience=60s (for a lost phone, before another takes over); adb-server=HOST:PORT; "
+           "bundle=FILE (of `sme2 bundle --phone`). May be repeated.", repeats=True),
+    Option("--sme2-fake-phone", "fake_phone", SWITCH, SWITCH,
+           "with --device=android: use a sandbox with a real adbd instead of a phone, to try a "
+           "set-up. Its times mean nothing.", ini=False),
+)
+
+# What had another name before, and how it is typed now. These names work for one version more.
+OLD = {
+    "--sme2-dry-run": "--update-baselines=dry",
+    "--force-update-baselines": "--update-baselines=all",
+    "--sme2-accept": "--update-baselines={}",
+    "--sme2-comment": "--sme2-report=comment={}",
+    "--github-benchmark-json": "--sme2-report=github={}",
+    "--bencher-json": "--sme2-report=bencher={}",
+    "--require-sme2": "--sme2-require",
+    "--budget": "--sme2-budget={}",
+    "--time-limit": "--sme2-budget=,{}",
+    "--baseline-dir": "--sme2-baseline-dir={}",
+    "--weights": "--sme2-weights={}",
+    "--qemu": "--sme2-qemu={}",
+    "--runner-on": "--sme2-runner-on={}",
+    "--runner-off": "--sme2-runner-off={}",
+    "--serial": "--sme2-serial={}",
+    "--power-mode": "--sme2-phone=power-mode={}",
+    "--fixed-performance": "--sme2-phone=fixed-performance",
+    "--max-celsius": "--sme2-phone=max-celsius={}",
+    "--cpus": "--sme2-phone=cpus={}",
+    "--sme2-patience": "--sme2-phone=patience={}",
+    "--adb-server": "--sme2-phone=adb-server={}",
+    "--device-bundle": "--sme2-phone=bundle={}",
+    "--max-regression": "--sme2-limit=max_regression={}",
+    "--min-speedup": "--sme2-limit=min_speedup={}",
+    "--max-speedup-loss": "--sme2-limit=max_speedup_loss={}",
+    "--min-coverage": "--sme2-limit=min_coverage={}",
+    "--max-cost-growth": "--sme2-limit=max_cost_growth={}",
+}
+# The same in the ini file: the old name, the new one, and its value.
+OLD_INI = {
+    "sme2_require_sme2": ("sme2_require", "{}"),
+    "sme2_emulated_cpu": ("sme2_cpu", "{}"),
+    "sme2_serials": ("sme2_serial", "{}"),
+    "sme2_budget_seconds": ("sme2_budget", "{}"),
+    "sme2_limit_seconds": ("sme2_budget", ",{}"),
+    "sme2_power_mode": ("sme2_phone", "power-mode={}"),
+    "sme2_fixed_performance": ("sme2_phone", "fixed-performance={}"),
+    "sme2_max_celsius": ("sme2_phone", "max-celsius={}"),
+    "sme2_cpus": ("sme2_phone", "cpus={}"),
+    "sme2_patience_seconds": ("sme2_phone", "patience={}"),
+    "sme2_adb_server": ("sme2_phone", "adb-server={}"),
+    "sme2_device_bundle": ("sme2_phone", "bundle={}"),
+}
+# fmt: on
+# Of the commands, whose names have no prefix.
+OLD_OF_COMMANDS = {
+    flag: now.replace("--sme2-", "--", 1)
+    for flag, now in OLD.items()
+    if now.startswith("--sme2-phone=")
+}
+
+FIRST = ("device", "models", "variants", "update-baselines", "report", "against", "threads")
+DEVICE = ("device", "qemu", "serial", "phone", "fake-phone")
+RUNNERS = ("runner-on", "runner-off")
+
+
+def renamed(words: Sequence[str], old: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The words as they are typed now, and a line for each that was typed as in ``old``."""
+    found: list[str] = []
+    lines: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, value = word.partition("=")
+        takes_value = "{}" in old.get(flag, "")
+        if word == "--":
+            return [*found, word, *rest], lines
+        if flag not in old or bool(equals) > takes_value or takes_value > bool(equals or rest):
+            found.append(word)  # where its value is missing or too much, the parser says so
+            continue
+        if takes_value and not equals:
+            value = rest.pop(0)
+        found.append(old[flag].replace("{}", value))
+        if found[-1] != f"{flag}=":
+            lines.append(f"{flag} has another name now, and will go: write {found[-1]}")
+    return found, list(dict.fromkeys(lines))
+
+
+def read(given: Iterable[tuple[Option, Any, str]]) -> dict[str, Any]:
+    """The fields of Settings, from each option's value, if there is one, and where that is from."""
+    fields: dict[str, Any] = {}
+    for option, value, where in given:
+        try:
+            fields |= {} if value is None else option.read(value)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+    if ("runner_on" in fields) != ("runner_off" in fields):
+        raise UsageError("Give both --sme2-runner-on and --sme2-runner-off, or neither.")
+    return fields
