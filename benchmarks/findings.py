@@ -19,7 +19,7 @@ from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.transposes import LAYOUT_KERNELS
 from pytest_sme2.report.findings import advice
 from pytest_sme2.report.text import percent
-from pytest_sme2.results import Arm, Baseline, Executor, OperatorCount
+from pytest_sme2.results import PAIR, Arm, Baseline, Executor, OperatorCount
 from pytest_sme2.verdict import baselines
 from tests.support.recorded_runs import TWELVE, recorded
 from tests.support.recorded_runs import measured as recorded_run
@@ -69,7 +69,7 @@ def overview() -> str:
     cells: dict[str, dict[str, str]] = {}
     for found in _stored():
         gain = ""
-        if len(found.costs) == len(Arm):
+        if {*PAIR} <= {*found.costs}:
             on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
             gain = f"{off / on:.1f}x, "
         precision = found.variant.partition("@")[0]
@@ -108,7 +108,7 @@ def architectures() -> str:
 
 def costs() -> str:
     """One row per model and variant whose instructions were counted."""
-    rows = [_cost_row(found) for found in _stored() if len(found.costs) == len(Arm)]
+    rows = [_cost_row(found) for found in _stored() if {*PAIR} <= {*found.costs}]
     return COST_HEADING + "".join(rows)
 
 

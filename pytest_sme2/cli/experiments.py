@@ -17,6 +17,7 @@ from pytest_sme2.report.experiments import PAIRS, ExperimentAccount, write_exper
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import (
     FORWARD,
+    PAIR,
     Arm,
     Artifact,
     Fingerprint,
@@ -161,18 +162,16 @@ def _record(
         arm: build_profile(read_etdump(dump), census=censuses[arm], shapes=kept_shapes(dump))
         for arm, dump in dumps.items()
     }
-    both = len(profiles) == len(Arm)
+    both = len(profiles) == len(PAIR)
     untraced = {arm: (found.untraced,) for arm, found in arms.items() if found.untraced is not None}
     pair = Pair(
         artifact=artifact,
         target=fingerprint.target,
         on=untraced.get(Arm.ON, ()),
         off=untraced.get(Arm.OFF, ()),
-        traced_on=traced.get(Arm.ON),
-        traced_off=traced.get(Arm.OFF),
+        traced={arm: run for arm, run in traced.items() if run is not None},
         evidence=check_pair(on=profiles[Arm.ON], off=profiles[Arm.OFF]) if both else None,
-        census_on=censuses.get(Arm.ON),
-        census_off=censuses.get(Arm.OFF),
+        censuses=censuses,
     )
     return CaseRecord(
         schema=SCHEMA,
@@ -271,7 +270,7 @@ def _pairs(plan: ExperimentPlan, done: Mapping[Key, Done]) -> list[dict[Arm, Don
     for before, after in plan.compare:
         sides = [done[key] for key in (before, after)]
         arms = {side.experiment.arm: side for side in sides if side.traced is not None}
-        if len(arms) == len(Arm):
+        if len(arms) == len(PAIR):
             pairs.append(arms)
     taken = {found.experiment.key for arms in pairs for found in arms.values()}
     for found in done.values():

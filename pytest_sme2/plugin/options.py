@@ -123,20 +123,23 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "fail if the device has no SME2, instead of skipping what needs it.",
     ),
-    Option(
-        "--sme2-fresh",
-        "fresh",
-        None,
-        None,
-        "ignore cached emulator runs.",
-    ),
+    Option("--sme2-fresh", "fresh", None, None, "ignore cached emulator runs."),
     Option(
         "--sme2-cpu",
         "emulated_cpu",
         "NAME[:BITS]",
         "system.qemu:checked_cpu",
-        "the CPU to emulate: strict (default; no real one with SME2 can do less), apple-m4 or "
-        "arm-c1; BITS is the length of its streaming vectors: 128, 256 or 512 (default).",
+        "the CPU to emulate: strict (default; no real one with SME2 can do less), apple-m4, "
+        "arm-c1 or sme1 (SME without SME2); BITS is the length of its streaming vectors: 128, 256 "
+        "or 512 (default).",
+    ),
+    Option(
+        "--sme2-arms",
+        "arms",
+        "ARM,ARM[,ARM]",
+        "session.settings:parse_arms",
+        "what to run on the emulator: on,off (default), or off,sme1,on. sme1 hides SME2 and keeps "
+        "SME, as on a chip without SME2.",
     ),
     Option(
         "--sme2-no-cost",

@@ -140,7 +140,7 @@ class Sme2Runner(Runner):
         arguments = [
             *self._program,
             *("--model", files.model),
-            *("--sme2", str(request.arm)),
+            *("--sme2", str(request.switch)),
             *("--threads", str(request.threads)),
             *("--warmup", str(request.warmup)),
             *("--runs", str(request.runs)),
@@ -192,7 +192,7 @@ class Sme2Runner(Runner):
         try:
             if document["schema"] != 1:
                 raise ValueError(f"its schema is {document['schema']!r}, not 1")
-            if document["sme2"]["requested"] != str(request.arm):
+            if document["sme2"]["requested"] != str(request.switch):
                 raise ValueError("it belongs to the other arm")
             if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
                 raise ValueError(f"it does not have {count(request.runs, 'run')}")

@@ -98,7 +98,13 @@ class Gate:
     def check_coverage(self) -> None:
         """The share of matrix operators on SME2 kernels."""
         self.session.bench.require_sme2()
-        self._check(lambda: [structure.check_coverage(self.measured, self.baseline, self.limits)])
+        self._check(
+            lambda: [
+                structure.check_coverage(self.measured, self.baseline, self.limits, arm)
+                for arm in self.session.bench.arms
+                if arm is not Arm.OFF
+            ]
+        )
 
     @_reported("operators")
     def check_operators(self) -> None:

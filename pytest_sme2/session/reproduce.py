@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results import AS_EXPORTED, FORWARD, CaseResult
+from pytest_sme2.results import AS_EXPORTED, FORWARD, PAIR, CaseResult
 from pytest_sme2.session.settings import Settings
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def run_command(case: Case, settings: Settings, device: str) -> str:
     if settings.cpus:
         cpus = settings.cpus
         words += ["--cpus", cpus if isinstance(cpus, str) else ",".join(map(str, cpus))]
+    if settings.arms != PAIR:
+        words += ["--sme2-arms", ",".join(settings.arms)]
     switches = {
         "--fixed-performance": settings.fixed_performance,
         "--sme2-fake-phone": settings.fake_phone,

@@ -13,7 +13,7 @@ from pytest_sme2.cli.chosen_case import add_method_argument, chosen_case
 from pytest_sme2.cli.commands.models import add_folder_argument, model_folders
 from pytest_sme2.cli.device_options import add_device_options, device_settings
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
+from pytest_sme2.results import PAIR, Arm, Artifact, Kernel, KernelCensus, KernelFamily
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import say
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         case = chosen_case(session, arguments, arguments.threads)
         artifact, device = session.artifact(case), session.bench.chosen.name
-        for arm in Arm:
+        for arm in PAIR:
             request = replace(session.request(case, arm), timeout_seconds=arguments.timeout)
             say(f"Running {case.model} on {device}, SME2 {arm}")
             with tempfile.TemporaryDirectory(prefix="sme2-kernels-") as folder:

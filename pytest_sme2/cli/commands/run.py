@@ -21,7 +21,7 @@ from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.results import CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings, parse_budget, parse_threads
+from pytest_sme2.session.settings import Settings, parse_arms, parse_budget, parse_threads
 from pytest_sme2.system.files import encode
 from pytest_sme2.system.qemu import checked_cpu
 from pytest_sme2.system.terminal import clear_line, terminal_line
@@ -74,8 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sme2-cpu",
         metavar="NAME[:BITS]",
-        help="the CPU to emulate: strict (default), apple-m4, arm-c1, with a vector length as in "
-        "strict:256; all compares them",
+        help="the CPU to emulate: strict (default), apple-m4, arm-c1, sme1, with a vector length "
+        "as in strict:256; all compares them",
+    )
+    parser.add_argument(
+        "--sme2-arms",
+        default="on,off",
+        metavar="ARM,ARM[,ARM]",
+        help="on,off (default), or off,sme1,on on the emulator: sme1 hides SME2 and keeps SME",
     )
     parser.add_argument("--no-cost", action="store_true", help="do not count executed instructions")
     parser.add_argument("--fresh", action="store_true", help="ignore cached emulator runs")
@@ -191,6 +197,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         weights=arguments.weights,
         budget_seconds=parse_budget(arguments.budget),
         no_cost=arguments.no_cost,
+        arms=parse_arms(arguments.sme2_arms),
         **device_settings(arguments, "auto"),
     )
 
@@ -224,13 +231,15 @@ def _lines(
     lines = [f"{case.id} on {session.bench.target.name}, weights: {measured.weights}"]
     if measured.evidence is not None:
         lines.append(f"evidence   {measured.evidence.message}")
-    elif not able.sme2:
+    elif not able.switches:
         lines.append(f"no SME2    {able.reason} Only the off arm was run.")
     for arm in session.bench.arms:
         structure = measured.structures[arm]
+        word = "SME1" if structure.sme1 else "SME2"
         lines.append(
-            f"SME2 {arm:<4}  {structure.sme2} of {count(structure.matrix, 'matrix operator')} on "
-            f"SME2 kernels, {count(structure.total, 'operator')} in all"
+            f"SME2 {measured.arm_name(arm):<4}  {structure.sme2} of "
+            f"{count(structure.matrix, 'matrix operator')} on {word} kernels, "
+            f"{count(structure.total, 'operator')} in all"
         )
         if arm in measured.kernels:
             names = [kernel.name for kernel in measured.kernels[arm].kernels]
@@ -272,7 +281,7 @@ def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
         other = "SME2 off" if entry.against == "off" else "the eager model"
         tolerance = tolerance_of(measured.variant, limits, entry.against)
         text = agreement_text(entry, tolerance)
-        yield f"output {entry.index}   SME2 {entry.arm} against {other}: {text}"
+        yield f"output {entry.index}   SME2 {measured.arm_name(entry.arm)} against {other}: {text}"
     for check in output_checks(measured, limits):
         yield f"{check.metric}: {check.verdict}. {check.message}"
 

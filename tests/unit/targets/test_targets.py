@@ -34,7 +34,7 @@ def machine(monkeypatch):
             return qemu
 
         monkeypatch.setattr(local, "host_platform", lambda: platform)
-        monkeypatch.setattr(local, "cpu_has_sme2", lambda name: sme2)
+        monkeypatch.setattr(local, "cpu_has", lambda feature, name: sme2)
         monkeypatch.setattr(device, "find_qemu", find)
 
     return make
