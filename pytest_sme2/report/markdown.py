@@ -71,7 +71,7 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
     devices: dict[str, None] = {}
     for name, records in runs.items():
         for record in records:
-            device = f"{record.measured.fingerprint.target} ({name})" if len(runs) > 1 else name
+            device = f"{record.measured.device} ({name})" if len(runs) > 1 else name
             devices[device] = None
             label = record.id.removeprefix(f"{record.measured.model}-")
             cases.setdefault((record.measured.model, label), {})[device] = record
@@ -112,13 +112,14 @@ def _on(found: Mapping[str, CaseRecord], device: str, cell: object) -> str:
 
 
 def _overview(records: Sequence[CaseRecord]) -> list[str]:
-    headings = ["case", "device", "SME2 operators", "off", "on", "speedup", "largest", "memory",
-                "verdict"]  # fmt: skip
+    headings = ["case", "device", "SME2 operators", "SME1 operators", "off", "on", "speedup",
+                "largest", "memory", "verdict"]  # fmt: skip
     rows = [
         [
             code(record.id),
-            code(record.measured.fingerprint.target),
+            code(record.measured.device),
             coverage_cell(record.measured),
+            coverage_cell(record.measured, Arm.SME1),
             latency_cell(record.measured, Arm.OFF),
             latency_cell(record.measured, Arm.ON),
             speedup_cell(record.measured),
@@ -179,11 +180,11 @@ def pipeline_markdown(record: CaseRecord) -> str:
     return document(lines)
 
 
-def coverage_cell(measured: CaseResult) -> str:
-    coverage = measured.coverage
-    if coverage is None:
+def coverage_cell(measured: CaseResult, arm: Arm = Arm.ON) -> str:
+    profile = measured.profiles.get(arm)
+    if profile is None:
         return "-"
-    return f"{coverage.sme2_operators} of {coverage.matrix_operators}"
+    return f"{profile.coverage.sme2_operators} of {profile.coverage.matrix_operators}"
 
 
 def latency_cell(measured: CaseResult, arm: Arm) -> str:

@@ -37,10 +37,10 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import FAILING, UNCHECKED, combine, estimate_text, reference_of
 
 _HEADINGS = (
-    "variant", "SME2", "by work", "off ms", "on ms", "speedup", "most time", "MB", "off Minst",
-    "on Minst", "fewer", "most work", "verdict",
+    "variant", "SME2", "by work", "SME1", "off ms", "on ms", "speedup", "most time", "MB",
+    "off Minst", "sme1 Minst", "on Minst", "fewer", "most work", "verdict",
 )  # fmt: skip
-_LEFT = (0, 6, 11, 12)
+_LEFT = (0, 7, 13, 14)
 _COMPARED = ("variant", "rests on", "baseline", "now", "change", "interval %", "limit", "checks")
 _COMPARED_LEFT = (0, 1)
 _EVERY = ("variant", "check", "baseline", "now", "change", "interval %", "limit", "verdict")
@@ -176,7 +176,7 @@ def _group(record: CaseRecord) -> str:
     """The variants of a model stand together. A program has none: all programs do."""
     measured = record.measured
     name = "programs" if measured.variant == AS_EXPORTED else measured.model
-    return f"{name} on {measured.fingerprint.target}"
+    return f"{name} on {measured.device}"
 
 
 def _variant(record: CaseRecord) -> str:
@@ -187,23 +187,30 @@ def _variant(record: CaseRecord) -> str:
 
 def _row(record: CaseRecord) -> tuple[str, ...]:
     measured = record.measured
-    coverage = measured.coverage
     peak = (measured.peak_bytes or {}).get(measured.arm)
     return (
         _variant(record),
-        _NOTHING if coverage is None else f"{coverage.sme2_operators}/{coverage.matrix_operators}",
+        _coverage(measured, Arm.ON),
         coverage_by_work(measured),
+        _coverage(measured, Arm.SME1),
         _latency(measured, Arm.OFF),
         _latency(measured, Arm.ON),
         _speedup(measured),
         _largest(measured),
         _NOTHING if peak is None else f"{peak / 1e6:.0f}",
         millions(instructions(measured, Arm.OFF)),
+        millions(instructions(measured, Arm.SME1)),
         millions(instructions(measured, Arm.ON)),
         fewer(measured),
         _most_work(measured),
         str(combine(record.checks)) if record.checks else _NOTHING,
     )
+
+
+def _coverage(measured: CaseResult, arm: Arm) -> str:
+    profile = measured.profiles.get(arm)
+    found = None if profile is None else profile.coverage
+    return _NOTHING if found is None else f"{found.sme2_operators}/{found.matrix_operators}"
 
 
 def _latency(measured: CaseResult, arm: Arm) -> str:

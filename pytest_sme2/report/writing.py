@@ -34,7 +34,7 @@ from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summa
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
-from pytest_sme2.results import AS_EXPORTED, Arm
+from pytest_sme2.results import AS_EXPORTED, SHOWN, Arm
 from pytest_sme2.session.analysis import Analysis, analyze_file
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
@@ -94,14 +94,14 @@ def record_tracks(folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = (
     """The arms of a case as tracks of a trace, off above on."""
     return [
         Track(
-            f"{record.id}, SME2 {arm}",
+            f"{record.id}, SME2 {record.measured.arm_name(arm)}",
             read_etdump(folder / record.etdumps[arm]),
             tuple(rules),
             record.measured.emulated,
             record.measured.costs.get(arm),
             record.measured.profiles.get(arm),
         )
-        for arm in (Arm.OFF, Arm.ON)
+        for arm in SHOWN
         if arm in record.etdumps
     ]
 
