@@ -19,7 +19,7 @@ from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.transposes import LAYOUT_KERNELS
 from pytest_sme2.report.findings import advice
 from pytest_sme2.report.text import percent
-from pytest_sme2.results import PAIR, Arm, Baseline, Executor, OperatorCount
+from pytest_sme2.results import PAIR, SHOWN, Arm, Baseline, Executor, OperatorCount
 from pytest_sme2.verdict import baselines
 from tests.support.recorded_runs import TWELVE, recorded
 from tests.support.recorded_runs import measured as recorded_run
@@ -42,6 +42,10 @@ COST_HEADING = (
     "| model | variant | off | on | fewer | outer products | tile use | on SME2 | by work "
     "| packing and layout |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+)
+ARMS_HEADING = (
+    "| model | variant | off | SME1 | SME2 | fewer, SME1 | fewer, SME2 | on SME1 | on SME2 |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
 
 
@@ -130,6 +134,27 @@ def _cost_row(baseline: Baseline) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
+def arms() -> str:
+    """One row per model and variant whose third arm was stored."""
+    rows = [_arms_row(found) for found in _stored() if {*Arm} <= {*found.costs}]
+    return ARMS_HEADING + "".join(rows)
+
+
+def _arms_row(baseline: Baseline) -> str:
+    off, sme1, on = (baseline.costs[arm].total for arm in SHOWN)
+    kinds = baseline.structures[Arm.SME1]
+    cells = (
+        f"`{baseline.model}`",
+        f"`{baseline.variant}`",
+        *(f"{found.instructions:,}" for found in (off, sme1, on)),
+        f"{off.instructions / sme1.instructions:.2f}x",
+        f"{off.instructions / on.instructions:.2f}x",
+        f"{kinds.sme1} of {kinds.matrix}",
+        _on_sme2(baseline),
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
 def _stored() -> list[Baseline]:
     found = map(baselines.read, STORED.glob("*.json"))
     return sorted((baseline for baseline in found if baseline is not None), key=_place)
@@ -199,6 +224,7 @@ TABLES = (
     Table(PAGE, "architectures", architectures),
     Table(PAGE, "operators", table),
     Table(PAGE, "cost", costs),
+    Table(PAGE, "arms", arms),
     Table(README, "summary", summary),
 )
 

@@ -355,6 +355,6 @@ def _assemble(build: Path, sdk: Path, folder: Path, platform: str, compiler: Com
         shutil.copy2(build / "libsme2_off.dylib", folder)
     if platform == LINUX_AARCH64:
         # The same folder then runs here, under an emulator, and on a phone.
-        for library in _SYSTEM_LIBRARIES:
-            shutil.copyfile(library_file(compiler, library), folder / library)
+        for name in _SYSTEM_LIBRARIES:
+            shutil.copyfile(library_file(compiler, name), folder / name)
         (folder / LOADER).chmod(0o755)

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from pytest_sme2.errors import BaselineError, BusyError
 from pytest_sme2.export.variant import file_part
-from pytest_sme2.profile.cost import stored
 from pytest_sme2.results import (
     RUNTIME,
     Agreement,
@@ -35,6 +34,7 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
+from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.judging import too_hot
 from pytest_sme2.verdict.stored_latency import same_work, session_interval, starts_epoch
 
@@ -204,7 +204,7 @@ def update(
         fingerprint=measured.fingerprint,
         structures={**old.structures, **measured.structures},
         kernels={**old.kernels, **kernels},
-        costs={**old.costs, **{arm: stored(cost) for arm, cost in measured.costs.items()}},
+        costs=steady_costs(old.costs, measured.costs),
         sessions=_with_session(old, measured),
         figures=_with_figures(old, measured),
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,

@@ -118,6 +118,27 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name
     return Check(metric, verdict, message, old, new, "count", None, old * (1 + limit), details)
 
 
+def steady_costs(
+    old: Mapping[Arm, StoredCost], new: Mapping[Arm, InferenceCost]
+) -> dict[Arm, StoredCost]:
+    """The new costs as they are stored; the old one where the state of the heap is all the
+    difference, so that an update of the same thing changes no line.
+    """
+    return {**old, **{arm: _steady(old.get(arm), stored(cost)) for arm, cost in new.items()}}
+
+
+def _steady(before: StoredCost | None, now: StoredCost) -> StoredCost:
+    if before is None or (before.cpu, before.toolchain) != (now.cpu, now.toolchain):
+        return now
+    settled = _with_heap_of(before, now)
+    same = (
+        settled.operators == before.operators
+        and settled.total.instructions == before.total.instructions
+        and now.total.outer_products == before.total.outer_products
+    )
+    return before if same else now
+
+
 def _with_heap_of(before: StoredCost, now: StoredCost) -> StoredCost:
     """``now``, but where the C library's part of an operator differs by so little that the state of
     the heap explains it, with the part that ``before`` has.
