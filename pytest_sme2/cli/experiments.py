@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan, Key
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.coverage import as_sme1
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.shapes import beside, keep_shapes, kept_shapes
 from pytest_sme2.report.experiments import PAIRS, ExperimentAccount, write_experiments
@@ -162,7 +163,9 @@ def _record(
         arm: build_profile(read_etdump(dump), census=censuses[arm], shapes=kept_shapes(dump))
         for arm, dump in dumps.items()
     }
-    both = len(profiles) == len(PAIR)
+    both, sme1 = len(profiles) == len(PAIR), fingerprint.sme1
+    if sme1:
+        profiles = {arm: as_sme1(profile) for arm, profile in profiles.items()}
     untraced = {arm: (found.untraced,) for arm, found in arms.items() if found.untraced is not None}
     pair = Pair(
         artifact=artifact,
@@ -170,7 +173,7 @@ def _record(
         on=untraced.get(Arm.ON, ()),
         off=untraced.get(Arm.OFF, ()),
         traced={arm: run for arm, run in traced.items() if run is not None},
-        evidence=check_pair(on=profiles[Arm.ON], off=profiles[Arm.OFF]) if both else None,
+        evidence=check_pair(profiles[Arm.ON], profiles[Arm.OFF], sme1=sme1) if both else None,
         censuses=censuses,
     )
     return CaseRecord(

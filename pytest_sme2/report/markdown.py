@@ -14,6 +14,7 @@ from pytest_sme2.report.markdown_case import case_lines, category_lines, check_l
 from pytest_sme2.report.markdown_text import (
     EMULATED_NOTE,
     RANDOM_NOTE,
+    SME1_NOTE,
     TOP,
     code,
     document,
@@ -142,6 +143,8 @@ def _overview(records: Sequence[CaseRecord]) -> list[str]:
 
 def _notes(records: Sequence[CaseRecord]) -> list[str]:
     lines = []
+    if any(record.measured.fingerprint.sme1 for record in records):
+        lines += ["", SME1_NOTE]
     if any(record.measured.emulated for record in records):
         lines += ["", EMULATED_NOTE]
     if any(record.measured.weights.startswith("random") for record in records):

@@ -22,6 +22,7 @@ from pytest_sme2.report.cost import (
     tokens_per_second,
 )
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
+from pytest_sme2.report.markdown_text import SME1_NOTE
 from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
 from pytest_sme2.report.versus_baseline import (
@@ -277,6 +278,8 @@ def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iter
     yield from _references(records, width)
     yield from _unmeasured(records, width)
     yield from _precisions(records, verbosity, width)
+    if any(record.measured.fingerprint.sme1 for record in records):
+        yield say(f"{SME1_NOTE[0].lower()}{SME1_NOTE[1:-1]}".replace("`", ""))
     if any(record.measured.emulated for record in records):
         yield say(
             "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "

@@ -74,7 +74,9 @@ def test_three_arms_and_a_chip_without_sme2(tmp_path: Path) -> None:
     assert chip.evidence is not None
     assert chip.evidence.valid
     assert "on (SME1)" in run_report([record])
-    assert "on emulated (SME1)" in "\n".join(run_lines([record]))
+    said = "\n".join(run_lines([record]))
+    assert "on emulated (SME1)" in said
+    assert "the chip has SME and no SME2: on is SME1" in said
     old = stored.on_chip(chip.fingerprint)
     checks = [
         structure.check_coverage(chip, old, Limits()),
