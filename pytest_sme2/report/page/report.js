@@ -603,8 +603,8 @@
       ...(operators ? [{ title: "operator", name: true, value: (row) => row.operator || null,
         show: (row) => row.operator || element("span", { class: "quiet" }, "none: it ran outside of the inference") }] : []),
       { title: "family", value: (row) => row.family },
-      { title: "SME2 on", number: true, value: (row) => row.on ?? null },
-      { title: "SME2 off", number: true, value: (row) => row.off ?? null },
+      ...["on", "sme1", "off"].filter((arm) => arm !== "sme1" || chosen.arms.sme1).map((arm) => (
+        { title: `SME2 ${arm}`, number: true, value: (row) => row[arm] ?? null })),
     ], chosen.kernels.rows, { caption: ran, column: operators ? 3 : 2, down: true, most: 40 });
   }
 
