@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.report.cost import covered
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
 from pytest_sme2.report.markdown_text import (
@@ -81,7 +82,10 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
         ("Speedup by SME2, with its interval", lambda record: speedup_cell(record.measured)),
         ("Latency with SME2 off", lambda record: latency_cell(record.measured, Arm.OFF)),
         ("Latency with SME2 on", lambda record: latency_cell(record.measured, Arm.ON)),
-        ("Matrix operators on SME2 kernels", lambda record: coverage_cell(record.measured)),
+        (
+            "Matrix operators on SME2 kernels",
+            lambda record: covered(record.measured, between=" of "),
+        ),
         ("Largest category", lambda record: largest_of_arm_cell(record.measured)),
         ("Verdict", verdict_cell),
     ):
@@ -119,8 +123,7 @@ def _overview(records: Sequence[CaseRecord]) -> list[str]:
         [
             code(record.id),
             code(record.measured.device),
-            coverage_cell(record.measured),
-            coverage_cell(record.measured, Arm.SME1),
+            *(covered(record.measured, arm, " of ") for arm in (Arm.ON, Arm.SME1)),
             latency_cell(record.measured, Arm.OFF),
             latency_cell(record.measured, Arm.ON),
             speedup_cell(record.measured),
@@ -181,13 +184,6 @@ def pipeline_markdown(record: CaseRecord) -> str:
         if body:
             lines += ["", f"## {title}", "", *body]
     return document(lines)
-
-
-def coverage_cell(measured: CaseResult, arm: Arm = Arm.ON) -> str:
-    profile = measured.profiles.get(arm)
-    if profile is None:
-        return "-"
-    return f"{profile.coverage.sme2_operators} of {profile.coverage.matrix_operators}"
 
 
 def latency_cell(measured: CaseResult, arm: Arm) -> str:

@@ -14,6 +14,7 @@ from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.cost import (
     LIMITS_OF_COST,
     coverage_by_work,
+    covered,
     fewer,
     instructions,
     instructions_per_token,
@@ -191,9 +192,9 @@ def _row(record: CaseRecord) -> tuple[str, ...]:
     peak = (measured.peak_bytes or {}).get(measured.arm)
     return (
         _variant(record),
-        _coverage(measured, Arm.ON),
+        covered(measured),
         coverage_by_work(measured),
-        _coverage(measured, Arm.SME1),
+        covered(measured, Arm.SME1),
         _latency(measured, Arm.OFF),
         _latency(measured, Arm.ON),
         _speedup(measured),
@@ -206,12 +207,6 @@ def _row(record: CaseRecord) -> tuple[str, ...]:
         _most_work(measured),
         str(combine(record.checks)) if record.checks else _NOTHING,
     )
-
-
-def _coverage(measured: CaseResult, arm: Arm) -> str:
-    profile = measured.profiles.get(arm)
-    found = None if profile is None else profile.coverage
-    return _NOTHING if found is None else f"{found.sme2_operators}/{found.matrix_operators}"
 
 
 def _latency(measured: CaseResult, arm: Arm) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any
 
 from pytest_sme2.results.artifact import Arm
 from pytest_sme2.results.case import Agreement, Estimate, Spread, Structure, Tolerance
@@ -95,20 +95,14 @@ class Baseline:
         """
         if not chip.sme1 or self.fingerprint.sme1:
             return self
-        return replace(
-            self,
-            structures=_sme1_as_on(self.structures),
-            kernels=_sme1_as_on(self.kernels),
-            costs=_sme1_as_on(self.costs),
-        )
-
-
-_Value = TypeVar("_Value")
-
-
-def _sme1_as_on(values: Mapping[Arm, _Value]) -> dict[Arm, _Value]:
-    places = {Arm.SME1: Arm.ON, Arm.OFF: Arm.OFF}
-    return {places[arm]: value for arm, value in values.items() if arm in places}
+        places = {Arm.SME1: Arm.ON, Arm.OFF: Arm.OFF}
+        changed: dict[str, Any] = {
+            name: {
+                places[arm]: value for arm, value in getattr(self, name).items() if arm in places
+            }
+            for name in ("structures", "kernels", "costs")
+        }
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)
