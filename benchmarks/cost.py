@@ -44,6 +44,7 @@ from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import build_cost
 from pytest_sme2.results import (
+    PAIR,
     Arm,
     Artifact,
     CaseResult,
@@ -234,7 +235,7 @@ def counting_cost(
     folder.mkdir(parents=True, exist_ok=True)
     for case in cases:
         artifact = artifact_of(case)
-        for arm in Arm:
+        for arm in PAIR:
             pairs = [
                 (uncounted(bench, artifact, arm, folder), counted(bench, artifact, arm, folder))
                 for _ in range(rounds)

@@ -33,7 +33,7 @@ from typing import Any
 from benchmarks.claims import clean_claims, finish
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.files import write_text
 from pytest_sme2.targets.phone.adb import AdbDevice
@@ -88,7 +88,7 @@ def measure(target: AndroidTarget, work: Work) -> None:
             work.artifact, Arm.ON, runs=2, traced=True, timeout_seconds=work.timeout_seconds
         )
         return [
-            target.run(work.runner, replace(asked, arm=arm), work.out / str(arm)) for arm in Arm
+            target.run(work.runner, replace(asked, arm=arm), work.out / str(arm)) for arm in PAIR
         ]
 
     try:
@@ -349,7 +349,7 @@ def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[
                 pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
                 phone = lab.add(storage_bytes=64 << 20)
                 work = Work(runner, make_artifact(pte), out)
-                session = Session(phone, work, store(work, "first", [(1,)] * len(Arm)))
+                session = Session(phone, work, store(work, "first", [(1,)] * len(PAIR)))
                 endings[fault].append(trial(fault, session, chance.random()))
     return endings
 

@@ -18,7 +18,7 @@ from pytest_sme2.profile.coverage import settled
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.report.findings import advice
 from pytest_sme2.report.text import percent
-from pytest_sme2.results import Arm, Baseline, Executor
+from pytest_sme2.results import PAIR, SHOWN, Arm, Baseline, Executor
 from pytest_sme2.verdict import baselines
 from tests.support.recorded_runs import TWELVE, recorded
 from tests.support.recorded_runs import measured as recorded_run
@@ -38,6 +38,10 @@ COST_HEADING = (
     "| packing and layout |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
+ARMS_HEADING = (
+    "| model | variant | off | SME1 | SME2 | off / SME1 | off / SME2 | on SME1 | on SME2 |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+)
 
 
 def summary() -> str:
@@ -49,7 +53,7 @@ def overview() -> str:
     """The same, with how many times fewer instructions SME2 leaves."""
 
     def cell(found: Baseline) -> str:
-        if len(found.costs) < len(Arm):
+        if not {*PAIR} <= {*found.costs}:
             return _on_sme2(found)
         on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
         return f"{off / on:.1f}x, {_on_sme2(found)}"
@@ -95,7 +99,7 @@ def architectures() -> str:
 
 def costs() -> str:
     """One row per model and variant whose instructions were counted."""
-    rows = [_cost_row(found) for found in _stored() if len(found.costs) == len(Arm)]
+    rows = [_cost_row(found) for found in _stored() if {*PAIR} <= {*found.costs}]
     return COST_HEADING + "".join(rows)
 
 
@@ -113,6 +117,27 @@ def _cost_row(baseline: Baseline) -> str:
         _on_sme2(baseline),
         f"{on.sme2_macs / on.macs:.0%}" if on.macs else "",
         f"{on.packing_share:.0%}",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def arms() -> str:
+    """One row per model and variant whose third arm was stored."""
+    rows = [_arms_row(found) for found in _stored() if {*Arm} <= {*found.costs}]
+    return ARMS_HEADING + "".join(rows)
+
+
+def _arms_row(baseline: Baseline) -> str:
+    off, sme1, on = (baseline.costs[arm].total for arm in SHOWN)
+    kinds = baseline.structures[Arm.SME1]
+    cells = (
+        f"`{baseline.model}`",
+        f"`{baseline.variant}`",
+        *(f"{found.instructions:,}" for found in (off, sme1, on)),
+        f"{off.instructions / sme1.instructions:.2f}x",
+        f"{off.instructions / on.instructions:.2f}x",
+        f"{kinds.sme1} of {kinds.matrix}",
+        _on_sme2(baseline),
     )
     return f"| {' | '.join(cells)} |\n"
 
@@ -165,6 +190,7 @@ TABLES = (
     Table(PAGE, "overview", overview),
     Table(PAGE, "architectures", architectures),
     Table(PAGE, "cost", costs),
+    Table(PAGE, "arms", arms),
     Table(README, "summary", summary),
 )
 

@@ -30,7 +30,7 @@ from pytest_sme2.plugin.conclusion import conclude_run
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, Check, Estimate, Outcome
+from pytest_sme2.results import PAIR, Arm, Check, Estimate, Outcome
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
@@ -103,7 +103,7 @@ def write_cases(root: Path, count: int, operators: int) -> Iterator[Path]:
             root,
             f"model_{index // len(VARIANTS)}",
             VARIANTS[index % len(VARIANTS)],
-            {arm: dump(arm, operators, source) for arm in Arm},
+            {arm: dump(arm, operators, source) for arm in PAIR},
             checks=(check,),
             medians_ns={
                 Arm.OFF: tuple(off * source.gauss(1, 0.01) for _ in range(20)),

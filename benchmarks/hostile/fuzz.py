@@ -35,7 +35,7 @@ from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
 from pytest_sme2.session.run_directory import METRICS, read_record
@@ -192,7 +192,7 @@ def baseline(chance: Random, folder: Path) -> None:
     def read() -> None:
         found = baselines.load(folder, measured.model, measured.variant, measured.fingerprint)
         some = limits.default_limits()
-        for arm in Arm:
+        for arm in PAIR:
             structure.check_operators(measured, found, arm)
             structure.check_kernels(measured, found, arm)
             times.check_latency(measured, found, some, arm)

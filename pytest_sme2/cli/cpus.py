@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.profile.cost import tile_use
-from pytest_sme2.report.cost import LIMITS_OF_COST, fewer, instructions, millions
+from pytest_sme2.report.cost import LIMITS_OF_COST, covered, fewer, instructions, millions
 from pytest_sme2.report.text import bullet, percent
 from pytest_sme2.results import Arm, CaseResult
 from pytest_sme2.session.cases import Case
@@ -62,12 +62,12 @@ def cpu_lines(results: Sequence[OnCpu]) -> Iterator[str]:
         if measured is None:
             yield f"{found.cpu!s:<12} {found.cpu.vector_bits:>6} did not run, see below"
             continue
-        coverage, on = measured.coverage, measured.costs.get(Arm.ON)
+        on = measured.costs.get(Arm.ON)
         use = None if on is None else tile_use(on)
         yield _ROW.format(
             str(found.cpu),
             found.cpu.vector_bits,
-            "-" if coverage is None else f"{coverage.sme2_operators}/{coverage.matrix_operators}",
+            covered(measured),
             millions(instructions(measured, Arm.OFF)),
             millions(instructions(measured, Arm.ON)),
             fewer(measured),

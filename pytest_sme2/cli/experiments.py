@@ -13,7 +13,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.shapes import beside, keep_shapes
 from pytest_sme2.report.experiments import PAIRS, ExperimentAccount, write_experiments
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import FORWARD, Arm, KernelCensus, Run, RunRequest
+from pytest_sme2.results import FORWARD, PAIR, Arm, KernelCensus, Run, RunRequest
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_timing import Timing
@@ -252,7 +252,7 @@ def _pairs(plan: ExperimentPlan, done: Mapping[Key, Done]) -> list[dict[Arm, Don
     for before, after in plan.compare:
         sides = [done[key] for key in (before, after)]
         arms = {side.experiment.arm: side for side in sides if side.traced is not None}
-        if len(arms) == len(Arm):
+        if len(arms) == len(PAIR):
             pairs.append(arms)
     taken = {found.experiment.key for arms in pairs for found in arms.values()}
     for found in done.values():

@@ -34,17 +34,17 @@ def benchmarked_arms(session: Session) -> tuple[Arm, ...]:
     empty where there is only one.
     """
     from pytest_sme2.errors import Sme2Error
-    from pytest_sme2.results import Arm
+    from pytest_sme2.results import PAIR
 
     if session.emulated:
         return ()
     if session.settings.device != "android":
         try:
-            if not session.bench.chosen.capabilities().sme2:
+            if not session.bench.chosen.capabilities().switches:
                 return ()
         except Sme2Error:
             return ()  # for the first test that needs the device to say
-    return (Arm.ON, Arm.OFF)
+    return PAIR
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

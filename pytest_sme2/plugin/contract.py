@@ -123,7 +123,8 @@ class ContractWatch:
 
         assert self.part is not None  # noqa: S101  (conclude made it)
         found = contract.gaps(promised, self.part)
-        lines = [row for row in contract.rows(promised) if row[0] in self.part.devices]
+        asked = contract.rows(contract.lines_for(promised, self.part))
+        lines = [row for row in asked if row[0] in self.part.devices]
         opened = sum(len(gap.figures) for gap in found)
         told = [f"contract: {len(lines) - opened} of {len(lines)} lines compared"] if lines else []
         left = [str(gap) for gap in found if gap.reason is contract.Reason.DESELECTED]
@@ -172,6 +173,7 @@ class ContractWatch:
             tuple(sorted(self.left)),
             tuple(case for case in known if case not in chosen),
             narrowed or any("::" in argument for argument in self.config.args),
+            settings.arms,
         )
 
     def _store(self, records: Mapping[Path, CaseRecord], root: Path) -> None:

@@ -27,6 +27,7 @@ from pytest_sme2.results import (
     Counts,
     InferenceCost,
     KernelCost,
+    KernelFamily,
     OperatorCost,
     OperatorProfile,
     OperatorShapes,
@@ -36,6 +37,7 @@ from pytest_sme2.results import (
     StoredOperator,
     Toolchain,
 )
+from pytest_sme2.trace.kernel_log import family_of
 
 _Row = NDArray[np.int64]
 _WIDTH = len(fields(Counts))
@@ -254,10 +256,15 @@ def _operator_cost(entry: OperatorProfile, code: _Code, toolchain: Toolchain) ->
         kernels=tuple((name, int(row[0])) for name, row in ranked[:_MOST_KERNELS]),
         macs=multiply_accumulates(entry.shapes) if operator.matrix else None,
         matrix=operator.matrix,
-        sme2=bool(counts.outer_products or counts.sme2_other),
+        sme2=bool(counts.outer_products or counts.sme2_other) or any(map(_is_sme, code.rows)),
         lane_bytes=_LANE_BYTES.get((*operator.data_types, "F32")[0], 1),
         system=code.instructions_in(toolchain.files),
     )
+
+
+def _is_sme(kernel: str) -> bool:
+    """Whether it multiplies in streaming mode: SME1's for one row have no outer products."""
+    return "_matmul_" in kernel and family_of(kernel) in (KernelFamily.SME, KernelFamily.SME2)
 
 
 # --- work, and how well it is used ----------------------------------------------------------------

@@ -33,6 +33,8 @@ _WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "i
 _QP8_KERNEL = re.compile(r"kai_run_matmul_\w*qai8dxp\w*|xnn_qp8_\w*gemm_\w*(?<!_get_[mn]r)")
 # The weights' part of KleidiAI's kernel names, by XNNPACK's data type.
 _WEIGHTS = {"QC4W": "qsi4cx", "QC8W": "qsi8cx", "QB4W": "qsi4c32"}
+# The part for both operands, by the packed data type.
+_PRODUCTS = {"PF32": "_f32_f32", "PF16": "_f16_f16", "PQS8": "_qai8_qai8", "QP8": "_qai8dxp"}
 
 
 def ran_in(operator: Operator) -> str:
@@ -94,10 +96,34 @@ def settled(
     if shapes is not None and shapes.operation == DEPTHWISE_NODE and not operator.sme2:
         # XNNPACK has DWConv kernels for few sizes; a 7x7 depthwise convolution runs as IGEMM.
         return replace(operator, kind="depthwise", matrix=False, unproven=False)
-    if not operator.unproven or census is None:
+    if census is None:
         return operator
-    proof = _census_proof(operator, census)
-    return operator if proof is None else replace(operator, sme2=proof, unproven=False)
+    proof = _census_proof(operator, census) if operator.unproven else None
+    if proof is not None:
+        operator = replace(operator, sme2=proof, unproven=False)
+    return replace(operator, sme1=True) if operator.sme2 and _sme1(operator, census) else operator
+
+
+def _sme1(operator: Operator, census: KernelCensus) -> bool:
+    """Whether the kernels that multiplied its data type were all SME1 ones."""
+    words = [_PRODUCTS[word] for word in operator.data_types if word in _PRODUCTS]
+    families = {
+        kernel.family
+        for kernel in census.kernels
+        if "_matmul_" in kernel.name and any(word in kernel.name for word in words)
+    }
+    return families & {KernelFamily.SME, KernelFamily.SME2} == {KernelFamily.SME}
+
+
+def as_sme1(profile: Profile) -> Profile:
+    """The profile of a chip without SME2, on which nothing but the names says what ran."""
+    return replace(
+        profile,
+        operators=tuple(
+            replace(member, operator=replace(member.operator, sme1=member.operator.sme2))
+            for member in profile.operators
+        ),
+    )
 
 
 def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:

@@ -13,26 +13,46 @@ def check_pair(
     *,
     effective_on: bool | None = None,
     effective_off: bool | None = None,
+    sme1: bool = False,
+    third: Profile | None = None,
 ) -> Evidence:
     """Judge a pair by the operators that ran; the message says which side is wrong.
 
     ``effective_on`` and ``effective_off`` are what the processes themselves report about SME2;
-    None where they cannot tell.
+    None where they cannot tell. ``sme1``: the chip has no SME2, so ``on`` is SME1. ``third`` is the
+    arm that hides SME2 alone, where it ran.
     """
     matrix = max(on.coverage.matrix_operators, off.coverage.matrix_operators)
     sme2_on, sme2_off = on.coverage.sme2_operators, off.coverage.sme2_operators
-    message = _contradiction(effective_on, effective_off) or _objection(on, off)
-    valid = message is None
+    message = (
+        _contradiction(None if sme1 else effective_on, effective_off)
+        or _objection(on, off)
+        or (None if third is None else _wrong_kind("sme1", third))
+        or (_wrong_kind("on", on) if sme1 else None)
+    )
+    word, chip = ("SME1", " (the chip has no SME2)") if sme1 else ("SME2", "")
+    hidden = "" if third is None else f", {third.coverage.sme2_operators} on SME1 with SME2 hidden"
     return Evidence(
-        valid=valid,
+        valid=message is None,
         message=message
         or (
-            f"{sme2_on} of {count(on.coverage.matrix_operators, 'matrix operator')} ran on SME2 "
-            "kernels with SME2 on, none with SME2 off."
+            f"{sme2_on} of {count(on.coverage.matrix_operators, 'matrix operator')} ran on {word} "
+            f"kernels with {word} on{chip}{hidden}, none with {word} off."
         ),
         matrix_operators=matrix,
         sme2_on=sme2_on,
         sme2_off=sme2_off,
+    )
+
+
+def _wrong_kind(side: str, profile: Profile) -> str | None:
+    """What is wrong with an arm that can only have SME1."""
+    wrong = sum(each.operator.sme2 and not each.operator.sme1 for each in profile.operators)
+    if not wrong:
+        return None
+    return (
+        f"The {side} run is wrong: {count(wrong, 'operator')} ran on SME2 kernels although SME2 "
+        "was to be hidden. Check the switch of the runner."
     )
 
 

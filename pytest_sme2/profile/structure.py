@@ -21,7 +21,7 @@ def structure_of(profile: Profile) -> Structure:
         operator = entry.operator
         one = OperatorCount(
             _name(operator), operator.category, operator.kind, operator.executor,
-            operator.matrix, operator.sme2, count=1, unproven=operator.unproven,
+            operator.matrix, operator.sme2, 1, operator.unproven, operator.sme1,
         )  # fmt: skip
         before = counts.get((one.name, one.executor))
         counts[(one.name, one.executor)] = (

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
 from pytest_sme2.report.markdown_text import TOP, code, table
 from pytest_sme2.report.text import percent
-from pytest_sme2.results import Arm, CaseResult, Category, Counts, InferenceCost, OperatorCost
+from pytest_sme2.results import (
+    SHOWN,
+    Arm,
+    CaseResult,
+    Category,
+    Counts,
+    InferenceCost,
+    OperatorCost,
+)
 
 LIMITS_OF_COST = (
     "cost is the number of executed instructions; it cannot see caches, memory bandwidth, how many "
@@ -48,6 +56,14 @@ def fewer(measured: CaseResult) -> str:
     return f"{off / on:.2f}x" if off and on else "-"
 
 
+def covered(measured: CaseResult, arm: Arm = Arm.ON, between: str = "/") -> str:
+    """``6/6``: matrix operators on SME2 kernels, of all; of the arm sme1, on SME1 kernels."""
+    profile = measured.profiles.get(arm)
+    if profile is None:
+        return "-"
+    return f"{profile.coverage.sme2_operators}{between}{profile.coverage.matrix_operators}"
+
+
 def coverage_by_work(measured: CaseResult) -> str:
     cost = measured.costs.get(Arm.ON)
     share = None if cost is None else work_coverage(cost)
@@ -66,14 +82,14 @@ def largest_cost(measured: CaseResult) -> tuple[Category, float] | None:
 
 def cost_lines(measured: CaseResult) -> Iterator[str]:
     """The Markdown section about cost."""
-    arms = [arm for arm in (Arm.OFF, Arm.ON) if arm in measured.costs]
+    arms = [arm for arm in SHOWN if arm in measured.costs]
     if not arms:
         if measured.uncounted and measured.emulated:
             yield f"Nothing was counted: {measured.uncounted}."
         return
     costs = {arm: measured.costs[arm] for arm in arms}
     rows = [[name, *(cell(costs[arm]) for arm in arms)] for name, cell in _SUMMARY.items()]
-    yield from table(["per inference", *(f"SME2 {arm}" for arm in arms)], rows)
+    yield from table(["per inference", *(f"SME2 {measured.arm_name(arm)}" for arm in arms)], rows)
     yield ""
     each = instructions_per_token(measured)
     if each:
@@ -215,9 +231,5 @@ def tokens_per_second(measured: CaseResult) -> str:
 
 
 def _text(what: str, values: Mapping[Arm, float], form: str, factor: float) -> str:
-    parts = [
-        f"SME2 {arm} {form.format(values[arm] * factor)}"
-        for arm in (Arm.OFF, Arm.ON)
-        if arm in values
-    ]
+    parts = [f"SME2 {arm} {form.format(values[arm] * factor)}" for arm in SHOWN if arm in values]
     return f"{what}: {', '.join(parts)}" if parts else ""

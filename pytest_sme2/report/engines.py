@@ -1,4 +1,4 @@
-"""What an operator ran on: SME2, NEON (the rest of XNNPACK) or portable code. Pure.
+"""What an operator ran on: SME2, SME1, NEON (the rest of XNNPACK) or portable code. Pure.
 
 What the parts are shares of: time on hardware, executed instructions on an emulator that counted
 them, else the number of operators.
@@ -11,19 +11,23 @@ from collections.abc import Mapping, Sequence
 from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.results import Arm, CaseResult, Executor, KernelCensus
 
-ENGINES = ("SME2", "NEON", "portable")
-SME2, NEON, PORTABLE = range(3)
+ENGINES = ("SME2", "NEON", "portable", "SME1")
+SME2, NEON, PORTABLE, SME1 = range(4)
 
 
 def engine_names(results: Sequence[CaseResult]) -> tuple[str, ...]:
-    """ENGINES; where a CPU is not an Arm, what is not SME2 is not NEON either."""
+    """ENGINES, the last only where it ran; where a CPU is not an Arm, what is not SME2 is not NEON
+    either.
+    """
     foreign = any(
         "x86" in value
         for measured in results
         for name, value in measured.fingerprint.facts
         if name == "platform"
     )
-    return ("SME2", "XNNPACK", "portable") if foreign else ENGINES
+    if any(found.sme1 for measured in results for found in measured.structures.values()):
+        return ENGINES
+    return ("SME2", "XNNPACK", "portable") if foreign else ENGINES[:SME1]
 
 
 def engines_of(measured: CaseResult, arm: Arm) -> list[int]:
@@ -32,7 +36,7 @@ def engines_of(measured: CaseResult, arm: Arm) -> list[int]:
     return [
         PORTABLE
         if member.operator.executor is Executor.PORTABLE
-        else SME2
+        else (SME1 if member.operator.sme1 else SME2)
         if member.operator.matrix and on_sme2
         else NEON
         for member, on_sme2 in zip(profile.operators, sme2_states(profile), strict=True)
@@ -40,7 +44,10 @@ def engines_of(measured: CaseResult, arm: Arm) -> list[int]:
 
 
 def engine_shares(measured: CaseResult) -> tuple[str, list[float]] | None:
-    """What the shares are of, and how much each of ENGINES has; None where nothing was traced."""
+    """What the shares are of, and how much each of ENGINES has; None where nothing was traced.
+
+    The last has a share only where it ran.
+    """
     arm = measured.arm
     profile = measured.profiles.get(arm)
     if profile is None or not profile.operators:
@@ -56,6 +63,7 @@ def engine_shares(measured: CaseResult) -> tuple[str, list[float]] | None:
     for engine, weight in zip(engines_of(measured, arm), weights, strict=True):
         sums[engine] += weight
     whole = sum(sums)
+    sums = sums if sums[SME1] else sums[:SME1]
     return (unit, [value / whole for value in sums]) if whole else None
 
 

@@ -40,6 +40,8 @@ from pytest_sme2.report.versus_baseline import (
     worst_first,
 )
 from pytest_sme2.results import (
+    PAIR,
+    SHOWN,
     Arm,
     Baseline,
     CaseResult,
@@ -143,7 +145,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         "id": record.id,
         "model": measured.model,
         "variant": measured.variant,
-        "device": measured.fingerprint.target,
+        "device": measured.device,
         "emulated": measured.emulated,
         "arm": str(measured.arm),
         "verdict": str(combine(record.checks)) if record.checks else None,
@@ -161,9 +163,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         "tokens": measured.tokens,
         "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
         "arms": {
-            str(arm): _arm(entry, arm, rules, timed)
-            for arm in (Arm.OFF, Arm.ON)
-            if arm in measured.profiles
+            str(arm): _arm(entry, arm, rules, timed) for arm in SHOWN if arm in measured.profiles
         },
         "shift": _shift(measured) if timed else None,
         "kernels": _kernels(measured),
@@ -339,7 +339,7 @@ def _timeline(
 
 def _shift(measured: CaseResult) -> dict[str, Any] | None:
     """Category by category, off and on, in milliseconds of the traced runs."""
-    if len(measured.profiles) != len(Arm):
+    if not {*PAIR} <= {*measured.profiles}:
         return None
     found = compare(measured.profiles[Arm.OFF], measured.profiles[Arm.ON])
     rows = [*found.categories, found.overhead, found.end_to_end]
@@ -429,7 +429,7 @@ def _baseline(baseline: Baseline | None, measured: CaseResult) -> dict[str, Any]
 
 def _environment(measured: CaseResult) -> list[list[str]]:
     return [
-        ["device", measured.fingerprint.target],
+        ["device", measured.device],
         *([name, value] for name, value in measured.fingerprint.facts),
         ["runner", measured.runner],
         ["threads", str(measured.threads)],

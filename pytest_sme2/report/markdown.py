@@ -9,11 +9,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.report.cost import covered
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
 from pytest_sme2.report.markdown_text import (
     EMULATED_NOTE,
     RANDOM_NOTE,
+    SME1_NOTE,
     TOP,
     code,
     document,
@@ -71,7 +73,7 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
     devices: dict[str, None] = {}
     for name, records in runs.items():
         for record in records:
-            device = f"{record.measured.fingerprint.target} ({name})" if len(runs) > 1 else name
+            device = f"{record.measured.device} ({name})" if len(runs) > 1 else name
             devices[device] = None
             label = record.id.removeprefix(f"{record.measured.model}-")
             cases.setdefault((record.measured.model, label), {})[device] = record
@@ -80,7 +82,10 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
         ("Speedup by SME2, with its interval", lambda record: speedup_cell(record.measured)),
         ("Latency with SME2 off", lambda record: latency_cell(record.measured, Arm.OFF)),
         ("Latency with SME2 on", lambda record: latency_cell(record.measured, Arm.ON)),
-        ("Matrix operators on SME2 kernels", lambda record: coverage_cell(record.measured)),
+        (
+            "Matrix operators on SME2 kernels",
+            lambda record: covered(record.measured, between=" of "),
+        ),
         ("Largest category", lambda record: largest_of_arm_cell(record.measured)),
         ("Verdict", verdict_cell),
     ):
@@ -112,13 +117,13 @@ def _on(found: Mapping[str, CaseRecord], device: str, cell: object) -> str:
 
 
 def _overview(records: Sequence[CaseRecord]) -> list[str]:
-    headings = ["case", "device", "SME2 operators", "off", "on", "speedup", "largest", "memory",
-                "verdict"]  # fmt: skip
+    headings = ["case", "device", "SME2 operators", "SME1 operators", "off", "on", "speedup",
+                "largest", "memory", "verdict"]  # fmt: skip
     rows = [
         [
             code(record.id),
-            code(record.measured.fingerprint.target),
-            coverage_cell(record.measured),
+            code(record.measured.device),
+            *(covered(record.measured, arm, " of ") for arm in (Arm.ON, Arm.SME1)),
             latency_cell(record.measured, Arm.OFF),
             latency_cell(record.measured, Arm.ON),
             speedup_cell(record.measured),
@@ -141,6 +146,8 @@ def _overview(records: Sequence[CaseRecord]) -> list[str]:
 
 def _notes(records: Sequence[CaseRecord]) -> list[str]:
     lines = []
+    if any(record.measured.fingerprint.sme1 for record in records):
+        lines += ["", SME1_NOTE]
     if any(record.measured.emulated for record in records):
         lines += ["", EMULATED_NOTE]
     if any(record.measured.weights.startswith("random") for record in records):
@@ -177,13 +184,6 @@ def pipeline_markdown(record: CaseRecord) -> str:
         if body:
             lines += ["", f"## {title}", "", *body]
     return document(lines)
-
-
-def coverage_cell(measured: CaseResult) -> str:
-    coverage = measured.coverage
-    if coverage is None:
-        return "-"
-    return f"{coverage.sme2_operators} of {coverage.matrix_operators}"
 
 
 def latency_cell(measured: CaseResult, arm: Arm) -> str:

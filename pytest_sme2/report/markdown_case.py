@@ -15,12 +15,15 @@ from pytest_sme2.report.markdown_text import TOP, code, prose, table
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.text import duration, percent, printable, times
 from pytest_sme2.results import (
+    PAIR,
+    SHOWN,
     Arm,
     CaseResult,
     Category,
     Comparison,
     Executor,
     KernelFamily,
+    Operator,
     Profile,
 )
 from pytest_sme2.session.reproduce import reproduce_command
@@ -61,7 +64,7 @@ def _metadata(record: CaseRecord) -> Iterator[str]:
     facts = {
         "model": measured.model,
         "variant": measured.variant,
-        "device": measured.fingerprint.target,
+        "device": measured.device,
         **{f"device: {name}": value for name, value in measured.fingerprint.facts},
         "runner": measured.runner,
         "threads": str(measured.threads),
@@ -87,7 +90,7 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
     medians = measured.medians_ns or {}
     rows = [
         [
-            f"SME2 {arm}",
+            f"SME2 {measured.arm_name(arm)}",
             str(len(values)),
             duration(statistics.median(values)),
             duration(min(values)),
@@ -122,7 +125,7 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
 
 
 def category_lines(measured: CaseResult, timed: bool) -> Iterator[str]:
-    arms = [arm for arm in (Arm.OFF, Arm.ON) if arm in measured.profiles]
+    arms = [arm for arm in SHOWN if arm in measured.profiles]
     headings, rows = ["category"], []
     for arm in arms:
         headings.append(f"operators {arm}")
@@ -225,7 +228,7 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].name))
         rows = [
             [code(operator.name), str(operator.category), str(operator.executor),
-             _sme2_word(operator.matrix, operator.sme2, operator.unproven), str(number)]
+             _sme2_word(operator), str(number)]
             for operator, number in ranked
         ]  # fmt: skip
         yield from table(["operator", "category", "ran", "SME2", "count"], rows)
@@ -238,7 +241,7 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
                 code(entry.label),
                 str(entry.operator.category),
                 str(entry.operator.executor),
-                _sme2_word(entry.operator.matrix, entry.operator.sme2, entry.operator.unproven),
+                _sme2_word(entry.operator),
                 *_time_and_share(profile, entry.time_ns),
             ]
             for entry in costliest
@@ -250,10 +253,12 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
         yield f"and {count(left, 'operator')} more, in the operator statistics (CSV)."
 
 
-def _sme2_word(matrix: bool, sme2: bool, unproven: bool) -> str:
-    if not matrix:
+def _sme2_word(operator: Operator) -> str:
+    if not operator.matrix:
         return ""
-    return "yes" if sme2 else "unproven" if unproven else "no"
+    if operator.sme2:
+        return "SME1" if operator.sme1 else "yes"
+    return "unproven" if operator.unproven else "no"
 
 
 def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
@@ -285,7 +290,7 @@ def _kernels(measured: CaseResult) -> Iterator[str]:
             f"{len(census.of(family))} {family}" for family in KernelFamily if census.of(family)
         )
         if columns:
-            rows.append([f"SME2 {arm}", columns, prose(census.source)])
+            rows.append([f"SME2 {measured.arm_name(arm)}", columns, prose(census.source)])
     yield from table(["arm", "kernels that ran", "source"], rows)
     on = measured.kernels.get(Arm.ON)
     names = [kernel for kernel in (on.kernels if on else ()) if kernel.family is KernelFamily.SME2]
@@ -298,7 +303,7 @@ def _kernels(measured: CaseResult) -> Iterator[str]:
 
 def _findings(measured: CaseResult, timed: bool) -> Iterator[str]:
     yield from (f"- {prose(text)}" for text in sentences(case_findings(measured)))
-    if len(measured.profiles) == len(Arm):
+    if {*PAIR} <= {*measured.profiles}:
         found = compare(measured.profiles[Arm.OFF], measured.profiles[Arm.ON])
         yield from (f"- {prose(text)}" for text in comparison_findings(found, timed=timed))
 

@@ -10,6 +10,10 @@ from pytest_sme2.report.text import printable
 TOP = 10
 
 
+SME1_NOTE = (
+    "The chip has SME and no SME2: `on` is SME1, and what is said of SME2 kernels is of its SME1 "
+    "kernels."
+)
 EMULATED_NOTE = (
     "The CPU was emulated. Operators, their counts, kernels and outputs are exact; times are left "
     "out, since the time an emulator takes says nothing about hardware."

@@ -14,6 +14,7 @@ from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.cost import (
     LIMITS_OF_COST,
     coverage_by_work,
+    covered,
     fewer,
     instructions,
     instructions_per_token,
@@ -22,6 +23,7 @@ from pytest_sme2.report.cost import (
     tokens_per_second,
 )
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
+from pytest_sme2.report.markdown_text import SME1_NOTE
 from pytest_sme2.report.noise import Noise, noise_of, overall
 from pytest_sme2.report.text import WIDTH, bullet, clipped
 from pytest_sme2.report.versus_baseline import (
@@ -37,10 +39,10 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import FAILING, UNCHECKED, combine, estimate_text, reference_of
 
 _HEADINGS = (
-    "variant", "SME2", "by work", "off ms", "on ms", "speedup", "most time", "MB", "off Minst",
-    "on Minst", "fewer", "most work", "verdict",
+    "variant", "SME2", "by work", "SME1", "off ms", "on ms", "speedup", "most time", "MB",
+    "off Minst", "sme1 Minst", "on Minst", "fewer", "most work", "verdict",
 )  # fmt: skip
-_LEFT = (0, 6, 11, 12)
+_LEFT = (0, 7, 13, 14)
 _COMPARED = ("variant", "rests on", "baseline", "now", "change", "interval %", "limit", "checks")
 _COMPARED_LEFT = (0, 1)
 _EVERY = ("variant", "check", "baseline", "now", "change", "interval %", "limit", "verdict")
@@ -176,7 +178,7 @@ def _group(record: CaseRecord) -> str:
     """The variants of a model stand together. A program has none: all programs do."""
     measured = record.measured
     name = "programs" if measured.variant == AS_EXPORTED else measured.model
-    return f"{name} on {measured.fingerprint.target}"
+    return f"{name} on {measured.device}"
 
 
 def _variant(record: CaseRecord) -> str:
@@ -187,18 +189,19 @@ def _variant(record: CaseRecord) -> str:
 
 def _row(record: CaseRecord) -> tuple[str, ...]:
     measured = record.measured
-    coverage = measured.coverage
     peak = (measured.peak_bytes or {}).get(measured.arm)
     return (
         _variant(record),
-        _NOTHING if coverage is None else f"{coverage.sme2_operators}/{coverage.matrix_operators}",
+        covered(measured),
         coverage_by_work(measured),
+        covered(measured, Arm.SME1),
         _latency(measured, Arm.OFF),
         _latency(measured, Arm.ON),
         _speedup(measured),
         _largest(measured),
         _NOTHING if peak is None else f"{peak / 1e6:.0f}",
         millions(instructions(measured, Arm.OFF)),
+        millions(instructions(measured, Arm.SME1)),
         millions(instructions(measured, Arm.ON)),
         fewer(measured),
         _most_work(measured),
@@ -270,6 +273,8 @@ def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iter
     yield from _references(records, width)
     yield from _unmeasured(records, width)
     yield from _precisions(records, verbosity, width)
+    if any(record.measured.fingerprint.sme1 for record in records):
+        yield say(f"{SME1_NOTE[0].lower()}{SME1_NOTE[1:-1]}".replace("`", ""))
     if any(record.measured.emulated for record in records):
         yield say(
             "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "

@@ -5,12 +5,9 @@ What the files hold is decided by the modules beside this one.
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -34,7 +31,8 @@ from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summa
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
-from pytest_sme2.results import AS_EXPORTED, Arm
+from pytest_sme2.results import AS_EXPORTED, SHOWN, Arm
+from pytest_sme2.runners.sdk import executorch_commit
 from pytest_sme2.session.analysis import Analysis, analyze_file
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
@@ -94,14 +92,14 @@ def record_tracks(folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = (
     """The arms of a case as tracks of a trace, off above on."""
     return [
         Track(
-            f"{record.id}, SME2 {arm}",
+            f"{record.id}, SME2 {record.measured.arm_name(arm)}",
             read_etdump(folder / record.etdumps[arm]),
             tuple(rules),
             record.measured.emulated,
             record.measured.costs.get(arm),
             record.measured.profiles.get(arm),
         )
-        for arm in (Arm.OFF, Arm.ON)
+        for arm in SHOWN
         if arm in record.etdumps
     ]
 
@@ -209,23 +207,6 @@ def _of_its_making(path: Path, record: CaseRecord) -> dict[str, Any]:
         return {}
     kept = ("commit", "executorch", "versions", "host", "command")
     return {name: before[name] for name in kept if name in before}
-
-
-@functools.cache
-def executorch_commit(version: str) -> str | None:
-    """The commit that the installed ExecuTorch was built from, if that is the ``version``."""
-    try:
-        files = importlib.metadata.files("executorch") or []
-        found = importlib.metadata.version("executorch")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    place = next((file for file in files if str(file) == "executorch/version.py"), None)
-    if found.partition("+")[0] != version.partition("+")[0] or place is None:
-        return None
-    # Importing it would import the whole package.
-    text = Path(str(place.locate())).read_text("utf-8", "replace")
-    commit = re.search(r"^git_version.*?['\"]([0-9a-f]{40})['\"]", text, re.MULTILINE)
-    return None if commit is None else commit[1]
 
 
 def write_run(out: Path, records: Sequence[CaseRecord]) -> Path:

@@ -5,7 +5,15 @@ be tested, cached and run again alone. Nothing heavy is imported here: arrays ar
 annotations only. What computes, reads or prints does not live here.
 """
 
-from pytest_sme2.results.artifact import AS_EXPORTED, FORWARD, Arm, Artifact, TensorSpec
+from pytest_sme2.results.artifact import (
+    AS_EXPORTED,
+    FORWARD,
+    PAIR,
+    SHOWN,
+    Arm,
+    Artifact,
+    TensorSpec,
+)
 from pytest_sme2.results.case import (
     RUNTIME,
     Agreement,
@@ -49,6 +57,7 @@ from pytest_sme2.results.profile import (
     TransposeReport,
 )
 from pytest_sme2.results.run import (
+    SME1_ONLY,
     Capabilities,
     CoreUse,
     FarmDevice,
@@ -93,7 +102,10 @@ __all__ = [
     "AS_EXPORTED",
     "BLIND_MARGIN",
     "FORWARD",
+    "PAIR",
     "RUNTIME",
+    "SHOWN",
+    "SME1_ONLY",
     "TIME_LIMIT",
     "Agreement",
     "Arm",

@@ -14,13 +14,25 @@ FORWARD = "forward"
 
 
 class Arm(str, enum.Enum):
-    """One side of a pair: SME2 on, or off."""
+    """What of SME a process sees.
+
+    A chip that has SME and no SME2 has no third arm: there ``on`` is SME1, and reports say so.
+    """
 
     ON = "on"
     OFF = "off"
+    """Neither SME nor SME2."""
+    SME1 = "sme1"
+    """SME, with SME2 hidden: as on a chip that has no SME2."""
 
     def __str__(self) -> str:
         return self.value
+
+
+PAIR = (Arm.ON, Arm.OFF)
+"""The two arms that every case has, where the device can switch."""
+SHOWN = (Arm.OFF, Arm.SME1, Arm.ON)
+"""All arms in the order in which reports show them."""
 
 
 @dataclass(frozen=True)

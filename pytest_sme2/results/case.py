@@ -49,6 +49,8 @@ class OperatorCount:
     count: int
     unproven: bool = False
     """Whether neither tells: SME2 and NEON kernels share the name, and no kernels are known."""
+    sme1: bool = False
+    """Whether those kernels are SME1 ones."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Structure:
     def sme2(self) -> int:
         """Matrix operators on SME2 kernels."""
         return sum(entry.count for entry in self.operators if entry.matrix and entry.sme2)
+
+    @property
+    def sme1(self) -> int:
+        """Of those, the ones on SME1 kernels."""
+        return sum(entry.count for entry in self.operators if entry.matrix and entry.sme1)
 
     @property
     def unproven(self) -> int:
@@ -205,5 +212,14 @@ class CaseResult:
 
     @property
     def arm(self) -> Arm:
-        """The arm that speaks for the program: on, unless the target has no SME2."""
+        """The arm that speaks for the program: on, unless the target has no SME."""
         return Arm.ON if Arm.ON in self.structures else Arm.OFF
+
+    @property
+    def device(self) -> str:
+        """As reports name it: a chip without SME2 is shown."""
+        return f"{self.fingerprint.target}{' (SME1)' * self.fingerprint.sme1}"
+
+    def arm_name(self, arm: Arm) -> str:
+        """As reports name it: ``on (SME1)`` on a chip without SME2."""
+        return "on (SME1)" if arm is Arm.ON and self.fingerprint.sme1 else str(arm)

@@ -104,7 +104,7 @@ class OperatorCost:
     """Multiply-accumulates of a matrix operator, from its shapes; None where not known."""
     matrix: bool = False
     sme2: bool = False
-    """Whether it executed outer products or other SME2 work."""
+    """Whether it executed outer products or other SME2 work, or ran on an SME1 kernel."""
     lane_bytes: int = 4
     """Size of one value of the first input, so that the size of an outer product is known."""
     system: int = 0

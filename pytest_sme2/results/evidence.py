@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pytest_sme2.results.artifact import Arm, Artifact
 from pytest_sme2.results.run import Run
@@ -76,9 +77,8 @@ class Pair:
     target: str
     on: tuple[Run, ...]
     off: tuple[Run, ...]
-    traced_on: Run | None
-    traced_off: Run | None
+    traced: Mapping[Arm, Run]
+    """Of each arm that was traced; a third arm is traced alone."""
     evidence: Evidence | None
     """None where the target has no SME2 and only the off arm ran."""
-    census_on: KernelCensus | None = None
-    census_off: KernelCensus | None = None
+    censuses: Mapping[Arm, KernelCensus | None] = field(default_factory=dict)

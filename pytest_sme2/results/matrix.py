@@ -48,6 +48,10 @@ class CellAnswer:
     """Of the outputs against eager fp32; None where they are identical or there is none."""
     problem: str = ""
     """Why there is no answer: the export or the run failed, in one line."""
+    sme1: str = ""
+    """``sme1``, ``neon`` or ``portable``: where it ran with SME2 hidden; empty if not known."""
+    sme1_kernel: str = ""
+    sme1_instructions: int | None = None
 
     @property
     def instructions_per_mac(self) -> float | None:

@@ -45,7 +45,7 @@ class Operator:
     matrix: bool
     """Whether SME2 kernels could exist for it: convolutions and matrix products."""
     sme2: bool
-    """Whether it ran on an SME/SME2 kernel, as its name proves."""
+    """Whether it ran on an SME2 or SME1 kernel, as its name proves."""
     known: bool
     """False where no table or rule knows the name."""
     unproven: bool = False
@@ -56,6 +56,8 @@ class Operator:
     """XNNPACK's words for them, input first: ``("PQS8", "QS8", "QC8W")``."""
     algorithm: str = ""
     """XNNPACK's word for the kind of microkernel: GEMM, IGEMM, DWConv, …; empty if it has one."""
+    sme1: bool = False
+    """Whether that kernel is an SME1 one, which a chip without SME2 can run."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,13 @@ class RunRequest:
     """Whether the runner marks the inference for an emulator that counts instructions."""
     turn: Turn | None = None
     """Where it takes turns with another process; None where it runs alone."""
+    sme1: bool = False
+    """Whether ``on`` must hide SME2: an emulated CPU has it, whatever chip it stands for."""
+
+    @property
+    def switch(self) -> Arm:
+        """What the runner is told."""
+        return Arm.SME1 if self.sme1 and self.arm is Arm.ON else self.arm
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,10 @@ class Run:
     """None where the system does not tell fast cores from slow ones."""
 
 
+SME1_ONLY = "no, only SME1"
+"""The fact ``sme2`` of a chip that has SME and no SME2."""
+
+
 @dataclass(frozen=True)
 class Fingerprint:
     """What a target is, as far as its timings depend on it. Two that are equal may be compared."""
@@ -107,6 +118,11 @@ class Fingerprint:
     target: str
     facts: tuple[tuple[str, str], ...]
     """Sorted pairs such as ``("cpu", "Neoverse-N1")``; never a clock speed that jitters."""
+
+    @property
+    def sme1(self) -> bool:
+        """Whether ``on`` is SME1 there."""
+        return ("sme2", SME1_ONLY) in self.facts
 
     @property
     def key(self) -> str:
@@ -127,6 +143,13 @@ class Capabilities:
     sme2: bool
     reason: str = ""
     """Why not, where one of them is False."""
+    sme1: bool = False
+    """Whether it has SME and no SME2, so that ``on`` is SME1."""
+
+    @property
+    def switches(self) -> bool:
+        """Whether there is something to switch on and off."""
+        return self.sme2 or self.sme1
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pytest_sme2.results.artifact import Arm
 from pytest_sme2.results.case import Agreement, Estimate, Spread, Structure, Tolerance
@@ -86,6 +87,22 @@ class Baseline:
     def at(self, threads: int) -> BaselineFigures:
         """The figures of one thread count; empty where none were stored."""
         return self.figures.get(threads, BaselineFigures())
+
+    def on_chip(self, chip: Fingerprint) -> Baseline:
+        """The emulator's baseline as a chip without SME2 is compared with it: its ``on`` is SME1.
+
+        Where the third arm was not stored, nothing stands in for it.
+        """
+        if not chip.sme1 or self.fingerprint.sme1:
+            return self
+        places = {Arm.SME1: Arm.ON, Arm.OFF: Arm.OFF}
+        changed: dict[str, Any] = {
+            name: {
+                places[arm]: value for arm, value in getattr(self, name).items() if arm in places
+            }
+            for name in ("structures", "kernels", "costs")
+        }
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)

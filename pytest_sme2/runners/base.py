@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.results import Arm, Run, RunRequest, Toolchain
+from pytest_sme2.results import PAIR, Arm, Run, RunRequest, Toolchain
 from pytest_sme2.system.files import file_sha256
 
 
@@ -57,7 +57,7 @@ class Runner(abc.ABC):
     @functools.cached_property
     def sha256(self) -> str:
         """Of all its files: two runners that share it run the same code."""
-        paths = {path.name: path for arm in Arm for path in self.files(arm)}
+        paths = {path.name: path for arm in PAIR for path in self.files(arm)}
         lines = (f"{file_sha256(path)} {name}\n" for name, path in sorted(paths.items()))
         return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 

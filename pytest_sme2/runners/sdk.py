@@ -1,9 +1,14 @@
-"""Where ExecuTorch's C++ SDK comes from: the installed wheel, or one downloaded into the cache."""
+"""Where ExecuTorch's C++ SDK comes from: the installed wheel, or one downloaded into the cache.
+
+All that is known of how the wheel is laid out is here, and one error says that it changed.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
+import re
 import shutil
 import stat
 import zipfile
@@ -31,6 +36,17 @@ WHEEL_TAGS = {
 
 # The parts of the wheel that a C++ program needs; the rest is Python.
 _SDK_FOLDERS = ("include", "lib", "share")
+_PACKAGE_FOLDERS = ("include/executorch", "lib/cmake/executorch")
+LIBRARIES = (
+    "executorch",
+    "executorch_backend_xnnpack",
+    "executorch_etdump",
+    "executorch_kernels_optimized",
+    "executorch_kernels_quantized",
+    "executorch_threadpool",
+)
+"""What the runner is linked with. Only these go to a device."""
+_VERSION_FILE = "executorch/version.py"
 
 
 def installed_version() -> str | None:
@@ -76,9 +92,11 @@ def executorch_sdk(
     if platform == host_platform() and installed_version() == version:
         installed = _installed_folder()
         if installed is not None:
+            sdk_libraries(installed, platform)
             return installed
     folder = (cache or cache_folder()) / "sdk" / f"executorch-{version}-{platform}"
     if folder.is_dir():
+        sdk_libraries(folder, platform)
         return folder
     try:
         doing = f"downloading ExecuTorch {version} for {platform}"
@@ -95,6 +113,39 @@ def executorch_sdk(
     return folder
 
 
+def sdk_libraries(sdk: Path, platform: str) -> list[Path]:
+    """The libraries for the runner; an error if the SDK is not laid out as it was."""
+    suffix = "dylib" if platform == MACOS_ARM64 else "so"
+    libraries = [sdk / "lib" / f"lib{name}.{suffix}" for name in LIBRARIES]
+    wanted = [*(sdk / name for name in _PACKAGE_FOLDERS), *libraries]
+    missing = [str(path.relative_to(sdk)) for path in wanted if not path.exists()]
+    if missing:
+        raise BuildError(
+            f"ExecuTorch's C++ SDK in {sdk} is not laid out as in {DEFAULT_VERSION}, which this "
+            f"version was tested with. It has no {', '.join(missing)}. Use "
+            f"executorch=={DEFAULT_VERSION}, or a newer pytest-sme2; for maintainers, "
+            "docs/project.md says what to do when ExecuTorch has a new release."
+        )
+    return libraries
+
+
+@functools.cache
+def executorch_commit(version: str) -> str | None:
+    """The commit that the installed ExecuTorch was built from, if that is the ``version``."""
+    try:
+        files = importlib.metadata.files("executorch") or []
+        found = importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    place = next((file for file in files if str(file) == _VERSION_FILE), None)
+    if found.partition("+")[0] != version.partition("+")[0] or place is None:
+        return None
+    # Importing it would import the whole package.
+    text = Path(str(place.locate())).read_text("utf-8", "replace")
+    commit = re.search(r"^git_version.*?['\"]([0-9a-f]{40})['\"]", text, re.MULTILINE)
+    return None if commit is None else commit[1]
+
+
 def executorch_python(version: str, *, progress: Say | None = None) -> Path | None:
     """A folder for ``sys.path`` with this version's Python package; None if it is installed."""
     version = sdk_version(version)
@@ -107,7 +158,7 @@ def _installed_folder() -> Path | None:
     spec = importlib.util.find_spec("executorch")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(location)
-        if (folder / "lib" / "cmake" / "executorch").is_dir():
+        if (folder / _PACKAGE_FOLDERS[-1]).is_dir():
             return folder
     return None
 
@@ -117,7 +168,7 @@ def _download(platform: str, version: str, folder: Path) -> None:
         wheel = download_wheel(Pin("executorch", version), temporary, tag=WHEEL_TAGS[platform])
         unpacked = temporary / "unpacked"
         try:
-            unpack_sdk(wheel, unpacked)
+            unpack_sdk(wheel, unpacked, platform)
         except zipfile.BadZipFile as error:
             raise BuildError(
                 f"The ExecuTorch wheel that pip downloaded is damaged ({error}). Try again."
@@ -126,7 +177,7 @@ def _download(platform: str, version: str, folder: Path) -> None:
         unpacked.rename(folder)
 
 
-def unpack_sdk(wheel: Path, folder: Path) -> None:
+def unpack_sdk(wheel: Path, folder: Path, platform: str) -> None:
     """Unpack the SDK's part of a wheel; a name that would leave ``folder`` is an error."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
@@ -146,5 +197,4 @@ def unpack_sdk(wheel: Path, folder: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, target.open("wb") as destination:
                     shutil.copyfileobj(source, destination)
-    if not (folder / "lib" / "cmake" / "executorch").is_dir():
-        raise BuildError(f"The wheel {wheel.name} has no C++ SDK (no lib/cmake/executorch).")
+    sdk_libraries(folder, platform)

@@ -20,7 +20,7 @@ from pytest_sme2.errors import BuildError, RunError, Sme2Error
 from pytest_sme2.results import FORWARD, Arm, CoreUse, Output, Run, RunRequest, Toolchain
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
-from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
+from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, sdk_libraries, sdk_version
 from pytest_sme2.system.cache import cache_folder, find_cache, put_in_place, trusted, working_folder
 from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import file_sha256
@@ -56,14 +56,6 @@ EXIT_MEANINGS: Mapping[int, str] = {
 PROGRAM = "sme2_runner"
 LOADER = "ld-linux-aarch64.so.1"
 
-_EXECUTORCH_LIBRARIES = (
-    "executorch",
-    "executorch_backend_xnnpack",
-    "executorch_etdump",
-    "executorch_kernels_optimized",
-    "executorch_kernels_quantized",
-    "executorch_threadpool",
-)
 _SYSTEM_LIBRARIES = (
     LOADER,
     "libc.so.6",
@@ -94,7 +86,8 @@ class Sme2Runner(Runner):
             *(f"{file_sha256(self.folder / name)} {name}" for name in libraries),
         ]
         # Where ExecuTorch is in libraries of its own, the program holds no code but ours.
-        ours = {PROGRAM} if any(name.startswith("libexecutorch") for name in names) else set()
+        own = any(name.startswith(f"lib{LIBRARIES[0]}") for name in names)
+        ours = {PROGRAM} if own else set()
         identity = hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
         return Toolchain(frozenset({*libraries, *ours}), identity[:12])
 
@@ -140,7 +133,7 @@ class Sme2Runner(Runner):
         arguments = [
             *self._program,
             *("--model", files.model),
-            *("--sme2", str(request.arm)),
+            *("--sme2", str(request.switch)),
             *("--threads", str(request.threads)),
             *("--warmup", str(request.warmup)),
             *("--runs", str(request.runs)),
@@ -192,7 +185,7 @@ class Sme2Runner(Runner):
         try:
             if document["schema"] != 1:
                 raise ValueError(f"its schema is {document['schema']!r}, not 1")
-            if document["sme2"]["requested"] != str(request.arm):
+            if document["sme2"]["requested"] != str(request.switch):
                 raise ValueError("it belongs to the other arm")
             if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
                 raise ValueError(f"it does not have {count(request.runs, 'run')}")
@@ -356,13 +349,12 @@ def _assemble(build: Path, sdk: Path, folder: Path, platform: str, compiler: Com
     """Copy the runner and only the libraries that it needs into one folder."""
     folder.mkdir()
     shutil.copy2(build / PROGRAM, folder / PROGRAM)
-    suffix = "dylib" if platform == MACOS_ARM64 else "so"
-    for library in _EXECUTORCH_LIBRARIES:
-        shutil.copyfile(sdk / "lib" / f"lib{library}.{suffix}", folder / f"lib{library}.{suffix}")
+    for library in sdk_libraries(sdk, platform):
+        shutil.copyfile(library, folder / library.name)
     if platform == MACOS_ARM64:
         shutil.copy2(build / "libsme2_off.dylib", folder)
     if platform == LINUX_AARCH64:
         # The same folder then runs here, under an emulator, and on a phone.
-        for library in _SYSTEM_LIBRARIES:
-            shutil.copyfile(library_file(compiler, library), folder / library)
+        for name in _SYSTEM_LIBRARIES:
+            shutil.copyfile(library_file(compiler, name), folder / name)
         (folder / LOADER).chmod(0o755)

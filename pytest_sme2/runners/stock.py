@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import BuildError, EtdumpError, RunError
-from pytest_sme2.results import Arm, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.sme2 import LOADER
 from pytest_sme2.system.cache import cache_folder, working_folder
@@ -59,6 +59,11 @@ class PairRunner(Runner):
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
         if files.etdump is None:
             raise RunError("The stock runner's times are in its ETDump, but none was requested.")
+        if request.switch is Arm.SME1:
+            raise RunError(
+                "The stock runners are two builds, with SME2 and without SME: neither hides SME2 "
+                "alone. Leave --runner-on and --runner-off out."
+            )
         if files.earlier:
             raise RunError(
                 "The stock runner gives every execution the same inputs, so it cannot fill a cache "
@@ -222,7 +227,7 @@ def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner
 
 def single_runner(binary: Path, *, cache: Path | None = None) -> PairRunner:
     """One binary; its ETDumps say for which arm it was built."""
-    files = _gather(dict.fromkeys(Arm, binary.expanduser().absolute()))
+    files = _gather(dict.fromkeys(PAIR, binary.expanduser().absolute()))
     digests = sorted((name, file_sha256(path)) for name, path in files.items())
     key = hashlib.sha256(repr(digests).encode()).hexdigest()[:12]
     folder = (cache or cache_folder()) / "runners" / f"single-{key}"
@@ -255,7 +260,7 @@ def _stage(files: Mapping[str, Path], folder: Path) -> None:
         with working_folder(folder) as staged:
             for name, path in files.items():
                 shutil.copy2(path, staged / name)
-            for arm in Arm:
+            for arm in PAIR:
                 (staged / PairRunner.program(arm)).chmod(0o755)
             staged.rename(folder)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_sme2.errors import NotMeasurableError, Sme2Error, TargetError
-from pytest_sme2.results import Arm, Artifact, KernelCensus, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, Capabilities, KernelCensus, Run, RunRequest
 from pytest_sme2.session.device import Farm, HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import macos
@@ -86,8 +86,19 @@ class Bench:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """Both arms, or the off arm alone where the target has no SME2."""
-        return (Arm.ON, Arm.OFF) if self.target.capabilities().sme2 else (Arm.OFF,)
+        """Both arms and the one that was asked for; the off arm alone where there is no SME."""
+        able = self.target.capabilities()
+        if not able.switches:
+            return (Arm.OFF,)
+        # On a chip without SME2, on is SME1 already.
+        if Arm.SME1 not in self.settings.arms or not able.sme2:
+            return PAIR
+        if able.timing:
+            raise TargetError(
+                f"The arm sme1 is for the emulator: {self.target.name} is timed in pairs of on and "
+                "off. Give --device=emulated, or leave --sme2-arms out."
+            )
+        return (*PAIR, Arm.SME1)
 
     @property
     def timed(self) -> bool:
@@ -101,7 +112,7 @@ class Bench:
 
     def require_sme2(self) -> None:
         able = self.target.capabilities()
-        if not able.sme2:
+        if not able.switches:
             raise NotMeasurableError(f"{self.target.name} has no SME2: {able.reason}")
 
     def request(
@@ -111,7 +122,8 @@ class Bench:
         changes: dict[str, Any] = choices
         request = RunRequest(artifact=artifact, arm=arm, threads=threads)
         if not self.timed:
-            request = replace(request, timeout_seconds=EMULATED_SECONDS)
+            sme1 = self.target.capabilities().sme1
+            request = replace(request, timeout_seconds=EMULATED_SECONDS, sme1=sme1)
         return replace(request, **changes)
 
     def redo(self, measure: Callable[[], _Value]) -> _Value:
@@ -177,6 +189,11 @@ class Bench:
         self.device.close()
 
 
+def sme_word(able: Capabilities) -> str:
+    """What a device has of SME."""
+    return "SME2" if able.sme2 else "SME1, no SME2" if able.sme1 else "no SME2"
+
+
 def header_lines(bench: Bench) -> list[str]:
     settings = bench.settings
     if settings.device == "android":
@@ -187,7 +204,7 @@ def header_lines(bench: Bench) -> list[str]:
     except Sme2Error as error:
         return [f"sme2: --device={settings.device} cannot be used: {error}"]
     abilities = [
-        "SME2" if able.sme2 else "no SME2",
+        sme_word(able),
         "timing" if able.timing else "structure only, no timing",
     ]
     try:

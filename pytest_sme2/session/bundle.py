@@ -26,7 +26,7 @@ from typing import IO, Any
 from pytest_sme2.errors import BuildError, BundleError, ExportError, StorageError, UsageError
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact
+from pytest_sme2.results import PAIR, Arm, Artifact
 from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner
@@ -170,7 +170,7 @@ def check_self_contained(runner: Sme2Runner) -> None:
 
 def _contents(runner: Runner, artifacts: Sequence[Artifact]) -> dict[str, Path]:
     """Every file of the bundle by its name in there, sorted."""
-    files = {f"{_RUNNER}/{path.name}": path for arm in Arm for path in runner.files(arm)}
+    files = {f"{_RUNNER}/{path.name}": path for arm in PAIR for path in runner.files(arm)}
     for artifact in artifacts:
         folder = _folder(artifact)
         if any(name.startswith(f"{folder}/") for name in files):

@@ -24,7 +24,6 @@ from pytest_sme2.results import (
     Estimate,
     Fingerprint,
     InferenceCost,
-    KernelCensus,
     Pair,
     PairedTiming,
     Profile,
@@ -122,7 +121,7 @@ def assemble(
         threads=everything[0].request.threads,
         profiles=dict(profiles),
         structures={arm: structure_of(profile) for arm, profile in profiles.items()},
-        kernels=_kernels(pair),
+        kernels={arm: census for arm, census in pair.censuses.items() if census is not None},
         program=str(artifact.pte),
         pte_bytes=artifact.pte.stat().st_size if artifact.pte.exists() else None,
         pte_sha256=artifact.sha256,
@@ -155,11 +154,9 @@ def inputs_sha256(request: RunRequest) -> str:
 
 
 def _runs(pair: Pair) -> dict[Arm, list[Run]]:
-    traced = {Arm.ON: pair.traced_on, Arm.OFF: pair.traced_off}
     runs = {Arm.ON: list(pair.on), Arm.OFF: list(pair.off)}
-    for arm, run in traced.items():
-        if run is not None:
-            runs[arm].append(run)
+    for arm, run in pair.traced.items():
+        runs.setdefault(arm, []).append(run)
     return {arm: of_arm for arm, of_arm in runs.items() if of_arm}
 
 
@@ -228,22 +225,17 @@ def _usual_interference(runs: Sequence[Run]) -> float | None:
     return statistics.median(levels) if levels else None
 
 
-def _kernels(pair: Pair) -> dict[Arm, KernelCensus]:
-    censuses = {Arm.ON: pair.census_on, Arm.OFF: pair.census_off}
-    return {arm: census for arm, census in censuses.items() if census is not None}
-
-
 def _agreements(pair: Pair, runs: Mapping[Arm, Sequence[Run]]) -> tuple[Agreement, ...]:
-    """The last run of each arm whose outputs were kept, against each other and the reference."""
-    kept = _kept(runs)
-    on, off = kept.get(Arm.ON), kept.get(Arm.OFF)
+    """The last run of each arm whose outputs were kept, against off and against the reference."""
+    kept = {arm: run for arm, run in _kept(runs).items() if run is not None}
     found: list[Agreement] = []
-    if on is not None and off is not None:
-        found += numerics.compare_arms(on.outputs, off.outputs)
-    for run in (on, off):
-        if run is not None:
-            found += numerics.compare_reference(pair.artifact, run.outputs, run.request.arm)
-    return tuple(found)
+    for arm in (Arm.ON, Arm.SME1):
+        if arm in kept and Arm.OFF in kept:
+            found += numerics.compare_arms(kept[arm].outputs, kept[Arm.OFF].outputs, arm)
+    for arm, run in kept.items():
+        found += numerics.compare_reference(pair.artifact, run.outputs, arm)
+    # The third arm comes last: a baseline without it is the same up to there.
+    return tuple(sorted(found, key=lambda entry: entry.arm is Arm.SME1))
 
 
 def _kept(runs: Mapping[Arm, Sequence[Run]]) -> dict[Arm, Run | None]:

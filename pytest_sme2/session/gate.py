@@ -98,27 +98,20 @@ class Gate:
     def check_coverage(self) -> None:
         """The share of matrix operators on SME2 kernels."""
         self.session.bench.require_sme2()
-        self._check(lambda: [structure.check_coverage(self.measured, self.baseline, self.limits)])
+        self._check_arms(
+            lambda arm: structure.check_coverage(self.measured, self.baseline, self.limits, arm),
+            without=Arm.OFF,
+        )
 
     @_reported("operators")
     def check_operators(self) -> None:
         """The operators of the program, name by name, on each arm."""
-        self._check(
-            lambda: [
-                structure.check_operators(self.measured, self.baseline, arm)
-                for arm in self.session.bench.arms
-            ]
-        )
+        self._check_arms(lambda arm: structure.check_operators(self.measured, self.baseline, arm))
 
     @_reported("portable operators")
     def check_delegation(self) -> None:
         """How many operators XNNPACK took, and how many fell back to portable kernels."""
-        self._check(
-            lambda: [
-                structure.check_delegation(self.measured, self.baseline, arm)
-                for arm in self.session.bench.arms
-            ]
-        )
+        self._check_arms(lambda arm: structure.check_delegation(self.measured, self.baseline, arm))
 
     @_reported("kernels")
     def check_kernels(self) -> None:
@@ -143,11 +136,8 @@ class Gate:
         reason = self.session.uncounted(self.case)
         if reason:
             raise NotMeasurableError(reason)
-        self._check(
-            lambda: [
-                cost.check_cost(self.measured, self.baseline, self.limits, arm)
-                for arm in self.session.bench.arms
-            ]
+        self._check_arms(
+            lambda arm: cost.check_cost(self.measured, self.baseline, self.limits, arm)
         )
 
     # --- numerics ------------------------------------------------------------------------------
@@ -217,23 +207,13 @@ class Gate:
     def check_memory(self) -> None:
         """The peak resident set of each arm's processes."""
         measured = self.timed
-        self._check(
-            lambda: [
-                sizes.check_memory(measured, self.baseline, self.limits, arm)
-                for arm in self.session.bench.arms
-            ]
-        )
+        self._check_arms(lambda arm: sizes.check_memory(measured, self.baseline, self.limits, arm))
 
     @_reported("load time")
     def check_load(self) -> None:
         """The time until the program is ready to run."""
         measured = self.timed
-        self._check(
-            lambda: [
-                times.check_load(measured, self.baseline, self.limits, arm)
-                for arm in self.session.bench.arms
-            ]
-        )
+        self._check_arms(lambda arm: times.check_load(measured, self.baseline, self.limits, arm))
 
     # --- against another version, in the same run ----------------------------------------------
 
@@ -297,6 +277,9 @@ class Gate:
     def check(self, *checks: Check) -> None:
         """Checks of your own, to be concluded and reported like the built-in ones."""
         self._check(lambda: list(checks))
+
+    def _check_arms(self, make: Callable[[Arm], Check], without: Arm | None = None) -> None:
+        self._check(lambda: [make(arm) for arm in self.session.bench.arms if arm is not without])
 
     def _check(self, make: Callable[[], list[Check]]) -> None:
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
-from pytest_sme2.results import Arm, Profile, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Profile, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.bench import Bench
@@ -101,25 +101,27 @@ def _try_out(
 ) -> MachineCheck:
     """Both arms on a target that is prepared; one inference each where times mean nothing."""
     able = target.capabilities()
-    arms = (Arm.ON, Arm.OFF) if able.sme2 else (Arm.OFF,)
+    arms = PAIR if able.switches else (Arm.OFF,)
+    sme1 = able.sme1 and not able.timing
     runs: dict[Arm, Run] = {}
     profiles: dict[Arm, Profile] = {}
     warmup, count = (WARMUP, RUNS) if able.timing else (0, 1)
     for arm in arms:
         say(f"running with SME2 {arm}")
-        request = RunRequest(selfcheck_artifact(), arm, warmup=warmup, runs=count)
+        request = RunRequest(selfcheck_artifact(), arm, warmup=warmup, runs=count, sme1=sme1)
         runs[arm] = target.run(runner, request, folder / f"timed_{arm}")
-        traced = RunRequest(selfcheck_artifact(), arm, warmup=0, runs=1, traced=True)
+        traced = replace(request, warmup=0, runs=1, traced=True)
         etdump = target.run(runner, traced, folder / f"traced_{arm}").etdump
         profiles[arm] = build_profile(read_etdump(etdump or folder))
-    problems = [] if able.sme2 else [f"Only the off arm was run: {able.reason}"]
+    problems = [] if able.switches else [f"Only the off arm was run: {able.reason}"]
     evidence, proven = "none: it takes both arms", None
-    if able.sme2:
+    if able.switches:
         found = check_pair(
             profiles[Arm.ON],
             profiles[Arm.OFF],
             effective_on=runs[Arm.ON].sme2_effective,
             effective_off=runs[Arm.OFF].sme2_effective,
+            sme1=able.sme1,
         )
         evidence, proven = found.message, found.valid
         problems += [] if found.valid else [found.message]

@@ -135,8 +135,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("--sme2-weights", "weights", "FILE", PATH,
            "a state dict for the export; default: random weights with a fixed seed.", ini=False),
     Option("--sme2-cpu", "emulated_cpu", "NAME[:BITS]", "system.qemu:checked_cpu",
-           "the CPU to emulate: strict (default; no real one with SME2 can do less), apple-m4 or "
-           "arm-c1; BITS is the length of its streaming vectors: 128, 256 or 512 (default)."),
+           "the CPU to emulate: strict (default; no real one with SME2 can do less), apple-m4, "
+           "arm-c1 or sme1 (SME without SME2); BITS is the length of its streaming vectors: 128, "
+           "256 or 512 (default)."),
+    Option("--sme2-arms", "arms", "ARM,ARM[,ARM]", "session.settings:parse_arms",
+           "what to run on the emulator: on,off (default), or off,sme1,on. sme1 hides SME2 and "
+           "keeps SME, as on a chip without SME2."),
     Option("--sme2-no-cost", "no_cost", SWITCH, SWITCH,
            "do not count executed instructions on the emulator; the first run of a model is then "
            "about four times faster."),

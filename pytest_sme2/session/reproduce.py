@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from pytest_sme2.session.run_directory import CaseRecord
 
 
-_SAID = ("weights", "qemu", "runner-on", "runner-off", "cpu", "serial", "fake-phone", "no-cost")
+_SAID = (
+    "weights", "qemu", "runner-on", "runner-off", "cpu", "arms", "serial", "fake-phone", "no-cost",
+)  # fmt: skip
 
 
 def reproduce_command(record: CaseRecord) -> str:

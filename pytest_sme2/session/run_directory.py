@@ -57,6 +57,7 @@ def write_record(folder: Path, record: CaseRecord) -> None:
 def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
     from pytest_sme2.profile.build import build_profile
+    from pytest_sme2.profile.coverage import as_sme1
     from pytest_sme2.profile.origins import kept_origins
     from pytest_sme2.profile.shapes import kept_shapes
     from pytest_sme2.trace.etdump import read_etdump
@@ -81,13 +82,16 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
             columns = read_etdump(etdump)
         except Sme2Error as error:
             raise type(error)(f"{path} names an ETDump that cannot be used: {error}") from error
-        profiles[arm] = build_profile(
+        census = record.measured.kernels.get(arm)
+        profile = build_profile(
             columns,
             rules=rules,
-            census=record.measured.kernels.get(arm),
+            census=census,
             attribution=kept_origins(etdump),
             shapes=kept_shapes(etdump),
         )
+        named = census is None and record.measured.fingerprint.sme1
+        profiles[arm] = as_sme1(profile) if named else profile
     return replace(record, measured=replace(record.measured, profiles=profiles))
 
 

@@ -281,9 +281,13 @@ class Session:
     @_on_one_device
     def profile(self, case: Case, arm: Arm) -> Profile:
         def make() -> Profile:
+            from pytest_sme2.profile.coverage import as_sme1
             from pytest_sme2.session.case_trace import profile_of
 
-            return profile_of(case.id, self._traced(case, arm), self.settings.rules)
+            traced = self._traced(case, arm)
+            found = profile_of(case.id, traced, self.settings.rules)
+            named = traced.census is None and self.bench.target.fingerprint().sme1
+            return as_sme1(found) if named else found
 
         return self._once(make, "profile", case, arm)
 
@@ -316,6 +320,8 @@ class Session:
             off=self.profile(case, Arm.OFF),
             effective_on=self.traced(case, Arm.ON).sme2_effective,
             effective_off=self.traced(case, Arm.OFF).sme2_effective,
+            sme1=self.bench.target.capabilities().sme1,
+            third=self.profile(case, Arm.SME1) if Arm.SME1 in self.bench.arms else None,
         )
 
     @_on_one_device
@@ -341,9 +347,8 @@ class Session:
                 target=self.bench.target.name,
                 on=untraced[Arm.ON],
                 off=untraced[Arm.OFF],
-                traced_on=self.traced(case, Arm.ON) if Arm.ON in self.bench.arms else None,
-                traced_off=self.traced(case, Arm.OFF),
                 evidence=self.evidence(case),
+                traced={arm: self.traced(case, arm) for arm in self.bench.arms},
             )
 
         return self._once(make, "pair", case)
@@ -393,11 +398,9 @@ class Session:
                 target=self.bench.target.name,
                 on=tuple(found.processes.get(Arm.ON, ())),
                 off=tuple(found.processes.get(Arm.OFF, ())),
-                traced_on=runs.get(Arm.ON),
-                traced_off=runs.get(Arm.OFF),
                 evidence=self.evidence(case),
-                census_on=censuses.get(Arm.ON),
-                census_off=censuses.get(Arm.OFF),
+                traced=runs,
+                censuses=censuses,
             )
             return assemble(
                 pair,
@@ -441,7 +444,8 @@ class Session:
             arm_cpu = self.bench.target.platform != LINUX_X86_64
             load = baselines.load_structure if arm_cpu else baselines.load
             fingerprint = self.bench.target.fingerprint()
-            return load(self.baseline_folder, case.model, case.variant_name, fingerprint)
+            found = load(self.baseline_folder, case.model, case.variant_name, fingerprint)
+            return found.on_chip(fingerprint) if found else None
 
         return self._once(make, "baseline", case.model, case.variant_name)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.system.choices import one_of, split_patterns
+from pytest_sme2.results import PAIR, Arm
+from pytest_sme2.system.choices import one_of, split_list, split_patterns
 from pytest_sme2.targets.settings import (
     checked_adb_server,
     parse_celsius,
@@ -81,6 +82,8 @@ class Settings:
     """The emulator to use; None means the one on PATH or in the cache."""
     emulated_cpu: str | None = None
     """As ``system.qemu.parse_cpu`` takes it; None means the default."""
+    arms: tuple[Arm, ...] = PAIR
+    """The arms to run where the device can switch."""
     no_cost: bool = False
     """Whether to do without counting executed instructions on the emulator, which is slow."""
     serials: tuple[str, ...] = ()
@@ -119,6 +122,17 @@ def parse_threads(value: str) -> tuple[int, ...]:
     if not counts:
         raise UsageError("No thread count was given. Give whole numbers, as in 1,2,4.")
     return tuple(counts)
+
+
+def parse_arms(value: str) -> tuple[Arm, ...]:
+    """``on,off``, or with the third: ``off,sme1,on``."""
+    names = split_list(value)
+    if not {"on", "off"} <= {*names} <= {*map(str, Arm)}:
+        raise UsageError(
+            f"{value!r} are not arms to compare. Give on,off (the default) or off,sme1,on: the "
+            "arm sme1 hides SME2 and keeps SME."
+        )
+    return tuple(arm for arm in Arm if arm in names)
 
 
 def parse_budget(value: str) -> float:

@@ -27,6 +27,8 @@ class EmulatedCpu:
     """Beyond SME2, as QEMU's properties of its CPU ``max``; the same with SME2 on and off."""
     vector_bits: int = 512
     """Length of a streaming vector. Today's SME2 chips have 512 bits; QEMU's own choice is 256."""
+    sme1: bool = False
+    """Whether it is a chip without SME2. QEMU cannot leave SME2 out: the runner hides it."""
 
     def model(self, arm: Arm) -> str:
         """The value of QEMU's ``-cpu``.
@@ -46,6 +48,7 @@ CPUS = (
     EmulatedCpu("strict"),
     EmulatedCpu("apple-m4", ("sve=off",)),
     EmulatedCpu("arm-c1", ("sve128=on",)),
+    EmulatedCpu("sme1", sme1=True),
 )
 DEFAULT_CPU = CPUS[0]
 

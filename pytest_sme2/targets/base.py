@@ -113,7 +113,7 @@ def check_request(
             f"The runner is for {runner.platform}, but the target {target!r} is {platform}. "
             f"Use a runner for {platform}."
         )
-    if request.arm is Arm.ON and not capabilities.sme2:
+    if request.arm is not Arm.OFF and not capabilities.switches:
         raise TargetError(
             f"The target {target!r} cannot run with SME2 on: {capabilities.reason} "
             "Run the off arm only, or choose another device."

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results import SME1_ONLY, Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import DEFAULT_CPU, EmulatedCpu, Qemu
@@ -72,8 +72,9 @@ class EmulatedTarget:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             timing=False,
-            sme2=True,
+            sme2=not self.cpu.sme1,
             reason="the CPU is emulated, so its times say nothing about hardware.",
+            sme1=self.cpu.sme1,
         )
 
     def prepare(self) -> None:
@@ -113,4 +114,6 @@ class EmulatedTarget:
 
     def fingerprint(self) -> Fingerprint:
         facts = {"cpu": self.cpu.model(Arm.ON), "qemu": self.qemu.version}
+        if self.cpu.sme1:
+            facts["sme2"] = SME1_ONLY
         return Fingerprint(target=self.name, facts=tuple(sorted(facts.items())))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.conditions import local_conditions
 from pytest_sme2.system.macos import sysctl
@@ -20,7 +20,7 @@ from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platfo
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
 
 _AT_HWCAP2 = 26
-_HWCAP2_SME2 = 1 << 37
+_HWCAP2 = {"sme": 1 << 23, "sme2": 1 << 37}
 CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
@@ -30,7 +30,8 @@ class LocalTarget:
     def __init__(self, *, note: str = "") -> None:
         """``note`` is added to the reason why SME2 is missing."""
         self._platform = host_platform()
-        self._sme2 = cpu_has_sme2(self._platform)
+        self._sme2 = cpu_has("sme2", self._platform)
+        self._sme1 = not self._sme2 and cpu_has("sme", self._platform)
         self._note = note
 
     @property
@@ -45,7 +46,7 @@ class LocalTarget:
         if self._sme2:
             return Capabilities(timing=True, sme2=True)
         reason = f"{self.missing_sme2()} {self._note}".strip()
-        return Capabilities(timing=True, sme2=False, reason=reason)
+        return Capabilities(timing=True, sme2=False, reason=reason, sme1=self._sme1)
 
     def missing_sme2(self) -> str:
         """Why there is no SME2."""
@@ -85,7 +86,7 @@ class LocalTarget:
     def fingerprint(self) -> Fingerprint:
         facts = self.facts()
         facts["platform"] = self._platform
-        facts["sme2"] = "yes" if self._sme2 else "no"
+        facts["sme2"] = "yes" if self._sme2 else SME1_ONLY if self._sme1 else "no"
         return Fingerprint(target=self.name, facts=tuple(sorted(facts.items())))
 
     def facts(self) -> dict[str, str]:
@@ -97,12 +98,12 @@ class LocalTarget:
         }
 
 
-def cpu_has_sme2(platform_name: str) -> bool:
-    """Whether the system reports SME2 for the CPU of this machine."""
+def cpu_has(feature: str, platform_name: str) -> bool:
+    """Whether the system reports ``sme`` or ``sme2`` for the CPU of this machine."""
     if platform_name == LINUX_AARCH64:
-        return _hwcap2(Path("/proc/self/auxv").read_bytes()) & _HWCAP2_SME2 != 0
+        return _hwcap2(Path("/proc/self/auxv").read_bytes()) & _HWCAP2[feature] != 0
     if platform_name == MACOS_ARM64:
-        return sysctl("hw.optional.arm.FEAT_SME2") == "1"
+        return sysctl(f"hw.optional.arm.FEAT_{feature.upper()}") == "1"
     return False
 
 

@@ -55,8 +55,9 @@ def _facts(baseline: Baseline) -> dict[str, str]:
 
 def _structure_facts(structure: Structure, arm: Arm) -> dict[str, str]:
     facts = {}
-    if arm is Arm.ON:
-        facts["SME2 coverage"] = f"{structure.sme2} of {count(structure.matrix, 'matrix operator')}"
+    if arm is not Arm.OFF:
+        name = "SME2 coverage" if arm is Arm.ON else f"coverage ({arm})"
+        facts[name] = f"{structure.sme2} of {count(structure.matrix, 'matrix operator')}"
     for entry in structure.operators:
         name = f"operator {entry.name} ({arm}, {entry.executor})"
         facts[name] = str(entry.count)

@@ -138,6 +138,7 @@ class _Operator:
     kind: str
     matrix: bool = False
     sme2: bool = False
+    sme1: bool = False
 
 
 @dataclass(frozen=True)
@@ -315,9 +316,7 @@ def _possible(session: BaselineSession) -> BaselineSession:
 
 def _structure_from(found: _Structure, arm: Arm) -> Structure:
     structure = sort_structure(
-        OperatorCount(
-            name, entry.category, entry.kind, executor, entry.matrix, entry.sme2, entry.count
-        )
+        OperatorCount(name=name, executor=executor, **vars(entry))
         for executor, operators in found.operators.items()
         for name, entry in operators.items()
     )
@@ -333,7 +332,8 @@ def _summary(structure: Structure) -> dict[str, int]:
         **{str(category): structure.in_category(category) for category in Category},
         "delegated": structure.executed_by(Executor.DELEGATED),
         "matrix": structure.matrix,
-        "matrix on sme2": structure.sme2,
+        "matrix on sme2": structure.sme2 - structure.sme1,
+        **({"matrix on sme1": structure.sme1} if structure.sme1 else {}),
         "portable": structure.executed_by(Executor.PORTABLE),
     }
 
@@ -395,7 +395,7 @@ def _to_document(baseline: Baseline) -> Document:
     for structure in document["structure"].values():
         for operators in structure["operators"].values():
             for facts in operators.values():
-                for name in ("matrix", "sme2"):
+                for name in ("matrix", "sme2", "sme1"):
                     if not facts[name]:
                         del facts[name]
     return document
@@ -405,7 +405,7 @@ def _structure_to(structure: Structure) -> _Structure:
     operators: dict[Executor, dict[str, _Operator]] = {executor: {} for executor in Executor}
     for entry in structure.operators:
         operators[entry.executor][entry.name] = _Operator(
-            entry.category, entry.count, entry.kind, entry.matrix, entry.sme2
+            entry.category, entry.count, entry.kind, entry.matrix, entry.sme2, entry.sme1
         )
     return _Structure(operators, _summary(structure))
 

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from pytest_sme2.errors import BaselineError, BusyError
 from pytest_sme2.export.variant import file_part
-from pytest_sme2.profile.cost import stored
 from pytest_sme2.results import (
     RUNTIME,
     Agreement,
@@ -35,6 +34,7 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
+from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.judging import too_hot
 from pytest_sme2.verdict.stored_latency import same_work, session_interval, starts_epoch
 
@@ -113,11 +113,7 @@ def _of_another_build(
         baseline = read(path)
         if baseline is not None and not differing_facts(baseline.fingerprint, fingerprint):
             found.append(baseline)
-    return max(found, key=_last_recorded, default=None)
-
-
-def _last_recorded(baseline: Baseline) -> str:
-    return baseline.sessions[-1].recorded if baseline.sessions else ""
+    return max(found, key=lambda old: [entry.recorded for entry in old.sessions[-1:]], default=None)
 
 
 def system_change(theirs: Fingerprint, ours: Fingerprint) -> str | None:
@@ -208,16 +204,22 @@ def update(
         fingerprint=measured.fingerprint,
         structures={**old.structures, **measured.structures},
         kernels={**old.kernels, **kernels},
-        costs={**old.costs, **{arm: stored(cost) for arm, cost in measured.costs.items()}},
+        costs=steady_costs(old.costs, measured.costs),
         sessions=_with_session(old, measured),
         figures=_with_figures(old, measured),
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,
         pte_sha256=measured.pte_sha256 or old.pte_sha256,
-        agreements=tuple(map(_rounded, measured.agreements)) or old.agreements,
+        agreements=_agreements(old, measured),
         versions=measured.versions or old.versions,
         weights=measured.weights,
     )
     return new, changes(baseline, new)
+
+
+def _agreements(old: Baseline, measured: CaseResult) -> tuple[Agreement, ...]:
+    kept = [entry for entry in old.agreements if entry.arm not in measured.structures]
+    new = (*map(_rounded, measured.agreements), *kept)
+    return new if measured.agreements else old.agreements
 
 
 def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigures]:
@@ -226,7 +228,7 @@ def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigu
         return dict(old.figures)
     before, profiles = old.at(measured.threads), measured.profiles.items()
     now = BaselineFigures(
-        speedup=_steady_speedup(before.speedup, _bounded(measured.speedup)),
+        speedup=_steady_speedup(before.speedup, measured.speedup),
         shares=_by_arm(before.shares, measured.shares or {}, _steady_shares),
         category_ns=_by_arm(
             before.category_ns, {arm: dict(p.category_ns) for arm, p in profiles}, _steady_times
@@ -251,7 +253,8 @@ def _by_arm(
 
 
 def _steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | None:
-    if new is None or math.isinf(new.high):
+    # An estimate from too few pairs has no interval, and is not worth keeping.
+    if new is None or not math.isfinite(new.high):
         return old
     if old is not None and new.low <= old.high and old.low <= new.high:
         return old
@@ -318,6 +321,11 @@ def refuse_unfit(measured: CaseResult, *, force: bool = False) -> None:
         raise BaselineError(
             f"{who}: only real devices and --device=emulated have baselines; a fake phone has none."
         )
+    if measured.emulated and measured.fingerprint.sme1:
+        raise BaselineError(
+            f"{who}: the emulated CPU sme1 has no baselines of its own. Store the arm sme1 of the "
+            "default CPU: --sme2-arms off,sme1,on."
+        )
     if measured.nan_arms:
         arms = " and ".join(str(arm) for arm in measured.nan_arms)
         raise BaselineError(
@@ -375,13 +383,6 @@ def _rounded(agreement: Agreement) -> Agreement:
         sqnr_db=None if sqnr is None else digits(sqnr),
         cosine=None if cosine is None else round(cosine, 6),
     )
-
-
-def _bounded(estimate: Estimate | None) -> Estimate | None:
-    """An estimate from too few pairs has no interval, and is not worth keeping."""
-    if estimate is None or not math.isfinite(estimate.high):
-        return None
-    return estimate
 
 
 def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession, ...]:

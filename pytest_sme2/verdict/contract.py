@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.export.variant import precision_of
-from pytest_sme2.results import CaseResult, Check, Fingerprint, Outcome, Sample
+from pytest_sme2.results import PAIR, Arm, CaseResult, Check, Fingerprint, Outcome, Sample
 from pytest_sme2.system.files import replacing, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
@@ -100,6 +100,8 @@ class Part:
     """The cases that the choice of models or variants left out."""
     narrowed: bool = False
     """Whether single tests were named, so that nobody knows which others there are."""
+    arms: tuple[Arm, ...] = PAIR
+    """The arms that the run was asked for; the lines of others are for other runs."""
 
 
 @dataclass(frozen=True)
@@ -276,13 +278,24 @@ def join(parts: Sequence[Part]) -> Part:
         devices=tuple(dict.fromkeys(devices)),
         cases=cases,
         known=tuple(dict.fromkeys(case for part in parts for case in part.known)),
+        arms=tuple(dict.fromkeys(arm for part in parts for arm in part.arms)),
     )
+
+
+def lines_for(contract: Contract, part: Part) -> Contract:
+    """The contract without the lines of arms that the run was not asked for."""
+    others = tuple(f"({arm})" for arm in Arm if arm not in part.arms)
+    checks = {
+        key: {name: test for name, test in figures.items() if not name.endswith(others)}
+        for key, figures in contract.checks.items()
+    }
+    return replace(contract, checks=checks)
 
 
 def gaps(contract: Contract, part: Part) -> list[Gap]:
     """What of the contract the run left open, for its devices."""
     found: list[Gap] = []
-    for (device, case), figures in sorted(contract.checks.items()):
+    for (device, case), figures in sorted(lines_for(contract, part).checks.items()):
         if device not in part.devices:
             continue
         here = [entry for entry in part.cases if (entry.device, entry.case) == (device, case)]

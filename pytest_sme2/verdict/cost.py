@@ -118,6 +118,26 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name
     return Check(metric, verdict, message, old, new, "count", None, old * (1 + limit), details)
 
 
+def steady_costs(
+    old: Mapping[Arm, StoredCost], new: Mapping[Arm, InferenceCost]
+) -> dict[Arm, StoredCost]:
+    """The new costs as they are stored; the old one where the state of the heap is all the
+    difference, so that an update of the same thing changes no line.
+    """
+    return {**old, **{arm: _steady(old.get(arm), stored(cost)) for arm, cost in new.items()}}
+
+
+def _steady(before: StoredCost | None, now: StoredCost) -> StoredCost:
+    if before is None:
+        return now
+    settled = _with_heap_of(before, now)
+    old, new = before.total, settled.total
+    same = (old.instructions, old.outer_products) == (new.instructions, new.outer_products)
+    # Loads and stores of the C library differ with its instructions.
+    alike = replace(settled, total=old, system=before.system) == before
+    return before if same and alike else now
+
+
 def _with_heap_of(before: StoredCost, now: StoredCost) -> StoredCost:
     """``now``, but where the C library's part of an operator differs by so little that the state of
     the heap explains it, with the part that ``before`` has.

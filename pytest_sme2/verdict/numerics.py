@@ -161,8 +161,10 @@ def within(found: Agreement, tolerance: Tolerance) -> bool:
     return found.sqnr_db is not None and found.sqnr_db >= tolerance.min_sqnr_db
 
 
-def compare_arms(on: Sequence[Output], off: Sequence[Output]) -> tuple[Agreement, ...]:
-    """Every kept output of the on run against the same one of the off run.
+def compare_arms(
+    on: Sequence[Output], off: Sequence[Output], arm: Arm = Arm.ON
+) -> tuple[Agreement, ...]:
+    """Every kept output of the on run, or another arm's, against the same one of the off run.
 
     Where no file was kept, equal hashes still prove that two outputs are identical.
     """
@@ -176,13 +178,11 @@ def compare_arms(on: Sequence[Output], off: Sequence[Output]) -> tuple[Agreement
             )
         if ours.sha256 == theirs.sha256 and (ours.file is None or theirs.file is None):
             found.append(
-                Agreement(
-                    "off", Arm.ON, index, ours.dtype, True, 0.0, 0.0, None, None, ours.has_nan
-                )
+                Agreement("off", arm, index, ours.dtype, True, 0.0, 0.0, None, None, ours.has_nan)
             )
             continue
         values = [_kept(output, index) for output in (ours, theirs)]
-        found.append(agreement(values[0], values[1], against="off", index=index, dtype=ours.dtype))
+        found.append(agreement(*values, against="off", arm=arm, index=index, dtype=ours.dtype))
     return tuple(found)
 
 

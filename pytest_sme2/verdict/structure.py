@@ -16,6 +16,7 @@ from pytest_sme2.results import (
     Limits,
     OperatorCount,
     Outcome,
+    Profile,
     Structure,
 )
 from pytest_sme2.system.wording import count
@@ -68,34 +69,38 @@ def _versions_note(measured: CaseResult, baseline: Baseline | None) -> str:
     return "".join(f" The baseline was made with {text}." for text in differing)
 
 
-def check_coverage(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
+def check_coverage(
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
+) -> Check:
     """How many matrix operators ran on SME2 kernels: against the least asked for, then exactly.
 
     A target that knows no kernels leaves some operators unproven. They may be on SME2, so they are
     not a regression against a baseline of a target that does know.
     """
-    metric = "SME2 coverage"
-    structure = measured.structures.get(Arm.ON)
+    metric = "SME2 coverage" if arm is Arm.ON else f"coverage ({arm})"
+    word = "SME1" if arm is Arm.SME1 or measured.fingerprint.sme1 else "SME2"
+    structure = measured.structures.get(arm)
     if structure is None:
-        return Check(metric, Outcome.INVALID, "The on arm did not run, so nothing is known of it.")
+        message = f"The {arm} arm did not run, so nothing is known of it."
+        return Check(metric, Outcome.INVALID, message)
     new = structure.coverage
-    least = limits.min_coverage
-    before = _structure(baseline, Arm.ON)
+    least = limits.min_coverage if arm is Arm.ON else None
+    before = _structure(baseline, arm)
     old = None if before is None else before.coverage
     if new is None and before is not None and old is not None:
         message = (
             f"The program has no matrix operators any more; in the baseline {before.sme2} of "
-            f"{before.matrix} ran on SME2 kernels. {UPDATE_HINT}"
+            f"{before.matrix} ran on {word} kernels. {UPDATE_HINT}"
         )
         return Check(metric, Outcome.REGRESSED, message, old, unit="share", limit=old)
     if new is None:
         return Check(metric, Outcome.PASS, "The program has no matrix operators.", unit="share")
-    details = _missed(measured)
+    details = _missed(measured.profiles.get(arm))
     short = _short_of(structure, least)
     if short is not None:
         fallen = Outcome.FAILED if old is None else Outcome.REGRESSED
         return Check(metric, fallen, short, old, new, "share", None, least, details)
-    text = f"{structure.sme2} of {count(structure.matrix, 'matrix operator')} ran on SME2 kernels"
+    text = f"{structure.sme2} of {count(structure.matrix, 'matrix operator')} ran on {word} kernels"
     if structure.unproven:
         text += f", {structure.unproven} may (their name does not tell)"
     if before is None or old is None:
@@ -123,13 +128,10 @@ def _short_of(structure: Structure, least: float | None) -> str | None:
     )
 
 
-def _missed(measured: CaseResult) -> tuple[str, ...]:
-    coverage = measured.coverage
-    if coverage is None:
-        return ()
+def _missed(profile: Profile | None) -> tuple[str, ...]:
     return tuple(
         f"{entry.label}{'' if entry.shapes is None else f' ({entry.shapes})'}: {reason}"
-        for entry, reason in coverage.missed
+        for entry, reason in (() if profile is None else profile.coverage.missed)
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Target
 from pytest_sme2.trace.etdump import read_etdump
@@ -52,7 +52,7 @@ def traced(
 def test_the_runner_s_dumps(
     place: tuple[Target, Sme2Runner], model: str, precision: str, tmp_path: Path
 ) -> None:
-    arms = tuple(Arm) if place[0].capabilities().sme2 else (Arm.OFF,)
+    arms = PAIR if place[0].capabilities().sme2 else (Arm.OFF,)
     for arm in arms:
         dump = traced(place, exported(model, precision), arm, tmp_path / str(arm), runs=2)
         columns = assert_equal_to_inspector(dump)

@@ -27,6 +27,8 @@ def test_a_matrix_names_the_kernel_behind_every_cell(
     assert tensor is not None
     assert (channel.family, tensor.family) == ("sme2", "neon")
     assert "sme2_mopa" in channel.kernel
+    assert (channel.sme1, tensor.sme1) == ("sme1", "neon")
+    assert "sme_mopa" in channel.sme1_kernel
     assert channel.macs == 32 * 64 * 64
     assert channel.instructions_per_mac is not None
     assert tensor.instructions_per_mac is not None

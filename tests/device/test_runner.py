@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from pytest_sme2.errors import RunError, StorageError, TargetError
-from pytest_sme2.results import Arm, RunRequest
+from pytest_sme2.results import PAIR, Arm, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.sme2 import EXIT_MEANINGS, LOADER, wheel_runner
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -192,7 +192,7 @@ def test_the_trace_shows_which_kernels_ran(
 ):
     target = EmulatedTarget(qemu)
     runs = {}
-    for arm in Arm:
+    for arm in PAIR:
         request = RunRequest(
             make_artifact(programs[model]), arm, warmup=2, runs=2, traced=True, keep_outputs=True
         )
@@ -477,7 +477,7 @@ def test_earlier_inputs_must_be_whole(local_runner, programs, make_artifact, tmp
         ([], 2, "--model is missing"),
         (["--model"], 2, "no value follows '--model'"),
         (["--model", "a", "--model", "b"], 2, "--model was given twice"),
-        (["--sme2", "maybe"], 2, "--sme2 takes on or off, not 'maybe'"),
+        (["--sme2", "maybe"], 2, "--sme2 takes on, off or sme1, not 'maybe'"),
         (["--runs", "0"], 2, "--runs takes a whole number from 1 to 1000000, not '0'"),
         (["--threads", "-1"], 2, "--threads takes a whole number"),
         (["--warmup", "1e3"], 2, "--warmup takes a whole number"),

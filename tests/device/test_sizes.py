@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm
+from pytest_sme2.results import PAIR
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.nightly
 def ran(session: Session, case: Case) -> dict[str, set[str]]:
     """The names of the operators and kernels of both arms."""
     found = {}
-    for arm in Arm:
+    for arm in PAIR:
         census = session.census(case, arm)
         assert census is not None
         operators = session.profile(case, arm).operators

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.build import build_runner
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
@@ -122,7 +122,7 @@ def test_it_builds_and_switches_sme2(
     if through_cpuinfo:
         options["SME2_CPUINFO_INCLUDE"] = str(request.getfixturevalue("cpuinfo"))
     runner = built(prefix, tmp_path, options)
-    on, off = (run(runner, qemu, programs["toy_fp32"], arm, tmp_path) for arm in Arm)
+    on, off = (run(runner, qemu, programs["toy_fp32"], arm, tmp_path) for arm in PAIR)
     assert (on.sme2_effective, off.sme2_effective) == (True, False)
     assert matrix_operators(on) == {True}
     assert matrix_operators(off) == {False}

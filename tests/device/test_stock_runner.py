@@ -11,7 +11,7 @@ import pytest
 
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import Arm, Artifact, KernelFamily, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, KernelFamily, Run, RunRequest
 from pytest_sme2.runners import source_build
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.stock import PairRunner, pair_runner
@@ -53,7 +53,7 @@ def test_the_pair_runs_with_sme2_and_without(tmp_path: Path, pair: PairRunner) -
     assert pair.kind == "pair"
     assert pair.platform == LINUX_AARCH64
     names = {}
-    for arm in Arm:
+    for arm in PAIR:
         # The CPU keeps its SME2 in both: only the build makes the difference.
         run = provision.emulator("runner").run(pair, request(arm), tmp_path / str(arm))
         assert len(run.wall_ns) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits
+from pytest_sme2.results import PAIR, Arm, Baseline, CaseResult, Check, Limits
 from pytest_sme2.verdict.outputs import check_outputs
 from pytest_sme2.verdict.shares import check_share
 from pytest_sme2.verdict.sizes import check_memory, check_size
@@ -22,7 +22,7 @@ def check_all(measured: CaseResult, baseline: Baseline | None, limits: Limits) -
     checks: list[Check] = []
     if Arm.ON in measured.structures:
         checks += [check_evidence(measured), check_coverage(measured, baseline, limits)]
-    for arm in (arm for arm in Arm if arm in measured.structures):
+    for arm in (arm for arm in PAIR if arm in measured.structures):
         checks += [
             check_operators(measured, baseline, arm),
             check_delegation(measured, baseline, arm),

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_sme2.profile.structure import sort_structure
 from pytest_sme2.results import (
+    PAIR,
     Agreement,
     Arm,
     Baseline,
@@ -124,7 +125,7 @@ def measured(**changes: Any) -> CaseResult:
                 Category.CONV: Spread(0.6, 0.58, 0.62),
                 Category.DATA_MOVEMENT: Spread(0.3, 0.28, 0.32),
             }
-            for arm in Arm
+            for arm in PAIR
         },
         "loads_ns": {Arm.ON: medians(5), Arm.OFF: medians(5)},
         "peak_bytes": {Arm.ON: 50_000_000, Arm.OFF: 48_000_000},

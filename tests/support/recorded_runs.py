@@ -113,10 +113,9 @@ def assembled(session: Session, case: Case, *, counted: bool) -> CaseResult:
         target=session.bench.target.name,
         on=(),
         off=(),
-        traced_on=session.traced(case, Arm.ON),
-        traced_off=None,
+        traced={Arm.ON: session.traced(case, Arm.ON)},
         evidence=None,
-        census_on=session.census(case, Arm.ON) if counted else None,
+        censuses={Arm.ON: session.census(case, Arm.ON)} if counted else {},
     )
     return assemble(
         pair,

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.profile.structure import structure_of
-from pytest_sme2.results import Arm, CaseResult, Check, Look, PairedTiming, PairSample
+from pytest_sme2.results import PAIR, Arm, CaseResult, Check, Look, PairedTiming, PairSample
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
 from pytest_sme2.system.files import safe_name
@@ -21,7 +21,7 @@ from tests.support.profiles import ETDUMPS
 
 def stored_dumps(name: str) -> dict[Arm, bytes]:
     """The pair of a real model: ``toy_fp16``, ``mobile_int8`` …"""
-    return {arm: (ETDUMPS / f"cpp_{name}_{arm}.etdump").read_bytes() for arm in Arm}
+    return {arm: (ETDUMPS / f"cpp_{name}_{arm}.etdump").read_bytes() for arm in PAIR}
 
 
 def write_case(
@@ -58,7 +58,7 @@ def write_case(
         facts["shares"] = {arm: shares_of(profile) for arm, profile in profiles.items()}
     make = gate_examples.emulated if emulated else gate_examples.measured
     measured = make(**{**facts, **changes})
-    pairs = measurement(measured) if len(measured.medians_ns or {}) == len(Arm) else None
+    pairs = measurement(measured) if len(measured.medians_ns or {}) == len(PAIR) else None
     write_record(folder, CaseRecord(SCHEMA, case, measured, pairs, checks, etdumps))
     return folder
 

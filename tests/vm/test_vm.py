@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest, Turn
+from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest, Turn
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.processes import PhoneProcesses
@@ -53,7 +53,7 @@ def test_both_arms_run_and_show_what_they_ran(
     assert target.capabilities().sme2
     assert dict(target.fingerprint().facts)["sme_vector_bits"] == "512"
     operators = {}
-    for arm in Arm:
+    for arm in PAIR:
         request = RunRequest(toy, arm, warmup=0, runs=1, traced=True)
         run = target.run(bundle, request, tmp_path / str(arm))
         assert run.sme2_effective is (arm is Arm.ON)
@@ -85,7 +85,7 @@ def test_turns_need_nothing_that_is_denied(
 ) -> None:
     jobs = [
         Job(bundle, RunRequest(toy, arm, warmup=0, runs=4, turn=Turn(2, lead=1)), tmp_path / arm)
-        for arm in Arm
+        for arm in PAIR
     ]
     runs = target.run_in_turns(jobs)
     assert [len(run.wall_ns) for run in runs] == [4, 4]

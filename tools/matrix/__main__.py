@@ -52,12 +52,11 @@ def make(arguments: argparse.Namespace) -> int:
     before = empty_matrix(programs, target, runner)
     if arguments.out.is_file():
         before = merged(read_matrix(arguments.out), before, all_cells())
-    missing = [cell for cell in cells if cell not in before.by_cell]
 
     def keep(part: KernelMatrix) -> None:
         write_matrix(merged(before, part, all_cells()), arguments.out)
 
-    make_matrix(programs, target, runner, missing, say, keep)
+    make_matrix(programs, target, runner, cells, say, keep, before.by_cell)
     matrix = read_matrix(arguments.out)
     problems = sum(bool(answer.problem) for answer in matrix.answers)
     say(

@@ -1,4 +1,4 @@
-"""Makes the answers: runs every sheet's program once on the emulator with SME2, and counts.
+"""Makes the answers: runs every sheet's program on the emulator, with SME2 and with SME1 alone.
 
 Programs and runs are kept in the cache, so a matrix that was interrupted goes on where it was.
 """
@@ -21,6 +21,7 @@ from pytest_sme2.results import (
     Cell,
     CellAnswer,
     Executor,
+    KernelFamily,
     KernelMatrix,
     MethodShapes,
     OperatorCost,
@@ -34,6 +35,7 @@ from pytest_sme2.targets.census import EmulatedRun
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.trace.kernel_log import family_of
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.numerics import compare_reference
 from tools.matrix.cells import (
@@ -73,9 +75,13 @@ def make_matrix(
     cells: Sequence[Cell],
     say: Say,
     keep: Callable[[KernelMatrix], None] = lambda matrix: None,
+    known: Mapping[Cell, CellAnswer] | None = None,
 ) -> KernelMatrix:
-    """The answers to all of these cells; ``keep`` gets what is there after each sheet."""
-    found: _Answers = {}
+    """The answers to all of these cells; ``keep`` gets what is there after each sheet.
+
+    What is ``known`` is not asked again.
+    """
+    found: _Answers = {cell: (known or {})[cell] for cell in cells if cell in (known or {})}
 
     def so_far() -> KernelMatrix:
         return replace(
@@ -84,28 +90,44 @@ def make_matrix(
             missing=tuple(cell for cell in cells if cell not in found),
         )
 
-    def answer(wanted: Sequence[Sheet]) -> list[Sheet]:
+    def answer(wanted: Sequence[Sheet], arm: Arm) -> list[Sheet]:
         """The sheets that must be taken apart."""
         apart = []
         for number, sheet in enumerate(wanted, start=1):
-            answers = answer_sheet(programs.program(sheet), sheet, target, runner)
+            answers = answer_sheet(programs.program(sheet), sheet, target, runner, arm)
             if answers is None:
                 apart.append(sheet)
             else:
-                found.update(answers)
+                for cell, new in answers.items():
+                    found[cell] = new if arm is Arm.ON else with_sme1(found[cell], new)
                 keep(so_far())
             if number % _SAY_EVERY == 0:
                 say(f"made and ran {number} of {count(len(wanted), 'program')}")
         return apart
 
     try:
-        apart = answer(sorted(sheets(cells), key=_turn))
-        if apart:
-            say(f"taking {count(len(apart), 'program')} apart: {', '.join(map(str, apart))}")
-            answer(list(itertools.chain.from_iterable(sheet.alone() for sheet in apart)))
+        for arm in (Arm.ON, Arm.SME1):
+            wanted = [cell for cell in cells if _is_open(found.get(cell), arm)]
+            apart = answer(sorted(sheets(wanted), key=_turn), arm)
+            if apart:
+                say(f"taking {count(len(apart), 'program')} apart: {', '.join(map(str, apart))}")
+                answer(list(itertools.chain.from_iterable(each.alone() for each in apart)), arm)
     finally:
         programs.close()
     return so_far()
+
+
+def _is_open(answer: CellAnswer | None, arm: Arm) -> bool:
+    if arm is Arm.ON or answer is None:
+        return answer is None
+    return bool(answer.family) and not answer.sme1
+
+
+def with_sme1(on: CellAnswer, sme1: CellAnswer) -> CellAnswer:
+    """The answer with what ran where SME2 was hidden."""
+    return replace(
+        on, sme1=sme1.family, sme1_kernel=sme1.kernel, sme1_instructions=sme1.instructions
+    )
 
 
 def _turn(sheet: Sheet) -> int:
@@ -114,7 +136,11 @@ def _turn(sheet: Sheet) -> int:
 
 
 def answer_sheet(
-    program: SheetProgram, sheet: Sheet, target: EmulatedTarget, runner: Runner
+    program: SheetProgram,
+    sheet: Sheet,
+    target: EmulatedTarget,
+    runner: Runner,
+    arm: Arm = Arm.ON,
 ) -> _Answers | None:
     """The answers to all cells of a sheet; None where they can only be had one by one.
 
@@ -126,7 +152,7 @@ def answer_sheet(
         # The whole sheet failed, or each of its cells did, on its own.
         return answers if single or len(set(program.problems.values())) > 1 else None
     try:
-        found = _run_sheet(program.artifact, program.cells, target, runner)
+        found = _run_sheet(program.artifact, program.cells, target, runner, arm)
     except (Sme2Error, MismatchError) as error:
         problem = str(error).strip().splitlines()[0]
         return {cell: CellAnswer(cell, problem=problem) for cell in sheet.cells} if single else None
@@ -134,7 +160,7 @@ def answer_sheet(
 
 
 def _run_sheet(
-    artifact: Artifact, cells: Sequence[Cell], target: EmulatedTarget, runner: Runner
+    artifact: Artifact, cells: Sequence[Cell], target: EmulatedTarget, runner: Runner, arm: Arm
 ) -> _Answers | None:
     shapes = read_program(artifact.pte)
     # The portable kernels take hundreds of instructions for a product: counting them takes minutes,
@@ -142,7 +168,7 @@ def _run_sheet(
     counted = any(_delegated(method) for method in shapes)
     request = RunRequest(
         artifact,
-        Arm.ON,
+        arm,
         warmup=0,
         runs=1,
         traced=True,
@@ -291,7 +317,9 @@ def _answer(cell: Cell, products: Sequence[_Product], *, sqnr_db: float | None) 
 def _family(entry: OperatorCost) -> str:
     if entry.executor is Executor.PORTABLE:
         return "portable"
-    return "sme2" if entry.sme2 else "neon"
+    if not entry.sme2:
+        return "neon"
+    return "sme1" if family_of(_kernel(entry)) is KernelFamily.SME else "sme2"
 
 
 def _kernel(entry: OperatorCost) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from pytest_sme2 import __version__
 from pytest_sme2.cli.options import Arguments, add_options, chosen
 from pytest_sme2.errors import Sme2Error, plain
-from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.bench import Bench, sme_word
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.machine_check import MachineCheck, check_phone, check_this_machine
 from pytest_sme2.session.options import DEVICE
@@ -83,7 +83,7 @@ def _device(device: str, settings: Settings) -> Fact:
             with contextlib.suppress(Sme2Error):
                 target.restore()
     parts = [f"is {target.name}"] if device == "auto" else []
-    parts.append("SME2" if able.sme2 else "no SME2")
+    parts.append(sme_word(able))
     parts.append("timing" if able.timing else "no timing")
     if able.reason:
         parts.append(able.reason)

@@ -85,13 +85,14 @@ def _chosen(value: str | None) -> KernelMatrix:
 
 def table(matrix: KernelMatrix, answers: Sequence[CellAnswer]) -> str:
     """A row per cell."""
-    titles = ("operator", "data type", "rows", "size", "runs on", "per MAC", "SQNR", "kernel")
+    layer = ("operator", "data type", "rows", "size")
+    titles = (*layer, "runs on", "SME1", "per MAC", "SQNR", "kernel")
     rows: list[tuple[str, ...]] = [titles, *map(_row, answers)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         f"ExecuTorch {matrix.executorch}, torch {matrix.torch}, emulated CPU {matrix.cpu}",
         "per MAC: instructions of the operator for each multiply-accumulate; SQNR: in dB against "
-        "eager fp32",
+        "eager fp32; SME1: where it runs on a chip without SME2",
         "",
     ]
     for row in rows:
@@ -108,6 +109,7 @@ def _row(answer: CellAnswer) -> tuple[str, ...]:
         str(cell.rows),
         cell.size,
         answer.family or "-",
+        answer.sme1 or "-",
         "-" if each is None else f"{each:.3g}",
         "-" if answer.sqnr_db is None else f"{answer.sqnr_db:.1f}",
         answer.problem or answer.kernel,

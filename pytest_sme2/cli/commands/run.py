@@ -24,7 +24,7 @@ from pytest_sme2.cli.options import (
 )
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import FORWARD, Arm, CaseResult, Check, Limits, Outcome
+from pytest_sme2.results import FORWARD, PAIR, Arm, CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.options import DEVICE, RUNNERS
 from pytest_sme2.session.programs import program_case
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_sme2.report.noise import Noise
 
 ALL = "all"
-CASE = ("threads", "budget", "no-cost", "fresh", "weights", "out")
+CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out")
 EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 ARGUMENTS: Arguments = {
     "model MODEL?": MODEL_OR_PROGRAM,
@@ -163,7 +163,7 @@ def _show_kernels(session: Session, case: Case, measured: CaseResult, *, as_json
 
     artifact, device = session.artifact(case), session.bench.target.name
     found = dict(measured.kernels)
-    for arm in Arm:
+    for arm in PAIR:
         if arm not in found:
             folder = session.folder(case) / f"kernels_sme2_{arm}"
             found[arm] = session.bench.kernels(session.request(case, arm), folder)
@@ -217,13 +217,15 @@ def _lines(
     lines = [f"{case.id} on {session.bench.target.name}, weights: {measured.weights}"]
     if measured.evidence is not None:
         lines.append(f"evidence   {measured.evidence.message}")
-    elif not able.sme2:
+    elif not able.switches:
         lines.append(f"no SME2    {able.reason} Only the off arm was run.")
     for arm in session.bench.arms:
         structure = measured.structures[arm]
+        word = "SME1" if structure.sme1 else "SME2"
         lines.append(
-            f"SME2 {arm:<4}  {structure.sme2} of {count(structure.matrix, 'matrix operator')} on "
-            f"SME2 kernels, {count(structure.total, 'operator')} in all"
+            f"SME2 {measured.arm_name(arm):<4}  {structure.sme2} of "
+            f"{count(structure.matrix, 'matrix operator')} on {word} kernels, "
+            f"{count(structure.total, 'operator')} in all"
         )
         if arm in measured.kernels:
             names = [kernel.name for kernel in measured.kernels[arm].kernels]
@@ -265,7 +267,7 @@ def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
         other = "SME2 off" if entry.against == "off" else "the eager model"
         tolerance = tolerance_of(measured.variant, limits, entry.against)
         text = agreement_text(entry, tolerance)
-        yield f"output {entry.index}   SME2 {entry.arm} against {other}: {text}"
+        yield f"output {entry.index}   SME2 {measured.arm_name(entry.arm)} against {other}: {text}"
     for check in output_checks(measured, limits):
         yield f"{check.metric}: {check.verdict}. {check.message}"
 

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             "Choose another with --device."
         )
     runner = wheel_runner(target.platform, progress=say)
-    arm = Arm.ON if capabilities.sme2 else Arm.OFF
+    arm = Arm.ON if capabilities.switches else Arm.OFF
     with tempfile.TemporaryDirectory(prefix="sme2-selfcheck-") as folder:
         try:
             target.prepare()

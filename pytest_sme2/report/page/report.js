@@ -278,12 +278,12 @@
     const units = [...new Set(cases.map((each) => each.engines.of))];
     chart(parent, `Where the ${units.join(", ")} went: SME2, NEON, portable`,
       `With SME2 on; percent of ${units.join(" or ")}${units.includes("instructions") ? " (cost, not time)" : ""}`,
-      cases.map((each) => `${each.id}: ` + data.engines.map((name, index) => `${name} ${percent(each.engines.shares[index])}`).join(", ")).join("; "), () => ({
+      cases.map((each) => `${each.id}: ` + data.engines.map((name, index) => `${name} ${percent(each.engines.shares[index] ?? 0)}`).join(", ")).join("; "), () => ({
         height: 110 + 24 * cases.length,
         traces: data.engines.map((name, index) => ({
           type: "bar", orientation: "h", name, y: labels, marker: { color: colour(`--${name}`) },
-          x: cases.map((each) => 100 * each.engines.shares[index]),
-          text: cases.map((each) => each.engines.shares[index] < 0.06 ? "" : `${(100 * each.engines.shares[index]).toFixed(0)} %`),
+          x: cases.map((each) => 100 * (each.engines.shares[index] ?? 0)),
+          text: cases.map((each) => !(each.engines.shares[index] >= 0.06) ? "" : `${(100 * each.engines.shares[index]).toFixed(0)} %`),
           textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside",
           hovertemplate: "%{y}<br>%{x:.1f} %<extra>" + name + "</extra>",
         })),
@@ -603,8 +603,8 @@
       ...(operators ? [{ title: "operator", name: true, value: (row) => row.operator || null,
         show: (row) => row.operator || element("span", { class: "quiet" }, "none: it ran outside of the inference") }] : []),
       { title: "family", value: (row) => row.family },
-      { title: "SME2 on", number: true, value: (row) => row.on ?? null },
-      { title: "SME2 off", number: true, value: (row) => row.off ?? null },
+      ...["on", "sme1", "off"].filter((arm) => arm !== "sme1" || chosen.arms.sme1).map((arm) => (
+        { title: `SME2 ${arm}`, number: true, value: (row) => row[arm] ?? null })),
     ], chosen.kernels.rows, { caption: ran, column: operators ? 3 : 2, down: true, most: 40 });
   }
 

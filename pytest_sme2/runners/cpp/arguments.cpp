@@ -10,7 +10,7 @@
 namespace sme2 {
 
 const char* const kUsage =
-    "usage: sme2_runner --model FILE --sme2 on|off --json FILE|-\n"
+    "usage: sme2_runner --model FILE --sme2 on|off|sme1 --json FILE|-\n"
     "                   [--threads N] [--warmup N] [--runs N] [--etdump FILE]\n"
     "                   [--input FILE]... [--earlier FILE]... [--outputs FOLDER] [--seed N]\n"
     "                   [--method NAME]\n"
@@ -19,7 +19,8 @@ const char* const kUsage =
     "\n"
     "Runs one ExecuTorch program and writes what it measured as JSON.\n"
     "  --model FILE      the program (.pte)\n"
-    "  --sme2 on|off     whether the libraries may see the CPU's SME and SME2\n"
+    "  --sme2 on|off|sme1  what the libraries may see of the CPU's SME and SME2: both, neither,\n"
+    "                    or SME alone\n"
     "  --json FILE|-     where the result goes; - is standard output\n"
     "  --threads N       threads of the pool, 1 unless given\n"
     "  --warmup N        inferences before the timed ones, 0 unless given\n"
@@ -60,9 +61,11 @@ uint64_t number(
   return value;
 }
 
-bool switched(const std::string& option, const std::string& value) {
-  if (value != "on" && value != "off") {
-    throw Failure(Exit::kUsage, option + " takes on or off, not " + quoted(value));
+bool switched(const std::string& option, const std::string& value, bool sme1 = false) {
+  if (value != "on" && value != "off" && !(sme1 && value == "sme1")) {
+    throw Failure(
+        Exit::kUsage,
+        option + " takes " + (sme1 ? "on, off or sme1" : "on or off") + ", not " + quoted(value));
   }
   return value == "on";
 }
@@ -84,7 +87,8 @@ Arguments parse_arguments(int count, char** values) {
     if (option == "--model") {
       arguments.model = value;
     } else if (option == "--sme2") {
-      arguments.sme2_on = switched(option, value);
+      switched(option, value, true);
+      arguments.sme2 = value;
     } else if (option == "--threads") {
       arguments.threads = static_cast<int>(number(option, value, 1, 1024));
     } else if (option == "--warmup") {

@@ -9,7 +9,7 @@ namespace sme2 {
 
 struct Arguments {
   std::string model;
-  bool sme2_on = true;
+  std::string sme2 = "on";
   int threads = 1;
   int warmup = 0;
   int runs = 1;

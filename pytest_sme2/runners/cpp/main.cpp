@@ -183,7 +183,7 @@ std::string describe(
   json.key("platform").text(platform_name());
   const Effective effective = effective_sme2();
   json.key("sme2").open_object();
-  json.key("requested").text(arguments.sme2_on ? "on" : "off");
+  json.key("requested").text(arguments.sme2);
   json.key("effective");
   if (effective.sme2) {
     json.boolean(*effective.sme2);
@@ -294,7 +294,7 @@ int main(int count, char** values) {
       return sme2::give_turns(count, values);
     }
     const sme2::Arguments arguments = sme2::parse_arguments(count, values);
-    sme2::apply_switch(arguments.sme2_on, values);
+    sme2::apply_switch(arguments.sme2, values);
     sme2::run(arguments);
   } catch (const sme2::Failure& failure) {
     code = failure.code;

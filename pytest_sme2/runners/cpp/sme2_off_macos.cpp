@@ -1,4 +1,4 @@
-// libsme2_off.dylib hides SME2 from a runner that was told so. cpuinfo asks
+// libsme2_off.dylib hides SME2, or all of SME, from a runner that was told so. cpuinfo asks
 // sysctlbyname("hw.optional.arm.FEAT_SME2") and its like; here the answer is then 0.
 #include <cstring>
 
@@ -9,25 +9,34 @@ namespace {
 
 // cpuinfo asks before main, so the command line is read here. It steps over values as
 // parse_arguments does, so that a file called --sme2 is a file.
-bool switched_off() {
+const char* hidden() {
   char** values = *_NSGetArgv();
   const int count = *_NSGetArgc();
-  bool off = false;
+  const char* value = "on";
   for (int index = 1; index + 1 < count; index += 2) {
     if (std::strcmp(values[index], "--sme2") == 0) {
-      off = std::strcmp(values[index + 1], "off") == 0;
+      value = values[index + 1];
     }
   }
-  return off;
+  if (std::strcmp(value, "off") == 0) {
+    return "FEAT_SME";
+  }
+  return std::strcmp(value, "sme1") == 0 ? "FEAT_SME2" : nullptr;
 }
 
 int answer(const char* name, void* value, size_t* size, void* new_value, size_t new_size) {
   static const char prefix[] = "hw.optional.arm.";
-  const bool of_sme = name != nullptr && std::strncmp(name, prefix, sizeof prefix - 1) == 0 &&
-      (std::strncmp(name + sizeof prefix - 1, "FEAT_SME", 8) == 0 ||
-       std::strncmp(name + sizeof prefix - 1, "SME_", 4) == 0);
   const int result = sysctlbyname(name, value, size, new_value, new_size);
-  if (of_sme && result == 0 && value != nullptr && size != nullptr && switched_off()) {
+  const bool answered = result == 0 && value != nullptr && size != nullptr && name != nullptr;
+  if (!answered || std::strncmp(name, prefix, sizeof prefix - 1) != 0) {
+    return result;
+  }
+  const char* const feature = name + sizeof prefix - 1;
+  const char* const first = hidden();
+  // The features that have no FEAT_ before them are hidden with all of SME alone.
+  const bool all = first != nullptr && std::strlen(first) == 8;
+  if (first != nullptr && (std::strncmp(feature, first, std::strlen(first)) == 0 ||
+                           (all && std::strncmp(feature, "SME_", 4) == 0))) {
     std::memset(value, 0, *size);
   }
   return result;

@@ -9,7 +9,7 @@ namespace sme2 {
 
 // Called first in main. Where the libraries have asked before main (Linux) there is nothing left
 // to do; where the process must be started anew with another library in it (macOS) it is.
-void apply_switch(bool on, char** arguments);
+void apply_switch(const std::string& sme2, char** arguments);
 
 struct Effective {
   // What the libraries were told; empty where they did not ask.

@@ -39,14 +39,16 @@ constexpr Bit kBits[] = {
 };
 constexpr int kSme2Bit = 37;
 
-bool switched_off = false;
+// Of the bits for SME, those from here on are hidden; kSme2Bit leaves what SME alone has.
+constexpr int kNothing = 64;
+int first_hidden = kNothing;
 bool asked = false;
 unsigned long answered = 0;
 
-unsigned long all_sme_bits() {
+unsigned long hidden_bits() {
   unsigned long bits = 0;
   for (const Bit& bit : kBits) {
-    if (std::strncmp(bit.name, "sme", 3) == 0) {
+    if (std::strncmp(bit.name, "sme", 3) == 0 && bit.bit >= first_hidden) {
       bits |= 1UL << bit.bit;
     }
   }
@@ -63,13 +65,16 @@ unsigned long real_getauxval(unsigned long kind) {
 void learn_switch(int count, char** values, char**) {
   for (int index = 1; index + 1 < count; index += 2) {
     if (std::strcmp(values[index], "--sme2") == 0) {
-      switched_off = std::strcmp(values[index + 1], "off") == 0;
+      const char* value = values[index + 1];
+      first_hidden = std::strcmp(value, "off") == 0 ? 0
+          : std::strcmp(value, "sme1") == 0         ? kSme2Bit
+                                                    : kNothing;
     }
   }
 #if defined(SME2_HAVE_CPUINFO)
-  if (cpuinfo_initialize() && switched_off) {
-    cpuinfo_isa.sme = false;
-    cpuinfo_isa.sme2 = false;
+  if (cpuinfo_initialize()) {
+    cpuinfo_isa.sme = cpuinfo_isa.sme && first_hidden != 0;
+    cpuinfo_isa.sme2 = cpuinfo_isa.sme2 && first_hidden == kNothing;
   }
 #endif
 }
@@ -82,9 +87,7 @@ using Hook = void (*)(int, char**, char**);
 extern "C" __attribute__((visibility("default"))) unsigned long getauxval(unsigned long kind) {
   unsigned long value = real_getauxval(kind);
   if (kind == kHwcap2) {
-    if (switched_off) {
-      value &= ~all_sme_bits();
-    }
+    value &= ~hidden_bits();
     asked = true;
     answered = value;
   }
@@ -93,7 +96,7 @@ extern "C" __attribute__((visibility("default"))) unsigned long getauxval(unsign
 
 namespace sme2 {
 
-void apply_switch(bool, char**) {}
+void apply_switch(const std::string&, char**) {}
 
 Effective effective_sme2() {
 #if defined(SME2_HAVE_CPUINFO)
@@ -129,7 +132,7 @@ std::vector<std::string> cpu_features() {
 
 namespace sme2 {
 
-void apply_switch(bool, char**) {}
+void apply_switch(const std::string&, char**) {}
 
 Effective effective_sme2() {
   return {false, "architecture"};

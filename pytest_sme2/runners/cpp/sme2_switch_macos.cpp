@@ -39,8 +39,10 @@ std::string own_path() {
 }  // namespace
 
 // Where dyld did not let the linked library replace the function, inserting it is tried, once.
-void apply_switch(bool on, char** arguments) {
-  if (on || !(has("hw.optional.arm.FEAT_SME") || has("hw.optional.arm.FEAT_SME2"))) {
+void apply_switch(const std::string& sme2, char** arguments) {
+  const bool still_there = has("hw.optional.arm.FEAT_SME2") ||
+      (sme2 == "off" && has("hw.optional.arm.FEAT_SME"));
+  if (sme2 == "on" || !still_there) {
     return;
   }
   if (std::getenv(kStartedAnew) != nullptr) {

@@ -20,7 +20,7 @@ from pytest_sme2.errors import (
     Sme2Warning,
     TargetError,
 )
-from pytest_sme2.results import Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
 from pytest_sme2.targets.base import Job, check_request
@@ -210,10 +210,11 @@ class AndroidTarget:
         reasons = []
         if self.emulated:
             reasons.append("a fake or emulated phone's times say nothing about a phone.")
-        sme2 = self.silicon.sme2
-        if not sme2:
-            reasons.append(self.silicon.missing_sme2(self.soc))
-        return Capabilities(timing=not self.emulated, sme2=sme2, reason=" ".join(reasons))
+        chip = self.silicon
+        if not chip.sme2:
+            reasons.append(chip.missing_sme2(self.soc))
+        reason = " ".join(reasons)
+        return Capabilities(not self.emulated, chip.sme2, reason, sme1=chip.sme and not chip.sme2)
 
     def _launcher(self) -> tuple[str, ...]:
         """What comes before a program: a fake phone's emulator, else nothing."""
@@ -258,6 +259,8 @@ class AndroidTarget:
             "cpus": self._cores_chosen(),
             "screen": self.screen,
         }
+        if self.capabilities().sme1:
+            facts["sme2"] = SME1_ONLY
         if self.silicon.sme:
             facts["sme_vector_bits"] = "unknown" if self.vector is None else str(self.vector.bits)
         return Fingerprint(self.name, tuple(sorted(facts.items())))

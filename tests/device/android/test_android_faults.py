@@ -14,7 +14,7 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, Sme2Warning, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.retry import redo_when_lost
@@ -52,7 +52,7 @@ def test_the_whole_pair_is_redone(
     done: list[Arm] = []
 
     def pair() -> int:
-        for arm in Arm:
+        for arm in PAIR:
             if len(done) == 1:
                 phone.kill_adbd()
                 threading.Timer(0.2, phone.start_adbd).start()

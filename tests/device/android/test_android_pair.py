@@ -9,7 +9,7 @@ import pytest
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
@@ -34,7 +34,7 @@ def test_a_stock_pair_shows_sme2_on_and_off(
     phone = sme2_lab.add()
     target = make_target(phone)
     names = {}
-    for arm in Arm:
+    for arm in PAIR:
         run = target.run(pair, RunRequest(toy, arm, warmup=1, runs=2), tmp_path / str(arm))
         assert run.runner == "pair"
         assert len(run.wall_ns) == 2

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_sme2.errors import RunError, Sme2Warning, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu
@@ -47,7 +47,7 @@ def test_a_pair_shows_sme2_on_and_off(
     assert target.capabilities().sme2
     assert not target.capabilities().timing
     runs = {}
-    for arm in Arm:
+    for arm in PAIR:
         request = RunRequest(toy, arm, warmup=0, runs=2, traced=True, keep_outputs=True)
         runs[arm] = target.run(bundle, request, tmp_path / str(arm))
     assert any("PF32" in name for name in operators(runs[Arm.ON]))
@@ -66,6 +66,20 @@ def test_a_pair_shows_sme2_on_and_off(
             assert output.file.stat().st_size > 0
     target.restore()
     assert leftovers(phone) == []
+
+
+def test_on_is_sme1_on_a_phone_without_sme2(
+    sme2_lab: FakeLab, make_target: MakeTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
+) -> None:
+    phone = sme2_lab.add()
+    cpuinfo = "data/system/fake/cpuinfo"
+    phone.write(cpuinfo, phone.read(cpuinfo).replace(" sme2\n", "\n"))
+    target = make_target(phone)
+    assert target.fingerprint().sme1
+    request = RunRequest(toy, Arm.ON, warmup=0, runs=1, traced=True, sme1=True)
+    run = target.run(bundle, request, tmp_path)
+    assert any("PF32" in name for name in operators(run))
+    assert run.sme2_effective is False
 
 
 def test_the_phone_answers_as_the_emulator_here_does(

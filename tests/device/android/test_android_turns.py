@@ -10,7 +10,7 @@ import pytest
 
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import Arm, Artifact, RunRequest, Turn
+from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest, Turn
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.targets.base import Job, TakesTurns
 from pytest_sme2.targets.phone.adb import AdbDevice
@@ -35,7 +35,7 @@ def jobs(runner: Sme2Runner, toy: Artifact, folder: Path, **choices: object) -> 
     facts = {"warmup": 0, "runs": 5, "turn": Turn(2, lead=1), **choices}
     return [
         Job(runner, RunRequest(toy, arm, **facts), folder / str(arm))  # type: ignore[arg-type]
-        for arm in Arm
+        for arm in PAIR
     ]
 
 

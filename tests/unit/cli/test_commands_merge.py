@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.results import PAIR, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.shard import SCHEMA, TESTS, RanTest, Shard, write_shard
 from tests.support.records import stored_dumps, write_case
@@ -181,4 +181,4 @@ def test_both_arms_are_copied(tmp_path: Path) -> None:
     root = shard(tmp_path / "1", "fp16", found=ALL[:1])
     assert merged(root, "--out", tmp_path / "out") == 0
     (folder,) = (path.parent for path in (tmp_path / "out").rglob("metrics.json"))
-    assert set(read_record(folder).measured.profiles) == set(Arm)
+    assert set(read_record(folder).measured.profiles) == set(PAIR)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_sme2.results import Cell
+from pytest_sme2.results import Cell, CellAnswer
 from tests.unit.profile.test_kernel_matrix import FAILED, LINEAR, MATRIX, POINTWISE
 from tools.matrix.cells import all_cells, multiply_accumulates
-from tools.matrix.making import merged, share_out, steps
+from tools.matrix.making import merged, share_out, steps, with_sme1
 
 SMALL = Cell("linear", "fp32", 4, "regular")
 LARGE = Cell("linear", "fp32", 32, "regular")
@@ -52,6 +52,17 @@ def test_what_cannot_be_told_apart_is_not_guessed() -> None:
     assert share_out([small, large + 1], both) is None
     assert share_out([small, None], both) is None
     assert share_out([], both) is None
+
+
+def test_what_ran_without_sme2_stands_beside_the_answer() -> None:
+    hidden = CellAnswer(SMALL, "sme1", "kai_run_matmul_sme_mopa", instructions=7)
+    found = with_sme1(CellAnswer(SMALL, "sme2", "kai_run_matmul_sme2_mopa", instructions=5), hidden)
+    assert (found.family, found.instructions) == ("sme2", 5)
+    assert (found.sme1, found.sme1_kernel, found.sme1_instructions) == (
+        hidden.family,
+        hidden.kernel,
+        7,
+    )
 
 
 def test_without_counts_the_order_of_the_layers_tells() -> None:

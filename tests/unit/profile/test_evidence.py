@@ -4,7 +4,10 @@ import re
 
 import pytest
 
+from pytest_sme2.profile.coverage import as_sme1
 from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.results import Arm, Kernel, KernelCensus
+from pytest_sme2.trace.kernel_log import family_of
 from tests.support.profiles import COVERAGE, Call, profile_of, real
 
 PACKED: Call = [("Convolution (NHWC, PF16) IGEMM #1", 5)]
@@ -52,6 +55,31 @@ def test_a_valid_pair_says_how_much_it_saw() -> None:
     assert evidence.valid
     assert evidence.message.startswith("1 of 2 matrix operators ran on SME2 kernels")
     assert (evidence.matrix_operators, evidence.sme2_on, evidence.sme2_off) == (2, 1, 0)
+
+
+def _sme1_kernel(name: str) -> KernelCensus:
+    kernels = (f"kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2b_2vlx2vl_{name}", "kai_run_pack_sme")
+    return KernelCensus(Arm.SME1, "emulator", tuple(Kernel(k, family_of(k), 1) for k in kernels))
+
+
+def test_the_third_arm_must_run_on_sme1_kernels() -> None:
+    on, off = profile_of(PACKED), profile_of(PLAIN)
+    sme1 = profile_of(PACKED, census=_sme1_kernel("sme_mopa"))
+    found = check_pair(on, off, third=sme1)
+    assert found.valid
+    assert "1 on SME1 with SME2 hidden" in found.message
+    wrong = check_pair(on, off, third=profile_of(PACKED, census=_sme1_kernel("sme2_mopa")))
+    assert not wrong.valid
+    assert wrong.message.startswith("The sme1 run is wrong: 1 operator ran on SME2 kernels")
+
+
+def test_on_a_chip_without_sme2_on_is_sme1() -> None:
+    on, off = profile_of(PACKED), profile_of(PLAIN)
+    assert not check_pair(on, off, effective_on=False).valid
+    found = check_pair(as_sme1(on), off, effective_on=False, sme1=True)
+    assert found.valid
+    assert "ran on SME1 kernels with SME1 on (the chip has no SME2)" in found.message
+    assert not check_pair(on, off, sme1=True).valid
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.report import html
 from pytest_sme2.report.html import embedded_json, page, write_html
 from pytest_sme2.report.html_data import ReportCase, report_document
-from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.results import PAIR, Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines
 from tests.support.etdump_builder import build_etdump
@@ -134,7 +134,7 @@ def test_an_arm_that_the_baseline_has_not_is_left_out_of_the_comparison(tmp_path
 
 @pytest.mark.parametrize(("processes", "bounded"), [(1, False), (5, False), (6, True)])
 def test_an_interval_needs_processes_enough(tmp_path: Path, processes: int, bounded: bool) -> None:
-    times = {arm: medians(10, processes) for arm in Arm}
+    times = {arm: medians(10, processes) for arm in PAIR}
     dumps = stored_dumps("toy_fp16")
     folder = write_case(tmp_path, "toy", "fp16", dumps, medians_ns=times)
     (case,) = report_document([ReportCase(folder, read_record(folder))])["cases"]

@@ -10,6 +10,7 @@ import pytest
 from pytest_sme2.errors import BuildError, StorageError
 from pytest_sme2.runners import sdk
 from pytest_sme2.system import pip as pip_module
+from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.processes import Finished
 
 
@@ -26,7 +27,7 @@ def wheel(path: Path, names: list[str], link: str | None = None, kind: int = sta
 
 GOOD = [
     "executorch/include/executorch/runtime.h",
-    "executorch/lib/libexecutorch.so",
+    *(f"executorch/lib/lib{name}.{end}" for name in sdk.LIBRARIES for end in ("so", "dylib")),
     "executorch/lib/cmake/executorch/executorch-config.cmake",
     "executorch/share/cmake/executorch-config.cmake",
     "executorch/exir/__init__.py",
@@ -35,7 +36,7 @@ GOOD = [
 
 
 def test_only_the_sdk_is_unpacked(tmp_path):
-    sdk.unpack_sdk(wheel(tmp_path / "a.whl", GOOD), tmp_path / "sdk")
+    sdk.unpack_sdk(wheel(tmp_path / "a.whl", GOOD), tmp_path / "sdk", LINUX_AARCH64)
     files = {str(path.relative_to(tmp_path / "sdk")) for path in (tmp_path / "sdk").rglob("*.*")}
     assert "lib/libexecutorch.so" in files
     assert "include/executorch/runtime.h" in files
@@ -55,13 +56,15 @@ def test_only_the_sdk_is_unpacked(tmp_path):
 )
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path, name):
     with pytest.raises(BuildError, match="unsafe name"):
-        sdk.unpack_sdk(wheel(tmp_path / "a.whl", [*GOOD, name]), tmp_path / "in" / "sdk")
+        sdk.unpack_sdk(
+            wheel(tmp_path / "a.whl", [*GOOD, name]), tmp_path / "in" / "sdk", LINUX_AARCH64
+        )
     assert not list(tmp_path.rglob("*escaped*"))
 
 
 def test_absolute_names_are_not_written(tmp_path):
     target = tmp_path / "absolute"
-    sdk.unpack_sdk(wheel(tmp_path / "a.whl", [*GOOD, str(target)]), tmp_path / "sdk")
+    sdk.unpack_sdk(wheel(tmp_path / "a.whl", [*GOOD, str(target)]), tmp_path / "sdk", LINUX_AARCH64)
     assert not target.exists()
 
 
@@ -71,12 +74,29 @@ def test_absolute_names_are_not_written(tmp_path):
 def test_links_and_devices_are_refused(tmp_path, kind):
     path = wheel(tmp_path / "a.whl", GOOD, link="executorch/lib/link.so", kind=kind)
     with pytest.raises(BuildError, match="unsafe name"):
-        sdk.unpack_sdk(path, tmp_path / "sdk")
+        sdk.unpack_sdk(path, tmp_path / "sdk", LINUX_AARCH64)
 
 
-def test_a_wheel_without_an_sdk_is_refused(tmp_path):
-    with pytest.raises(BuildError, match=r"has no C\+\+ SDK"):
-        sdk.unpack_sdk(wheel(tmp_path / "a.whl", GOOD[4:]), tmp_path / "sdk")
+@pytest.mark.parametrize(
+    ("gone", "missing"),
+    [
+        ("lib/cmake/", r"no lib/cmake/executorch\."),
+        ("lib/libexecutorch_etdump.so", r"no lib/libexecutorch_etdump\.so\."),
+        ("", r"no include/executorch, lib/cmake/executorch, lib/libexecutorch\.so,"),
+    ],
+)
+def test_one_error_says_that_the_wheel_is_laid_out_in_another_way(tmp_path, gone, missing):
+    names = [name for name in GOOD if not name.startswith(f"executorch/{gone}")]
+    with pytest.raises(BuildError, match=f"not laid out as in .* It has {missing}"):
+        sdk.unpack_sdk(wheel(tmp_path / "a.whl", names), tmp_path / "sdk", LINUX_AARCH64)
+
+
+def test_an_installed_wheel_of_another_layout_says_so_too(tmp_path, monkeypatch):
+    (tmp_path / "lib/cmake/executorch").mkdir(parents=True)
+    monkeypatch.setattr(sdk, "installed_version", lambda: "1.9.0")
+    monkeypatch.setattr(sdk, "_installed_folder", lambda: tmp_path)
+    with pytest.raises(BuildError, match=r"not laid out as in .* It has no include/executorch,"):
+        sdk.executorch_sdk(sdk.host_platform())
 
 
 def test_versions():

@@ -205,8 +205,9 @@ def build(monkeypatch, tmp_path):
 
     fake = Build()
     sdk = tmp_path / "sdk"
-    (sdk / "lib").mkdir(parents=True)
-    for library in (*runners._EXECUTORCH_LIBRARIES, "executorch_backend_openvino"):
+    for folder in ("include/executorch", "lib/cmake/executorch"):
+        (sdk / folder).mkdir(parents=True)
+    for library in (*runners.LIBRARIES, "executorch_backend_openvino"):
         (sdk / "lib" / f"lib{library}.so").touch()
     monkeypatch.setattr(runners, "build_runner", fake)
     monkeypatch.setattr(runners, "find_compiler", lambda platform: fake.compiler)
@@ -227,7 +228,7 @@ def test_a_runner_is_built_once(build, tmp_path):
     assert told == ["Building the runner for linux-x86_64 with ExecuTorch 1.5.1"]
     assert (first.kind, first.platform, first.executorch) == ("wheel", "linux-x86_64", "1.5.1")
     names = {path.name for path in first.files(Arm.ON)}
-    assert names == {"sme2_runner", *(f"lib{name}.so" for name in runners._EXECUTORCH_LIBRARIES)}
+    assert names == {"sme2_runner", *(f"lib{name}.so" for name in runners.LIBRARIES)}
 
 
 def test_the_bundle_for_linux_on_arm_brings_its_c_library(build, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BuildError, RunError
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.runners.sme2 import LOADER
 from pytest_sme2.runners.stock import PairRunner, binary_platform, pair_runner, single_runner
@@ -24,7 +24,7 @@ def elf(machine: int = 183, *, loader: bytes = b"", tail: bytes = b"") -> bytes:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> PairRunner:
-    for arm in Arm:
+    for arm in PAIR:
         (tmp_path / str(arm)).mkdir()
         (tmp_path / str(arm) / "executor_runner").write_bytes(elf(tail=str(arm).encode()))
     return pair_runner(
@@ -78,7 +78,7 @@ def test_same_program_twice_is_not_a_pair(tmp_path: Path) -> None:
 
 
 def test_libraries_beside_the_binaries_are_copied(tmp_path: Path) -> None:
-    for arm in Arm:
+    for arm in PAIR:
         folder = tmp_path / str(arm)
         folder.mkdir()
         (folder / "executor_runner").write_bytes(elf(tail=str(arm).encode()))
@@ -255,7 +255,7 @@ def test_one_binary_does_for_an_experiment(tmp_path: Path) -> None:
     binary.write_bytes(elf())
     runner = single_runner(binary, cache=tmp_path / "cache")
     assert runner.platform == binary_platform(binary)
-    for arm in Arm:
+    for arm in PAIR:
         assert (runner.folder / runner.program(arm)).read_bytes() == binary.read_bytes()
     assert single_runner(binary, cache=tmp_path / "cache").folder == runner.folder
     asked = replace(request(), extra_arguments=("--method_name=forward",))

@@ -76,8 +76,7 @@ def pair_of(artifact: Artifact, **changes: Any) -> Pair:
         "target": "linux",
         "on": (run(artifact, Arm.ON),),
         "off": (run(artifact, Arm.OFF),),
-        "traced_on": None,
-        "traced_off": None,
+        "traced": {},
         "evidence": None,
     }
     return Pair(**{**facts, **changes})
@@ -170,7 +169,7 @@ def test_without_pairs_the_processes_speak(artifact: Artifact) -> None:
 def test_several_threads_are_as_busy_as_the_machine_was(artifact: Artifact) -> None:
     request = RunRequest(artifact, Arm.OFF, threads=2)
     runs = (run(artifact, Arm.OFF, request=request),)
-    pair = pair_of(artifact, on=(), off=runs, traced_on=None, traced_off=None)
+    pair = pair_of(artifact, on=(), off=runs)
     assert assemble(pair, LINUX, profiles={}, **NAMES).interference is None
     found = assemble(pair, LINUX, profiles={}, busy=0.5, **NAMES)
     with pytest.raises(BaselineError, match="the machine was busy: wall time was 50% over"):
@@ -184,8 +183,7 @@ def emulated_pair(artifact: Artifact, **changes: Any) -> Pair:
         target="emulated",
         on=(),
         off=(),
-        traced_on=run(artifact, Arm.ON, **facts),
-        traced_off=run(artifact, Arm.OFF, **facts),
+        traced={arm: run(artifact, arm, **facts) for arm in (Arm.ON, Arm.OFF)},
         **changes,
     )
 

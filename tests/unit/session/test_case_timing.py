@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Arm, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Run, RunRequest
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_timing import Timing, measure_case
 from pytest_sme2.session.programs import program_case
@@ -50,7 +50,7 @@ def test_both_arms_are_measured_in_pairs_off_against_on(
     assert (found.reference, found.candidate) == ("off", "on")
     assert found.ratio == pytest.approx(0.5, rel=0.02)
     assert set(found.tracing_overhead) == {"on", "off"}
-    for arm in Arm:
+    for arm in PAIR:
         # The first process only warms up.
         assert len(timing.processes[arm]) == len(folders(target, arm)) - 1 == len(found.pairs)
 
@@ -60,7 +60,7 @@ def test_every_process_has_a_folder_of_its_own(
 ) -> None:
     target = PretendedTarget()
     measure(target, tmp_path, monkeypatch)
-    for arm in Arm:
+    for arm in PAIR:
         used = folders(target, arm)
         assert len(used) == len(set(used))
         assert {folder.parent for folder in used} == {tmp_path / f"timing_sme2_{arm}"}

@@ -12,7 +12,7 @@ from pytest_sme2.results import AS_EXPORTED
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reproduce import reproduce_command, run_command
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord
-from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.settings import Settings, parse_arms
 from tests.support.gate_examples import measured
 
 
@@ -33,11 +33,13 @@ def test_what_was_chosen_is_said_again() -> None:
         max_celsius=41.5,
         emulated_cpu="arm-c1",
         no_cost=True,
+        arms=parse_arms("off,sme1,on"),
     )
     command = run_command(case(threads=2), chosen, "android")
     assert command == (
         "sme2 run net --variant fp16@64 --device android --threads 2 --models-folder '/my nets' "
-        "--weights w.pt --cpu arm-c1 --no-cost --serial a --serial b:5 --phone power-mode=boost "
+        "--weights w.pt --cpu arm-c1 --arms on,off,sme1 --no-cost --serial a --serial b:5 "
+        "--phone power-mode=boost "
         "--phone fixed-performance --phone max-celsius=41.5 --phone cpus=4,5"
     )
 

@@ -4,6 +4,7 @@ import pytest
 
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.export.variant import Variant, parse_variant
+from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.session import settings
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.choices import split_list, split_patterns
@@ -116,3 +117,14 @@ def test_a_cache_in_nobodys_home_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         StorageError, match=r"'~nobody-has-this-name/cache' cannot .* SME2_CACHE_DIR"
     ):
         cache_folder()
+
+
+def test_arms() -> None:
+    assert settings.parse_arms("off,on") == PAIR == settings.Settings().arms
+    assert settings.parse_arms("off, sme1, on") == tuple(Arm)
+
+
+@pytest.mark.parametrize("text", ["", "on", "sme1", "off,sme1", "on,off,sme2"])
+def test_wrong_arms_say_what_is_right(text: str) -> None:
+    with pytest.raises(UsageError, match=r"Give on,off \(the default\) or off,sme1,on"):
+        settings.parse_arms(text)

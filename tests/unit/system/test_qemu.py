@@ -90,6 +90,7 @@ def test_none_at_all(bin_folder, tmp_path, monkeypatch):
         ("strict", "max,sme512=on,sme_fa64=off", "max,sme=off"),
         ("strict:128", "max,sme128=on,sme_fa64=off", "max,sme=off"),
         ("apple-m4", "max,sme512=on,sme_fa64=off,sve=off", "max,sme=off,sve=off"),
+        ("sme1", "max,sme512=on,sme_fa64=off", "max,sme=off"),
         ("arm-c1:256", "max,sme256=on,sme_fa64=off,sve128=on", "max,sme=off,sve128=on"),
     ],
 )
@@ -101,7 +102,7 @@ def test_the_emulated_cpus(value, on, off):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("m4", r"'m4' is not an emulated CPU\. Choose one of: strict, apple-m4, arm-c1;"),
+        ("m4", r"'m4' is not an emulated CPU\. Choose one of: strict, apple-m4, arm-c1, sme1;"),
         ("strict:64", r"'64' is not a vector length\. Choose one of: 128, 256, 512\."),
         ("strict:", r"'' is not a vector length"),
     ],

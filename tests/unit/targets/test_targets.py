@@ -19,6 +19,7 @@ from pytest_sme2.targets.base import describe_failure, run_logged
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.mac import this_machine
 
+CPU_HAS = local.cpu_has
 QEMU = Qemu(Path("/opt/qemu aarch64"), "11.1.2")
 
 
@@ -34,7 +35,7 @@ def machine(monkeypatch):
             return qemu
 
         monkeypatch.setattr(local, "host_platform", lambda: platform)
-        monkeypatch.setattr(local, "cpu_has_sme2", lambda name: sme2)
+        monkeypatch.setattr(local, "cpu_has", lambda feature, name: sme2)
         monkeypatch.setattr(device, "find_qemu", find)
 
     return make
@@ -49,6 +50,19 @@ def test_auto_is_this_machine_if_it_has_sme2(machine):
     assert target.name == "mac"
     assert target.capabilities().sme2
     assert target.capabilities().timing
+
+
+def test_on_is_sme1_on_a_machine_that_has_sme_and_no_sme2(machine, monkeypatch):
+    machine("linux-aarch64", sme2=False, qemu=None)
+    monkeypatch.setattr(local, "_hwcap2", lambda vector: 1 << 23)
+    monkeypatch.setattr(local, "cpu_has", CPU_HAS)
+    target = local.LocalTarget()
+    able = target.capabilities()
+    assert (able.sme2, able.sme1, able.switches, able.timing) == (False, True, True, True)
+    assert target.fingerprint().sme1
+    monkeypatch.setattr(local, "_hwcap2", lambda vector: 1 << 23 | 1 << 37)
+    assert local.LocalTarget().capabilities().sme2
+    assert not local.LocalTarget().fingerprint().sme1
 
 
 def test_auto_is_the_emulator_if_there_is_one(machine):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.profile.structure import sort_structure
 from pytest_sme2.results import (
+    PAIR,
     Agreement,
     Arm,
     Baseline,
@@ -688,7 +689,7 @@ def test_update_within_noise_changes_no_line() -> None:
             measured(
                 session=str(number),
                 runtime="r",
-                medians_ns={arm: medians(10 + number / 100) for arm in Arm},
+                medians_ns={arm: medians(10 + number / 100) for arm in PAIR},
             )
             for number in range(baselines.STEADY_SESSIONS)
         )
@@ -696,10 +697,10 @@ def test_update_within_noise_changes_no_line() -> None:
     noisy = measured(
         session="noisy",
         runtime="r",
-        medians_ns={arm: medians(10.021) for arm in Arm},
+        medians_ns={arm: medians(10.021) for arm in PAIR},
         speedup=Estimate(2.01, 1.98, 2.04, 0.99, 10),
         shares={arm: {Category.CONV: Spread(0.61, 0.59, 0.63),
-                      Category.DATA_MOVEMENT: Spread(0.29, 0.28, 0.3)} for arm in Arm},
+                      Category.DATA_MOVEMENT: Spread(0.29, 0.28, 0.3)} for arm in PAIR},
         peak_bytes={Arm.ON: 50_400_000, Arm.OFF: 48_100_000},
     )  # fmt: skip
     again, changed = baselines.update(known, noisy)
@@ -708,7 +709,7 @@ def test_update_within_noise_changes_no_line() -> None:
     # Another program, or times outside the range, is stored.
     for different in (
         dataclasses.replace(noisy, pte_sha256="cd" * 32),
-        dataclasses.replace(noisy, medians_ns={arm: medians(10.2) for arm in Arm}),
+        dataclasses.replace(noisy, medians_ns={arm: medians(10.2) for arm in PAIR}),
     ):
         assert len(baselines.update(known, different)[0].sessions) == len(known.sessions) + 1
 

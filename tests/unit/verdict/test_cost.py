@@ -201,6 +201,18 @@ def test_a_version_that_was_not_counted_does_not_pass(uncounted: int, words: str
     assert (check.verdict, check.message) == (Outcome.INVALID, words)
 
 
+@pytest.mark.parametrize(
+    ("more", "system", "kept"), [(0, 90, True), (9, 0, False), (0, 600, False)]
+)
+def test_an_update_keeps_a_cost_that_the_heap_alone_changed(
+    more: int, system: int, kept: bool
+) -> None:
+    old = baseline_of(counted(layer(20_000, system=100)))
+    now = counted(layer(20_000 + system + more, system=100 + system))
+    new, _ = update(old, replace(now, structures=old.structures))
+    assert (new.costs == old.costs) is kept
+
+
 def test_a_baseline_keeps_the_cost(tmp_path) -> None:
     baseline = baseline_of(counted(layer(20_000), layer(30_000, PACK)))
     again = parse(render(baseline), tmp_path / "m.json")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_sme2.results import (
+    PAIR,
     Arm,
     Check,
     Fingerprint,
@@ -41,7 +42,7 @@ from tests.support.gate_examples import (
         (9.9, Outcome.PASS),
     ],
 )
-@pytest.mark.parametrize("arm", list(Arm))
+@pytest.mark.parametrize("arm", PAIR)
 def test_latency_verdicts(milliseconds: float, outcome: Outcome, arm: Arm) -> None:
     factor = 1 if arm is Arm.ON else 2
     now = measured(medians_ns={arm: medians(milliseconds * factor)})
