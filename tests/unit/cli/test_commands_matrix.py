@@ -26,7 +26,7 @@ def test_it_shows_a_row_per_cell(file: str, capsys: pytest.CaptureFixture[str]) 
     assert lines[0].startswith("ExecuTorch 1.5.1")
     linear = next(line for line in lines if line.startswith("linear"))
     assert linear.split() == [
-        *("linear", "fp32", "32", "regular", "sme2", "0.0328", "138.9", "kai_sme2_mopa")
+        *("linear", "fp32", "32", "regular", "sme2", "-", "0.0328", "138.9", "kai_sme2_mopa")
     ]
     assert any("RuntimeError: no such kernel" in line for line in lines)
 
