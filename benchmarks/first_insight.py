@@ -43,7 +43,7 @@ class EfficientNet:
         return (torch.randn(1, 3, 224, 224),)
 """
 # The row of the table: the variant, and how many of its matrix operators ran on SME2.
-INSIGHT = re.compile(r"^  fp32 +(\d+/\d+)\s", re.MULTILINE)
+INSIGHT = re.compile(r"^\S+-fp32 +(\d+ of \d+)\s", re.MULTILINE)
 
 
 def readme_block(pattern: str) -> str:

@@ -19,6 +19,7 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
+from pytest_sme2.report.case_summary import answers
 from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost
 from pytest_sme2.report.engines import (
     engine_names,
@@ -46,6 +47,7 @@ from pytest_sme2.results import (
     Category,
     Executor,
     InferenceCost,
+    Outcome,
     Profile,
 )
 from pytest_sme2.session.reproduce import reproduce_command
@@ -139,6 +141,9 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
     record, measured = entry.record, entry.record.measured
     timed = not measured.emulated
     reason, shares = deciding(record.checks), engine_shares(measured)
+    outcome = combine(record.checks) if record.checks else None
+    news = reason is not None and outcome is not Outcome.PASS
+    effect, where = headline(record.checks) if news else ("", "")
     return {
         "id": record.id,
         "model": measured.model,
@@ -146,10 +151,12 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         "device": measured.fingerprint.target,
         "emulated": measured.emulated,
         "arm": str(measured.arm),
-        "verdict": str(combine(record.checks)) if record.checks else None,
-        "reason": None if reason is None else headline(reason),
+        "verdict": None if outcome is None else str(outcome),
+        "reason": effect or None,
+        "where": where or None,
         "message": None if reason is None else reason.message,
         "details": [] if reason is None else list(reason.details[:MOST_DETAILS]),
+        "answers": answers(record),
         "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
         "coverage": _coverage(measured),
         "evidence": None if measured.evidence is None else measured.evidence.message,
@@ -178,6 +185,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
                 "new": check.new,
                 "unit": check.unit,
                 "details": list(check.details),
+                "where": check.where,
                 "change": change_text(check),
                 "interval": interval_text(check),
                 "limit": limit_text(check),

@@ -36,6 +36,8 @@ class _Growth:
     old: int
     new: int
     kernel: str = ""
+    name: str = ""
+    """Of the operator, where it is one."""
 
     @property
     def by(self) -> int:
@@ -189,7 +191,8 @@ def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
         for place, (old, new) in enumerate(zip(before.operators, now.operators, strict=True)):
             what = f"operator {place} ({new.name})"
             changed = "" if old.kernel == new.kernel else f" (was {old.kernel})"
-            yield _Growth(what, old.instructions, new.instructions, f"{new.kernel}{changed}")
+            kernel = f"{new.kernel}{changed}"
+            yield _Growth(what, old.instructions, new.instructions, kernel, new.name)
         return
     old_sums, new_sums = _by_name(before), _by_name(now)
     kernels: Mapping[str, str] = {entry.name: entry.kernel for entry in now.operators}
@@ -197,7 +200,13 @@ def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
     new_counts = Counter(entry.name for entry in now.operators)
     for name in sorted(new_sums):
         what = f"operators {name} ({old_counts[name]} → {new_counts[name]} of them)"
-        yield _Growth(what, old_sums[name], new_sums[name], kernels[name])
+        yield _Growth(what, old_sums[name], new_sums[name], kernels[name], name)
+
+
+def grown_operators(before: StoredCost, now: StoredCost) -> list[str]:
+    """The names of the operators that execute more than before, most first."""
+    grown = [part for part in _operators(before, now) if part.by > 0]
+    return [part.name for part in sorted(grown, key=lambda part: -part.by)]
 
 
 def _by_name(cost: StoredCost) -> Counter[str]:

@@ -56,11 +56,10 @@ def test_the_table_and_the_findings_are_shown(pytester: pytest.Pytester, run: Pa
     result.stdout.fnmatch_lines(
         [
             "*= sme2 =*",
-            "  variant SME2 off ms on ms * verdict",
-            "toy on linux",
-            "  fp32 * PASS",
-            "  fp16 * REGRESSED",
-            "  int8 * INCONCLUSIVE",
+            "case * on SME2 * verdict",
+            "toy-fp32 * PASS",
+            "toy-fp16 * REGRESSED",
+            "toy-int8 * INCONCLUSIVE",
             "- toy: *",
             "report: *report.md",
         ]
