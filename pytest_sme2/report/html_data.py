@@ -28,7 +28,7 @@ from pytest_sme2.report.engines import (
     kernel_operators,
     unnamed_kernels,
 )
-from pytest_sme2.report.findings import run_findings, sentences
+from pytest_sme2.report.findings import next_step, run_findings, sentences
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
 from pytest_sme2.report.versus_baseline import (
@@ -55,7 +55,7 @@ from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.verdict.judging import combine
+from pytest_sme2.verdict.judging import FAILING, combine
 
 SCHEMA = 1
 MOST_DETAILS = 5
@@ -80,6 +80,7 @@ def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()
         "schema": SCHEMA,
         "version": __version__,
         "headline": _headline(entries),
+        "next": next_step([record for record in records if _failed(record)] or records),
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
         "insights": [
@@ -93,6 +94,10 @@ def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()
         ],
         "cases": (_case(entry, rules) for entry in entries),
     }
+
+
+def _failed(record: CaseRecord) -> bool:
+    return any(check.verdict in FAILING for check in record.checks)
 
 
 def _headline(entries: Sequence[ReportCase]) -> dict[str, Any]:

@@ -28,6 +28,8 @@ TEST = """def test_my_model(sme2_gate):
     sme2_gate.check_evidence()
     sme2_gate.check_coverage()
     sme2_gate.check_operators()
+    sme2_gate.check_cost()
+    sme2_gate.check_outputs()
 """
 BEFORE, AFTER = "self.widen(self.stem(image))", "self.widen(self.stem(image).flip(-1))"
 WIDTHS = (80, 120)
