@@ -193,9 +193,8 @@ def _origin(entry: Mapping[str, Any]) -> Origin:
 
 
 def _from_here(origin: Origin) -> Origin:
-    """A file below this folder by its path from here, which means something elsewhere, too."""
-    path = Path(origin.file)
-    here = Path.cwd()
-    if not path.is_relative_to(here):
-        return origin
-    return replace(origin, file=path.relative_to(here).as_posix())
+    """A file of this folder by its path from here: an export may have been made in another copy."""
+    parts = Path(origin.file).parts
+    endings = (Path(*parts[first:]) for first in range(1, len(parts)))
+    found = next((path for path in endings if Path.cwd().joinpath(path).is_file()), None)
+    return origin if found is None else replace(origin, file=found.as_posix())

@@ -8,6 +8,7 @@ import pytest
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.origins import (
+    _from_here,
     beside,
     keep_origins,
     kept_origins,
@@ -131,10 +132,10 @@ def test_a_file_of_before_has_modules_alone(tmp_path: Path) -> None:
 def test_a_file_below_this_folder_is_told_from_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = next(iter(read_attribution(ETRECORD).nodes.values()))[0][1].file
-    monkeypatch.setattr(Path, "cwd", lambda: Path(whole).parent)
-    keep_origins(tmp_path / "a.etdump", ETRECORD, lambda line: None)
-    found = kept_origins(tmp_path / "a.etdump")
-    assert found is not None
-    files = {origin.file for nodes in found.nodes.values() for _, origin in nodes}
-    assert Path(whole).name in files
+    """Of a copy of the project, too, in which the export was made."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "net.py").touch()
+    monkeypatch.chdir(tmp_path)
+    for file in (tmp_path / "models" / "net.py", Path("/other/copy/models/net.py")):
+        assert _from_here(Origin("aten.flip", file=str(file))).file == "models/net.py"
+    assert _from_here(Origin("aten.flip", file="/other/net.py")).file == "/other/net.py"
