@@ -96,7 +96,7 @@ def match_origins(
     """For each operator, with its instruction, where the model has it; None where not known.
 
     A delegate has its operators in the order of the graph. Where number or kind do not agree,
-    nothing is claimed but that an operator is near a matrix operator beside it.
+    nothing is claimed but that an operator is near one of its kind, or a matrix operator.
     """
     answer: list[Origin | None] = [None] * len(traced)
     if attribution is None:
@@ -129,11 +129,11 @@ def _matched(operators: Mapping[int, Operator], nodes: Nodes) -> Iterator[tuple[
     for (passed, kind), places in inside.items():
         after, before = rows[passed], rows[passed + 1]
         found = [origin for name, origin in nodes[after + 1 : before] if _kind(name) == kind]
-        beside = after if after >= 0 else before
+        beside = found + [nodes[row][1] for row in (after, before) if 0 <= row < len(nodes)]
         if len(found) == len(places):
             yield from zip(places, found, strict=True)
-        elif beside < len(nodes):
-            yield from ((place, replace(nodes[beside][1], near=True)) for place in places)
+        elif beside:
+            yield from ((place, replace(beside[0], near=True)) for place in places)
 
 
 def _anchors(operators: Mapping[int, Operator], nodes: Nodes) -> list[tuple[int, int]]:

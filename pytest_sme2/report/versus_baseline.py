@@ -84,20 +84,18 @@ def deciding(checks: Sequence[Check]) -> Check | None:
     return min((check for check in checks if check.verdict in equal), key=_order)
 
 
-def _order(check: Check) -> tuple[bool, bool, bool, int, float, bool]:
+def _order(check: Check) -> tuple[bool, bool, bool, int, bool]:
     place = next(
         (number for number, name in enumerate(_FIRST) if check.metric.startswith(name)),
         len(_FIRST),
     )
-    growth = check.new / check.old if check.old and check.new else 0.0
     # A wrong answer is worse than a slow one. What was compared says more than what was only
-    # looked at; the arm that grew more comes first, of equals SME2 on.
+    # looked at; SME2 on comes before off.
     return (
         check.verdict is Outcome.SUSPECTED,
         not (check.metric.startswith("outputs") and check.verdict in FAILING),
         check.old is None,
         place,
-        -growth,
         "(off" in check.metric,
     )
 

@@ -67,19 +67,11 @@ def executorch_sdk(
     progress: Say | None = None,
 ) -> Path:
     """The prefix for CMake: the installed wheel if it fits, else a download."""
-    if platform not in WHEEL_TAGS:
-        raise BuildError(
-            f"ExecuTorch publishes no wheel with a C++ SDK for {platform}. "
-            f"It does for: {', '.join(WHEEL_TAGS)}."
-        )
+    found = find_sdk(platform, version, cache=cache)
+    if found is not None:
+        return found
     version = sdk_version(version)
-    if platform == host_platform() and installed_version() == version:
-        installed = _installed_folder()
-        if installed is not None:
-            return installed
-    folder = (cache or cache_folder()) / "sdk" / f"executorch-{version}-{platform}"
-    if folder.is_dir():
-        return folder
+    folder = _kept(platform, version, cache)
     try:
         doing = f"downloading ExecuTorch {version} for {platform}"
         with locked(Path(f"{folder}.lock"), doing, say=progress):
@@ -93,6 +85,26 @@ def executorch_sdk(
             "Free space there, or set SME2_CACHE_DIR to another folder."
         ) from error
     return folder
+
+
+def find_sdk(platform: str, version: str | None, *, cache: Path | None = None) -> Path | None:
+    """The prefix, where nothing has to be downloaded for it."""
+    if platform not in WHEEL_TAGS:
+        raise BuildError(
+            f"ExecuTorch publishes no wheel with a C++ SDK for {platform}. "
+            f"It does for: {', '.join(WHEEL_TAGS)}."
+        )
+    version = sdk_version(version)
+    if platform == host_platform() and installed_version() == version:
+        installed = _installed_folder()
+        if installed is not None:
+            return installed
+    folder = _kept(platform, version, cache)
+    return folder if folder.is_dir() else None
+
+
+def _kept(platform: str, version: str, cache: Path | None) -> Path:
+    return (cache or cache_folder()) / "sdk" / f"executorch-{version}-{platform}"
 
 
 def executorch_python(version: str, *, progress: Say | None = None) -> Path | None:
