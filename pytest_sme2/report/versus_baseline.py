@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,11 +67,15 @@ def count_cases(records: Sequence[CaseRecord]) -> Counted:
 
 
 def worst_first(records: Sequence[CaseRecord]) -> list[CaseRecord]:
-    """Failed, then warned, then the rest, each in the given order."""
+    """Failed, the largest effect first, then warned, then the rest in the given order."""
 
-    def rank(record: CaseRecord) -> int:
-        outcome = combine(record.checks) if record.checks else None
-        return 0 if outcome in FAILING else 1 if outcome in WARNING else 2
+    def rank(record: CaseRecord) -> tuple[int, float]:
+        check = deciding(record.checks)
+        if check is None or check.verdict not in FAILING:
+            return 1 if check is not None and check.verdict in WARNING else 2, 0.0
+        if check.metric.startswith("outputs"):
+            return 0, -math.inf
+        return 0, -check.new / check.old if check.old and check.new else 0.0
 
     return sorted(records, key=rank)
 

@@ -38,6 +38,8 @@ class _Growth:
     kernel: str = ""
     name: str = ""
     """Of the operator, where it is one."""
+    place: int | None = None
+    """In the order in which operators run, where it is a single one."""
 
     @property
     def by(self) -> int:
@@ -192,7 +194,7 @@ def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
             what = f"operator {place} ({new.name})"
             changed = "" if old.kernel == new.kernel else f" (was {old.kernel})"
             kernel = f"{new.kernel}{changed}"
-            yield _Growth(what, old.instructions, new.instructions, kernel, new.name)
+            yield _Growth(what, old.instructions, new.instructions, kernel, new.name, place)
         return
     old_sums, new_sums = _by_name(before), _by_name(now)
     kernels: Mapping[str, str] = {entry.name: entry.kernel for entry in now.operators}
@@ -203,10 +205,10 @@ def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
         yield _Growth(what, old_sums[name], new_sums[name], kernels[name], name)
 
 
-def grown_operators(before: StoredCost, now: StoredCost) -> list[str]:
-    """The names of the operators that execute more than before, most first."""
+def grown_operators(before: StoredCost, now: StoredCost) -> list[tuple[str, int | None]]:
+    """The operators that execute more than before, most first: name, and place if it is one."""
     grown = [part for part in _operators(before, now) if part.by > 0]
-    return [part.name for part in sorted(grown, key=lambda part: -part.by)]
+    return [(part.name, part.place) for part in sorted(grown, key=lambda part: -part.by)]
 
 
 def _by_name(cost: StoredCost) -> Counter[str]:

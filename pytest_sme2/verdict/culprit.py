@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from pytest_sme2.profile.cost import stored
@@ -44,35 +44,36 @@ def _where(
         known = _costliest(measured, arm, wrong_layer_norms(measured))
         if known:
             return known
-    names: list[str] = []
+    names: list[tuple[str, int | None]] = []
     if growth is not None:
         ranked = sorted(growth.operators, key=lambda change: -change.delta_ns)
-        names += [change.name for change in ranked]
+        names += [(change.name, None) for change in ranked]
     if baseline is not None and reference_of(check.metric) is None:
         names += _grown(measured, baseline, arm)
     missed = [member for member, _ in profile.coverage.missed]
     if check.metric == "SME2 coverage":
-        grown = [member for member in missed if member.operator.name in names]
+        known_names = {name for name, _ in names}
+        grown = [member for member in missed if member.operator.name in known_names]
         return _costliest(measured, arm, grown or missed)
-    for name in names:
-        text = _costliest(measured, arm, _named(profile.operators, name))
+    for name, place in names:
+        same = [member for member in profile.operators if member.operator.name == name]
+        if place is not None:
+            index = measured.costs[arm].operators[place].index
+            same = [member for member in same if member.index == index]
+        text = _costliest(measured, arm, same)
         if text:
             return text
     return ""
 
 
-def _grown(measured: CaseResult, baseline: Baseline, arm: Arm) -> Iterator[str]:
-    """The names of operators that cost more, then of those that there are more of."""
+def _grown(measured: CaseResult, baseline: Baseline, arm: Arm) -> Iterator[tuple[str, int | None]]:
+    """The operators that cost more, then the names of those that there are more of."""
     before, now = baseline.costs.get(arm), measured.costs.get(arm)
     if before is not None and now is not None:
         yield from grown_operators(before, stored(now))
     old, new = baseline.structures.get(arm), measured.structures.get(arm)
     if old is not None and new is not None:
-        yield from (entry.name for entry, by in operator_differences(old, new) if by > 0)
-
-
-def _named(operators: Iterable[OperatorProfile], name: str) -> list[OperatorProfile]:
-    return [member for member in operators if member.operator.name == name]
+        yield from ((entry.name, None) for entry, by in operator_differences(old, new) if by > 0)
 
 
 def _costliest(measured: CaseResult, arm: Arm, members: Collection[OperatorProfile]) -> str:

@@ -25,14 +25,14 @@ class Net(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, 16, 3, padding=1)
         self.norm = nn.BatchNorm2d(16)
-        self.mix = nn.Conv2d(16, {wide}, 1)
-        self.head = nn.Linear({wide}, 10)
+        self.mix = nn.Conv2d(16, 16, 1)
+        self.head = nn.Linear(16, {wide})
 
     def forward(self, image):
         x = {fused}
         x = {between}
         x = torch.relu(self.mix(x))
-        return self.head(x.mean((2, 3), keepdim=True).flatten(1))
+        {last}
 
 
 @register_model("{name}", variants=("{variant}",))
@@ -43,7 +43,8 @@ class Model:
     def get_example_inputs(self):
         return torch.randn(1, 3, 16, 16)
 """
-USUAL = {"wide": "16", "fused": "torch.relu(self.norm(self.stem(image)))", "between": "x + x"}
+USUAL = {"wide": "10", "fused": "torch.relu(self.norm(self.stem(image)))", "between": "x + x"}
+LAST = "return self.head(x.mean((2, 3), keepdim=True).flatten(1))"
 SUITE = """
 def test_it(sme2_gate):
     sme2_gate.check_operators()
@@ -55,7 +56,7 @@ MORE = "more instructions"
 # What is changed, the line that is to blame, and the effect.
 WAYS = {
     "flip": ({"between": "x.flip(-1)"}, "x = x.flip(-1)", MORE),
-    "wider": ({"wide": "64"}, "x = torch.relu(self.mix(x))", MORE),
+    "wider": ({"wide": "512"}, LAST, MORE),
     "transposed": ({"between": "x.transpose(2, 3)"}, "x = x.transpose(2, 3)", MORE),
     "dtype": ({"between": "(x.double() + 1).float()"}, "x = (x.double() + 1).float()", MORE),
     "unfused": (
@@ -73,7 +74,7 @@ def write_model(root: Path, name: str, changes: dict[str, str]) -> None:
     folder = root / "models" / name
     folder.mkdir(parents=True)
     variant = "fp16" if name in ("net16", "numerics") else "fp32"
-    text = MODEL.format(name=name, variant=variant, **{**USUAL, **changes})
+    text = MODEL.format(name=name, variant=variant, last=LAST, **{**USUAL, **changes})
     (folder / "model.py").write_text(text, "utf-8")
 
 

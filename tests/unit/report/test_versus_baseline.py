@@ -128,3 +128,5 @@ def test_cases_are_counted_and_failing_ones_come_first(tmp_path: Path) -> None:
     assert str(count_cases(records)) == "1 failed, 1 passed, 1 not checked"
     assert [record.id for record in worst_first(records)] == [failed.id, passed.id, third.id]
     assert str(count_cases([])) == "no cases"
+    worse = replace(first, checks=(replace(SLOWER, new=20e6),))
+    assert worst_first([failed, worse]) == [worse, failed]
