@@ -39,7 +39,7 @@ HEADING = (
     "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
 )
 COST_HEADING = (
-    "| model | variant | off | on | fewer | outer products | tile use | on SME2 | by work "
+    "| model | variant | off | on | gain | outer products | tile use | on SME2 | % of work "
     "| packing and layout |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
