@@ -34,12 +34,12 @@ MODELS = (
     "llama_block_decode", "llama_block_prefill",
 )  # fmt: skip
 COST_HEADING = (
-    "| model | variant | off | on | off / on | outer products | tile use | on SME2 | work on SME2 "
+    "| model | variant | off | on | gain | outer products | tile use | on SME2 | % of work "
     "| packing and layout |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
 ARMS_HEADING = (
-    "| model | variant | off | SME1 | SME2 | off / SME1 | off / SME2 | on SME1 | on SME2 |\n"
+    "| model | variant | off | SME1 | SME2 | gain, SME1 | gain, SME2 | on SME1 | on SME2 |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
 

@@ -5,8 +5,9 @@
 An empty folder, a new virtual environment, no cache of ours. The package is installed from a wheel
 of this checkout, the way a release would be, with uv as README.md says. What it downloads is in its
 cache: how fast a network is says nothing about this project. So it installs twice, and only the
-second time counts. The model is
-torchvision's EfficientNet-B0; the test and the commands are those of README.md. The first insight
+second time counts. What counts is CPU time, which other work on the machine hardly changes, and how
+many commands there are to type. The model is
+torchvision's MobileNet V2; the test and the commands are those of README.md. The first insight
 is what the first run of pytest prints: how much of the model runs on SME2, and what keeps the rest
 from it.
 """
@@ -26,24 +27,25 @@ from benchmarks.claims import Claim, finish
 from benchmarks.first_run import Newcomer
 from benchmarks.running import ROOT
 
-MOST_SECONDS = 300.0
+MOST_CPU_SECONDS = 150.0
+MOST_COMMANDS = 4
 
 MODEL = """\
 import torch
 from pytest_sme2 import register_model
-from torchvision.models import efficientnet_b0
+from torchvision.models import mobilenet_v2
 
 
-@register_model("efficientnet_b0", variants=("fp32", "fp16", "int8"))
-class EfficientNet:
+@register_model("mobilenet_v2", variants=("fp32", "fp16", "int8"))
+class MobileNet:
     def get_eager_model(self):
-        return efficientnet_b0(weights=None)
+        return mobilenet_v2(weights=None)
 
     def get_example_inputs(self):
         return (torch.randn(1, 3, 224, 224),)
 """
 # The row of the table: the variant, and how many of its matrix operators ran on SME2.
-INSIGHT = re.compile(r"^  fp32 +(\d+/\d+)\s", re.MULTILINE)
+INSIGHT = re.compile(r"^\S+-fp32 +(\d+ of \d+)\s", re.MULTILINE)
 
 
 def readme_block(pattern: str) -> str:
@@ -59,8 +61,8 @@ def _found_links() -> tuple[str, ...]:
     return ("--find-links", folder) if folder else ("--torch-backend=cpu",)
 
 
-def stages(root: Path) -> tuple[dict[str, float], dict[str, str]]:
-    """Seconds by stage, and what was found out."""
+def stages(root: Path) -> tuple[Newcomer, int, dict[str, str]]:
+    """Who has typed it all, how many lines until the insight, and what was found out."""
     project = root / "project"
     project.mkdir()
     newcomer = Newcomer(root, project, pip_cache=True)
@@ -83,7 +85,7 @@ def stages(root: Path) -> tuple[dict[str, float], dict[str, str]]:
             *_found_links(),
             *(f"pytest-sme2[export] @ {wheel.as_uri()}", "torchvision"),
         )
-    model = project / "models" / "efficientnet_b0" / "model.py"
+    model = project / "models" / "mobilenet_v2" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(MODEL, encoding="utf-8")
     (project / "test_my_models.py").write_text(
@@ -98,7 +100,9 @@ def stages(root: Path) -> tuple[dict[str, float], dict[str, str]]:
     said = INSIGHT.search(printed)
     if said is None:
         raise SystemExit(f"{printed}\nthe first run said nothing about SME2")
-    return newcomer.stages, {"insight": said[1]}
+    # The environment, the README's line that installs, and its lines up to the first test.
+    lines = 2 + [line.startswith("pytest") for line in told].index(True) + 1
+    return newcomer, lines, {"insight": said[1]}
 
 
 NAMES = {
@@ -114,12 +118,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
-        taken, found = stages(Path(name))
-    waited = sum(seconds for stage, seconds in taken.items() if stage != "compare")
-    what = "from an empty folder to the first insight about an EfficientNet-B0 in fp32"
+        newcomer, commands, found = stages(Path(name))
+    used = sum(seconds for stage, seconds in newcomer.cpu.items() if stage != "compare")
+    what = "from an empty folder to the first insight about a MobileNet V2 in fp32"
     claims = [
-        Claim("total", what, waited, "s", limit=MOST_SECONDS),
-        *(Claim(stage, f"… {NAMES[stage]}", seconds, "s") for stage, seconds in taken.items()),
+        Claim("total", f"{what}: CPU time", used, "s", limit=MOST_CPU_SECONDS),
+        Claim("commands", f"{what}: commands to type", commands, limit=MOST_COMMANDS),
+        *(Claim(stage, f"… {NAMES[stage]}", taken, "s") for stage, taken in newcomer.cpu.items()),
     ]
     found["wheels at hand"] = str(bool(os.environ.get("PIP_FIND_LINKS")))
     return finish(claims, arguments.json, found)

@@ -52,9 +52,11 @@ class MissingExtraError(Sme2Error):
     """A stage needs a package of an optional extra."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
+        # As in README.md: torch's usual build is larger by several GB.
+        pip = "pip install uv && uv pip install --torch-backend=cpu"
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. "
-            f"Install it with: pip install 'pytest-sme2[{extra}]'"
+            f"Install it with: {pip} 'pytest-sme2[{extra}]'"
         )
         self.package = package
         self.extra = extra

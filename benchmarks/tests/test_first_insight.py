@@ -24,5 +24,5 @@ def test_the_insight_is_the_coverage_in_the_terminal_s_table(tmp_path: Path) -> 
         "\n".join(run_lines([read_record(folder) for folder in toy_run(tmp_path)]))
     )
     assert found is not None
-    assert found[1] == "3/3"
-    assert INSIGHT.search("  fp32 -  NO_BASELINE\n") is None
+    assert found[1] == "3 of 3"
+    assert INSIGHT.search("toy-fp32 -  NO_BASELINE\n") is None

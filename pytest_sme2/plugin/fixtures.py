@@ -94,7 +94,7 @@ def sme2_gate(
     sme2_session.turn_to(sme2_model)
 
     def conclude(checks: Sequence[Check]) -> None:
-        _conclude(request, gate, checks)
+        _warn(gate, checks)
 
     def override(case: Case, limits: Limits) -> Limits:
         changed = hook.pytest_sme2_limits(
@@ -146,26 +146,55 @@ def sme2_benchmark() -> None:
     """Device timings for pytest-benchmark; nothing where that plugin is not installed."""
 
 
-def _conclude(request: pytest.FixtureRequest, gate: Gate, checks: Sequence[Check]) -> None:
-    """End the test as the verdicts say; the message alone must be enough to start fixing."""
+def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
+    """Fail a test whose checks failed, and skip one of which no check compared anything.
+
+    A test that ended with an ``error`` tells both; one that skips itself hides no failed check.
+    """
+    gate = item.stash.get(GATE, None)
+    if gate is None:
+        return
+    text = _failure(item, gate)
+    expected = isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception))
+    if text and (error is None or expected):
+        raise pytest.fail.Exception(text, pytrace=False) from None
+    if text:
+        item.add_report_section("call", "sme2 checks", text)
+    reason = gate.unchecked
+    # A test may look at what was measured by itself.
+    if error is None and gate.checks and not gate.session.settings.update_baselines and reason:
+        raise pytest.skip.Exception(reason)
+
+
+def _failure(item: pytest.Item, gate: Gate) -> str:
+    """What the failed checks say together, in a message that is enough to start fixing."""
     from pytest_sme2.plugin.reproduce import test_words
     from pytest_sme2.report.failure import failure_text, reproduce
     from pytest_sme2.session.gate import failing
+
+    checks = gate.take_checks()
+    bad = failing(checks, strict=_strict(gate))
+    if not bad:
+        return ""
+    text = failure_text(
+        gate.verdict(checks),
+        command=reproduce(test_words(item, gate.session.bench.target.name)),
+        growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
+        shown=tuple({check.verdict for check in bad}),
+        width=item.config.stash[WIDTH],
+    )
+    return plain(text)
+
+
+def _strict(gate: Gate) -> bool:
+    settings = gate.session.settings
+    return settings.strict and not settings.update_baselines
+
+
+def _warn(gate: Gate, checks: Sequence[Check]) -> None:
     from pytest_sme2.verdict.judging import WARNING
 
-    session, case = gate.session, gate.case
-    updating = session.settings.update_baselines
-    bad = failing(checks, strict=session.settings.strict and not updating)
-    if bad:
-        text = failure_text(
-            gate.verdict(checks),
-            command=reproduce(test_words(request.node, session.bench.target.name)),
-            growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
-            shown=tuple({check.verdict for check in bad}),
-            width=request.config.stash[WIDTH],
-        )
-        pytest.fail(plain(text), pytrace=False)
-    for check in checks:
+    for check in () if _strict(gate) else checks:
         if check.verdict in WARNING:
-            text = f"{case.id}: {check.metric}: {check.verdict}: {check.message}"
-            warnings.warn(Sme2Warning(plain(text)), stacklevel=3)
+            text = f"{gate.case.id}: {check.metric}: {check.verdict}: {check.message}"
+            warnings.warn(Sme2Warning(plain(text)), stacklevel=4)

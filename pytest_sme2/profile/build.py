@@ -22,7 +22,7 @@ from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, plain_name
 from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, settled
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, distinct, durations, select
-from pytest_sme2.profile.origins import match_modules
+from pytest_sme2.profile.origins import match_origins
 from pytest_sme2.profile.shapes import match_shapes
 from pytest_sme2.profile.statistics import outliers, robust_stats
 from pytest_sme2.results import (
@@ -327,9 +327,8 @@ def _operators(
     samples = group.matrix.T.tolist()
     aten = attribution.aten if attribution else {}
     modules = attribution.modules if attribution else {}
-    origins = attribution.origins if attribution else {}
     traced = list(zip(group.operators, group.instructions, strict=True))
-    shapes, paths = match_shapes(traced, methods), match_modules(traced, attribution)
+    shapes, origins = match_shapes(traced, methods), match_origins(traced, attribution)
     return tuple(
         OperatorProfile(
             index=index,
@@ -344,11 +343,11 @@ def _operators(
             aten=aten.get(instruction, ()),
             modules=modules.get(instruction, ()),
             shapes=shapes[index],
-            origin=origins.get(instruction),
-            module=paths[index],
+            origin=origin,
+            module="" if origin is None or origin.near else origin.module,
         )
-        for index, (instruction, share) in enumerate(
-            zip(group.instructions, shares.tolist(), strict=True)
+        for index, (instruction, share, origin) in enumerate(
+            zip(group.instructions, shares.tolist(), origins, strict=True)
         )
     )
 

@@ -7,12 +7,13 @@ The ETRecord itself is large, since it holds the weights, and may be gone later.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import EtdumpError
+from pytest_sme2.profile.categories import classify
 from pytest_sme2.results import FORWARD, Attribution, Executor, Operator, Origin
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.reading import read_json
@@ -35,10 +36,18 @@ def keep_origins(
     if etrecord is None:
         return
     try:
-        found = read_attribution(etrecord, method)
+        read = read_attribution(etrecord, method)
     except EtdumpError as error:
         say(f"where operators come from stays unknown: {error}")
         return
+    found = replace(
+        read,
+        origins={row: _from_here(origin) for row, origin in read.origins.items()},
+        nodes={
+            row: tuple((name, _from_here(origin)) for name, origin in members)
+            for row, members in read.nodes.items()
+        },
+    )
     document = {"schema": SCHEMA, **asdict(found)}
     write_text(beside(etdump), json.dumps(document, separators=(",", ":")) + "\n")
 
@@ -57,62 +66,135 @@ def kept_origins(etdump: Path) -> Attribution | None:
             aten=_words(document["aten"]),
             modules=_words(document["modules"]),
             origins={int(row): _origin(entry) for row, entry in document["origins"].items()},
-            # Files of before have none.
-            matrix={
-                int(row): tuple((str(name), str(module)) for name, module in entries)
-                for row, entries in document.get("matrix", {}).items()
+            # Files of before have the modules of matrix operators alone, or nothing.
+            nodes={
+                int(row): tuple((str(name), _node(name, entry)) for name, entry in entries)
+                for row, entries in document.get("nodes", document.get("matrix", {})).items()
             },
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise EtdumpError(f"{path} cannot be used: {error}. {remedy}") from error
 
 
+_MATRIX_NODES = ("aten.convolution.", "aten.linear.", "aten.addmm.", "aten.mm.", "aten.bmm.")
+_NORM = "aten._native_batch_norm_legit_no_training"
 # What XNNPACK may run an operator of the graph as.
 _RUNS_AS: Mapping[str, tuple[str, ...]] = {
     "aten.convolution": ("Convolution", "Deconvolution", "Fully Connected"),
     "aten.bmm": ("Batch Matrix Multiply",),
+    _NORM: ("Convolution",),
 }
 _LINEAR = ("Fully Connected", "Dynamic Fully Connected", "Convolution")
 _MATRIX = frozenset({*_LINEAR, *(name for names in _RUNS_AS.values() for name in names)})
 
+Nodes = Sequence[tuple[str, Origin]]
 
-def match_modules(
+
+def match_origins(
     traced: Sequence[tuple[Operator, int]], attribution: Attribution | None
-) -> tuple[str, ...]:
-    """For each operator, with its instruction, the path of its module; empty where not known.
+) -> tuple[Origin | None, ...]:
+    """For each operator, with its instruction, where the model has it; None where not known.
 
-    A delegate has its matrix operators in the order of the graph. Where number or kind of them do
-    not agree, nothing is claimed.
+    A delegate has its operators in the order of the graph. Where number or kind do not agree,
+    nothing is claimed but that an operator is near one of its kind, or a matrix operator.
     """
-    answer = [""] * len(traced)
+    answer: list[Origin | None] = [None] * len(traced)
     if attribution is None:
         return tuple(answer)
-    places: dict[int, list[int]] = {}
+    calls: dict[int, list[int]] = {}
     for place, (operator, instruction) in enumerate(traced):
-        if operator.executor is Executor.PORTABLE:
-            origin = attribution.origins.get(instruction)
-            answer[place] = "" if origin is None else origin.module
-        elif operator.operation in _MATRIX:
-            places.setdefault(instruction, []).append(place)
-    for instruction, members in places.items():
-        known = attribution.matrix.get(instruction, ())
-        if len(known) == len(members) and all(
-            traced[place][0].operation in _RUNS_AS.get(name.rpartition(".")[0], _LINEAR)
-            for place, (name, _) in zip(members, known, strict=True)
-        ):
-            for place, (_, module) in zip(members, known, strict=True):
-                answer[place] = module
+        answer[place] = attribution.origins.get(instruction)
+        if operator.executor is not Executor.PORTABLE:
+            calls.setdefault(instruction, []).append(place)
+    for instruction, members in calls.items():
+        nodes = attribution.nodes.get(instruction, ())
+        operators = {place: traced[place][0] for place in members}
+        for place, origin in _matched(operators, nodes):
+            answer[place] = origin
     return tuple(answer)
+
+
+def _matched(operators: Mapping[int, Operator], nodes: Nodes) -> Iterator[tuple[int, Origin]]:
+    """The operators of one call: the matrix operators, and between two of them the others."""
+    anchors = dict(_anchors(operators, nodes))
+    rows = [-1, *anchors.values(), len(nodes)]
+    inside: dict[tuple[int, str], list[int]] = {}
+    passed = 0
+    for place, operator in operators.items():
+        if place in anchors:
+            passed += 1
+            yield place, nodes[anchors[place]][1]
+        elif operator.operation not in _MATRIX:
+            inside.setdefault((passed, operator.kind), []).append(place)
+    for (passed, kind), places in inside.items():
+        after, before = rows[passed], rows[passed + 1]
+        found = [origin for name, origin in nodes[after + 1 : before] if _kind(name) == kind]
+        beside = found + [nodes[row][1] for row in (after, before) if 0 <= row < len(nodes)]
+        if len(found) == len(places):
+            yield from zip(places, found, strict=True)
+        elif beside:
+            yield from ((place, replace(beside[0], near=True)) for place in places)
+
+
+def _anchors(operators: Mapping[int, Operator], nodes: Nodes) -> list[tuple[int, int]]:
+    """The matrix operators with their nodes; none where the two do not agree."""
+    places = [place for place, found in operators.items() if found.operation in _MATRIX]
+    matrix = [row for row, (name, _) in enumerate(nodes) if name.startswith(_MATRIX_NODES)]
+    # A batch norm that follows no convolution runs as one.
+    norms = [
+        row
+        for row, (name, _) in enumerate(nodes)
+        if name.startswith(_NORM) and row - 1 not in matrix
+    ]
+    for rows in (matrix, sorted(matrix + norms)):
+        if len(rows) == len(places) and all(
+            operators[place].operation in _RUNS_AS.get(nodes[row][0].rpartition(".")[0], _LINEAR)
+            for place, row in zip(places, rows, strict=True)
+        ):
+            return list(zip(places, rows, strict=True))
+    return []
+
+
+def _kind(name: str) -> str:
+    """Of a node of the graph; the runtime's kernels are called after them."""
+    operation = name.split(".")[1:2] or [name]
+    return classify(f"native_call_{operation[0]}").kind
+
+
+def source_text(origin: Origin) -> str:
+    """``` `x.flip(-1)` at net.py:8 in stem.0 (Conv2d)```, as much as is known of it."""
+    code = f"`{origin.code}`" if origin.code else ""
+    line = f"at {short_file(origin.file)}:{origin.line}" if origin.file else ""
+    kind = f" ({origin.module_type})" if origin.module_type else ""
+    module = f"{origin.module}{kind}" if origin.module else ""
+    parts = ("near" * origin.near, code, line, "in" * bool(module and line), module)
+    return " ".join(filter(None, parts)) if module or line else ""
+
+
+def short_file(file: str) -> str:
+    """A file of an installed package from the package on; any other as it is."""
+    return file.replace("\\", "/").rpartition("/site-packages/")[2]
 
 
 def _words(entries: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
     return {int(row): tuple(map(str, words)) for row, words in entries.items()}
 
 
+def _node(name: Any, entry: Any) -> Origin:
+    return Origin(str(name), entry) if isinstance(entry, str) else _origin(entry)
+
+
 def _origin(entry: Mapping[str, Any]) -> Origin:
-    words = ("written", "module", "module_type", "file", "code")
-    return Origin(
-        **{word: str(entry[word]) for word in words},
-        line=int(entry["line"]),
-        constant=entry["constant"] is True,
+    written, module, kind, file, code = (
+        str(entry[word]) for word in ("written", "module", "module_type", "file", "code")
     )
+    constant = entry["constant"] is True
+    return Origin(written, module, kind, file, int(entry["line"]), code, constant)
+
+
+def _from_here(origin: Origin) -> Origin:
+    """A file of this folder by its path from here: an export may have been made in another copy."""
+    parts = Path(origin.file).parts
+    endings = (Path(*parts[first:]) for first in range(1, len(parts)))
+    found = next((path for path in endings if Path.cwd().joinpath(path).is_file()), None)
+    return origin if found is None else replace(origin, file=found.as_posix())

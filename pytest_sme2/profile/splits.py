@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pytest_sme2.export.rewrites import Rewrite, rewrite_for
+from pytest_sme2.profile.origins import short_file
 from pytest_sme2.profile.transposes import is_layout_change, transposes
 from pytest_sme2.results import (
     Category,
@@ -147,13 +148,8 @@ def place_text(members: Iterable[OperatorProfile]) -> str:
         parts.append(" and ".join(named) if not left else f"{', '.join(named)} and {left} more")
     if lines:
         (file, line, code), _ = lines.most_common(1)[0]
-        parts.append(f"{_short(file)}:{line} `{code}`" if code else f"{_short(file)}:{line}")
+        parts.append(f"{short_file(file)}:{line}" + (f" `{code}`" if code else ""))
     return "; ".join(parts)
-
-
-def _short(file: str) -> str:
-    """A file of an installed package from the package on; any other as it is."""
-    return file.replace("\\", "/").rpartition("/site-packages/")[2]
 
 
 # --- layout changes that no such operator causes --------------------------------------------------

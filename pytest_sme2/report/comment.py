@@ -39,7 +39,7 @@ def comment_text(records: Sequence[CaseRecord]) -> str:
     ranked = worst_first(records)
     lines = [MARK, f"**SME2: {_verdict(ranked)}**", ""]
     lines += table(
-        ["case", "rests on", "baseline", "now", "change", "limit", "verdict"],
+        ["case", "check", "baseline", "now", "change", "limit", "verdict"],
         [_row(record) for record in ranked[:MOST_CASES]],
     )
     left = len(ranked) - MOST_CASES
@@ -72,16 +72,20 @@ def _words(sentence: str) -> str:
 
 
 def _verdict(ranked: Sequence[CaseRecord]) -> str:
-    """``❌ 1 failed, 2 passed: latency (on) +11.5 %, limit 2 % in toy-fp16``."""
+    """``❌ 28x more instructions: `x.flip(-1)` at net.py:8 in toy-fp16 (1 failed, 2 passed)``."""
     if not ranked:
         return "nothing was measured"
     worst = ranked[0]
     outcome = combine(worst.checks) if worst.checks else None
-    text = f"{_sign(outcome)} {count_cases(ranked)}"
-    check = deciding(worst.checks)
-    if check is not None and outcome in (*FAILING, *WARNING):
-        text += f": {_words(headline(check))} in {code(worst.id)}"
-    return text
+    if outcome not in (*FAILING, *WARNING):
+        return f"{_sign(outcome)} {count_cases(ranked)}"
+    effect, where = headline(worst.checks)
+    place = f": {_place(where)}" if where else ""
+    return f"{_sign(outcome)} {_words(effect)}{place}, {code(worst.id)} ({count_cases(ranked)})"
+
+
+def _place(where: str) -> str:
+    return code(where.replace("`", ""))
 
 
 def _sign(outcome: Outcome | None) -> str:
@@ -107,4 +111,5 @@ def _row(record: CaseRecord) -> list[str]:
 
 def _failure(record: CaseRecord, check: Check) -> str:
     metric = check.metric.removesuffix(" (on)").removesuffix(" (off)")
-    return f"- {code(record.id)}: **{_words(metric)}**: {_words(check.message)}"
+    place = f" {_place(check.where)}" if check.where else ""
+    return f"- {code(record.id)}: **{_words(metric)}**:{place} {_words(check.message)}"

@@ -56,12 +56,12 @@ def fewer(measured: CaseResult) -> str:
     return f"{off / on:.2f}x" if off and on else "-"
 
 
-def covered(measured: CaseResult, arm: Arm = Arm.ON, between: str = "/") -> str:
-    """``6/6``: matrix operators on SME2 kernels, of all; of the arm sme1, on SME1 kernels."""
+def covered(measured: CaseResult, arm: Arm = Arm.ON) -> str:
+    """``6 of 6``: matrix operators on SME2 kernels, of all; of the arm sme1, on SME1 kernels."""
     profile = measured.profiles.get(arm)
     if profile is None:
         return "-"
-    return f"{profile.coverage.sme2_operators}{between}{profile.coverage.matrix_operators}"
+    return f"{profile.coverage.sme2_operators} of {profile.coverage.matrix_operators}"
 
 
 def coverage_by_work(measured: CaseResult) -> str:

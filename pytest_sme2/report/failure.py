@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from pytest_sme2.report.text import clipped, duration, printable
-from pytest_sme2.report.versus_baseline import summary, value_text
+from pytest_sme2.report.versus_baseline import headline, summary, value_text
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.growth import Growth
@@ -49,10 +49,11 @@ def failure_text(
     explained = [check for check in verdict.checks if check.verdict in shown]
     # pytest's summary shows the first line only, and cuts it: what got worse comes first.
     case = f"{verdict.model}-{verdict.variant} on {verdict.target}: {verdict.outcome}"
-    lines = [clipped(line, width) for line in (summary(explained), case) if line]
+    # It is not cut here: the place in the model is there to be copied.
+    lines = [line for line in (printable(summary(explained)), clipped(case, width)) if line]
     # Both arms often say the same: that is told once, under the lines of both.
-    for _, alike in groupby(explained, key=lambda check: (check.message, check.details)):
-        lines += ["", *_check_lines(list(alike), width)]
+    for _, alike in groupby(explained, key=lambda each: (each.message, each.where, each.details)):
+        lines += ["", *_check_lines(list(alike), width, headline(explained)[1])]
     if growth is not None:
         lines += _growth_lines(growth, width)
     others = len(verdict.checks) - len(explained)
@@ -68,7 +69,7 @@ def _summary(checks: Sequence[Check], shown: Collection[Outcome]) -> str:
     return ", ".join(f"{found.count(outcome)} {outcome}" for outcome in dict.fromkeys(found))
 
 
-def _check_lines(alike: Sequence[Check], width: int) -> list[str]:
+def _check_lines(alike: Sequence[Check], width: int, said: str) -> list[str]:
     lines = []
     for check in alike:
         head = f"{check.metric}: {check.verdict}"
@@ -76,6 +77,8 @@ def _check_lines(alike: Sequence[Check], width: int) -> list[str]:
         lines += _wrapped(f"{head}  {values}" if values else head, width, "  ", "      ")
     check = alike[0]
     lines += _wrapped(check.message, width, "    ", "    ")
+    if check.where not in ("", said):
+        lines += _wrapped(f"In the model: {check.where}", width, "    ", "      ")
     for line in check.details[:MOST_LINES]:
         lines += _wrapped(line, width, "      ", "        ")
     if len(check.details) > MOST_LINES:

@@ -165,6 +165,7 @@ class RunFinding:
     """A sentence, or empty."""
     share: float
     """What it costs in the variant where it costs most."""
+    topic: Topic
 
 
 def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
@@ -234,12 +235,14 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
         parts.append(f"{head} ({', '.join(inside)})")
     if topic is Topic.PORTABLE:
         by_cost = sorted(members, key=lambda member: _weight(member[1]), reverse=True)
-        names = list(dict.fromkeys(finding.what for _, finding in by_cost))
-        parts[-1] += f"; the largest: {', '.join(names[:2])}"
+        named = {finding.what: finding.place for _, finding in reversed(by_cost)}
+        largest = [f"{what} ({place})" if place else what for what, place in named.items()]
+        parts[-1] += f"; the largest: {', '.join(largest[:-3:-1])}"
     heading = _BY_NUMBER.get(topic) or _HEADING.get(topic, "")
     costliest = max((finding for _, finding in members), key=lambda finding: finding.cost.share)
     share = max(cost.share for cost in costs.values())
-    return RunFinding(model, heading + "; ".join(parts), _as_sentence(costliest.remedy), share)
+    remedy = _as_sentence(costliest.remedy)
+    return RunFinding(model, heading + "; ".join(parts), remedy, share, topic)
 
 
 def _weight(finding: Finding) -> tuple[float, int]:
@@ -261,9 +264,8 @@ def _threads(records: Sequence[CaseRecord]) -> Iterator[RunFinding]:
             sweep[measured.threads] = medians
     for (model, variant), sweep in sweeps.items():
         for warning in thread_warnings(sweep):
-            yield RunFinding(
-                model, f"{variant}: {warning}", "Use fewer threads for this model.", 0.0
-            )
+            remedy = "Use fewer threads for this model."
+            yield RunFinding(model, f"{variant}: {warning}", remedy, 0.0, Topic.NOTE)
 
 
 # --- two profiles ---------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
+from pytest_sme2.report.case_summary import answers
 from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost
 from pytest_sme2.report.engines import (
     engine_names,
@@ -27,7 +28,7 @@ from pytest_sme2.report.engines import (
     kernel_operators,
     unnamed_kernels,
 )
-from pytest_sme2.report.findings import run_findings, sentences
+from pytest_sme2.report.findings import next_step, run_findings, sentences
 from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
 from pytest_sme2.report.versus_baseline import (
@@ -48,6 +49,7 @@ from pytest_sme2.results import (
     Category,
     Executor,
     InferenceCost,
+    Outcome,
     Profile,
 )
 from pytest_sme2.session.reproduce import reproduce_command
@@ -55,7 +57,7 @@ from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.verdict.judging import combine
+from pytest_sme2.verdict.judging import FAILING, combine
 
 SCHEMA = 1
 MOST_DETAILS = 5
@@ -80,6 +82,7 @@ def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()
         "schema": SCHEMA,
         "version": __version__,
         "headline": _headline(entries),
+        "next": next_step([record for record in records if _failed(record)] or records),
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
         "insights": [
@@ -93,6 +96,10 @@ def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()
         ],
         "cases": (_case(entry, rules) for entry in entries),
     }
+
+
+def _failed(record: CaseRecord) -> bool:
+    return any(check.verdict in FAILING for check in record.checks)
 
 
 def _headline(entries: Sequence[ReportCase]) -> dict[str, Any]:
@@ -141,6 +148,9 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
     record, measured = entry.record, entry.record.measured
     timed = not measured.emulated
     reason, shares = deciding(record.checks), engine_shares(measured)
+    outcome = combine(record.checks) if record.checks else None
+    news = reason is not None and outcome is not Outcome.PASS
+    effect, where = headline(record.checks) if news else ("", "")
     return {
         "id": record.id,
         "model": measured.model,
@@ -148,10 +158,12 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         "device": measured.device,
         "emulated": measured.emulated,
         "arm": str(measured.arm),
-        "verdict": str(combine(record.checks)) if record.checks else None,
-        "reason": None if reason is None else headline(reason),
+        "verdict": None if outcome is None else str(outcome),
+        "reason": effect or None,
+        "where": where or None,
         "message": None if reason is None else reason.message,
         "details": [] if reason is None else list(reason.details[:MOST_DETAILS]),
+        "answers": answers(record),
         "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
         "coverage": _coverage(measured),
         "evidence": None if measured.evidence is None else measured.evidence.message,
@@ -178,6 +190,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
                 "new": check.new,
                 "unit": check.unit,
                 "details": list(check.details),
+                "where": check.where,
                 "change": change_text(check),
                 "interval": interval_text(check),
                 "limit": limit_text(check),

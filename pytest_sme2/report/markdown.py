@@ -5,11 +5,9 @@ Names come from files that anybody may have written, so each stands in a code sp
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 
-from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.report.cost import covered
+from pytest_sme2.report.case_summary import summarize
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
 from pytest_sme2.report.markdown_text import (
@@ -22,13 +20,10 @@ from pytest_sme2.report.markdown_text import (
     prose,
     table,
 )
-from pytest_sme2.report.text import duration, percent
-from pytest_sme2.results import (
-    Arm,
-    CaseResult,
-)
+from pytest_sme2.report.versus_baseline import summary
+from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.verdict.judging import FAILING, WARNING, combine, estimate_text
+from pytest_sme2.verdict.judging import FAILING, WARNING
 
 # --- a run ----------------------------------------------------------------------------------------
 
@@ -78,19 +73,16 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
             label = record.id.removeprefix(f"{record.measured.model}-")
             cases.setdefault((record.measured.model, label), {})[device] = record
     lines = ["# SME2 performance on several devices", ""]
-    for title, cell in (
-        ("Speedup by SME2, with its interval", lambda record: speedup_cell(record.measured)),
-        ("Latency with SME2 off", lambda record: latency_cell(record.measured, Arm.OFF)),
-        ("Latency with SME2 on", lambda record: latency_cell(record.measured, Arm.ON)),
-        (
-            "Matrix operators on SME2 kernels",
-            lambda record: covered(record.measured, between=" of "),
-        ),
-        ("Largest category", lambda record: largest_of_arm_cell(record.measured)),
-        ("Verdict", verdict_cell),
+    for title, field in (
+        ("Speedup by SME2, with its interval", "speedup"),
+        ("Latency with SME2 off", "off"),
+        ("Latency with SME2 on", "on"),
+        ("Matrix operators on SME2 kernels", "sme2"),
+        ("Largest category", "largest"),
+        ("Verdict", "verdict"),
     ):
         rows = [
-            [code(f"{model} {label}"), *(_on(found, device, cell) for device in devices)]
+            [code(f"{model} {label}"), *(_on(found, device, field) for device in devices)]
             for (model, label), found in cases.items()
         ]
         if any(entry != "-" for row in rows for entry in row[1:]):
@@ -111,28 +103,40 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
     return document(lines)
 
 
-def _on(found: Mapping[str, CaseRecord], device: str, cell: object) -> str:
+def _on(found: Mapping[str, CaseRecord], device: str, field: str) -> str:
     record = found.get(device)
-    return "-" if record is None or not callable(cell) else str(cell(record))
+    text = "-" if record is None else _cell(record, field)
+    if field != "largest" or text == "-" or record is None or record.measured.arm is Arm.ON:
+        return text
+    return f"{text} (SME2 off)"  # another device may have SME2 where this one has none
+
+
+def _cell(record: CaseRecord, field: str) -> str:
+    return prose(str(getattr(summarize(record), field)))
+
+
+_OVERVIEW = {
+    "SME2 operators": "sme2",
+    "SME1 operators": "sme1",
+    "off": "off",
+    "on": "on",
+    "speedup": "speedup",
+    "largest": "largest",
+    "memory": "memory",
+    "verdict": "verdict",
+}
 
 
 def _overview(records: Sequence[CaseRecord]) -> list[str]:
-    headings = ["case", "device", "SME2 operators", "SME1 operators", "off", "on", "speedup",
-                "largest", "memory", "verdict"]  # fmt: skip
     rows = [
         [
             code(record.id),
             code(record.measured.device),
-            *(covered(record.measured, arm, " of ") for arm in (Arm.ON, Arm.SME1)),
-            latency_cell(record.measured, Arm.OFF),
-            latency_cell(record.measured, Arm.ON),
-            speedup_cell(record.measured),
-            largest_cell(record.measured),
-            memory_cell(record.measured),
-            verdict_cell(record),
+            *(_cell(record, field) for field in _OVERVIEW.values()),
         ]
         for record in records
     ]
+    headings = ["case", "device", *_OVERVIEW]
     kept = [
         column
         for column in range(len(headings))
@@ -141,7 +145,12 @@ def _overview(records: Sequence[CaseRecord]) -> list[str]:
     lines = table(
         [headings[column] for column in kept], [[row[column] for column in kept] for row in rows]
     )
-    return [*lines, *_notes(records)]
+    failed = [
+        f"- {code(record.id)}: {prose(summary(record.checks))}"
+        for record in records
+        if any(check.verdict in FAILING for check in record.checks)
+    ]
+    return [*failed, *([""] * bool(failed)), *lines, *_notes(records)]
 
 
 def _notes(records: Sequence[CaseRecord]) -> list[str]:
@@ -184,38 +193,3 @@ def pipeline_markdown(record: CaseRecord) -> str:
         if body:
             lines += ["", f"## {title}", "", *body]
     return document(lines)
-
-
-def latency_cell(measured: CaseResult, arm: Arm) -> str:
-    medians = (measured.medians_ns or {}).get(arm)
-    return duration(statistics.median(medians)) if medians else "-"
-
-
-def speedup_cell(measured: CaseResult) -> str:
-    found = measured.speedup
-    if found is None:
-        return "-"
-    return estimate_text(found).replace("[", "\\[").replace("]", "\\]")
-
-
-def largest_cell(measured: CaseResult) -> str:
-    profile = measured.profiles.get(measured.arm)
-    category = None if profile is None or measured.emulated else largest_category(profile)
-    if profile is None or category is None:
-        return "-"
-    return f"{category} {percent(profile.share(profile.category_ns[category]))}"
-
-
-def largest_of_arm_cell(measured: CaseResult) -> str:
-    """The same beside other devices, which may have SME2 where this one has none."""
-    text = largest_cell(measured)
-    return f"{text} (SME2 off)" if text != "-" and measured.arm is Arm.OFF else text
-
-
-def memory_cell(measured: CaseResult) -> str:
-    peak = (measured.peak_bytes or {}).get(measured.arm)
-    return "-" if peak is None else f"{peak / 1e6:.0f} MB"
-
-
-def verdict_cell(record: CaseRecord) -> str:
-    return str(combine(record.checks)) if record.checks else "-"

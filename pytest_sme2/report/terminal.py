@@ -1,80 +1,102 @@
-"""The end of a run on a terminal: one table, and the findings worth a sentence. Pure: no colours.
+"""The end of a run on a terminal: what failed, one table, what costs most. Pure: no colours.
 
 The verdict is the last word of a row, so that the caller can colour it.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.report.cost import (
-    LIMITS_OF_COST,
-    coverage_by_work,
-    covered,
-    fewer,
-    instructions,
-    instructions_per_token,
-    largest_cost,
-    millions,
-    tokens_per_second,
-)
+from pytest_sme2.report.case_summary import NOTHING, summarize
+from pytest_sme2.report.cost import LIMITS_OF_COST, instructions_per_token, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.markdown_text import SME1_NOTE
 from pytest_sme2.report.noise import Noise, noise_of, overall
-from pytest_sme2.report.text import WIDTH, bullet, clipped
+from pytest_sme2.report.text import WIDTH, bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import (
     change_text,
     deciding,
     interval_text,
     limit_text,
+    summary,
     value_text,
+    worst_first,
 )
-from pytest_sme2.results import AS_EXPORTED, Arm, CaseResult, Category, Check, Outcome
+from pytest_sme2.results import AS_EXPORTED, Check, Outcome, Topic
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.judging import FAILING, UNCHECKED, combine, estimate_text, reference_of
+from pytest_sme2.verdict.judging import FAILING, WARNING, combine, reference_of
 
-_HEADINGS = (
-    "variant", "SME2", "by work", "SME1", "off ms", "on ms", "speedup", "most time", "MB",
-    "off Minst", "sme1 Minst", "on Minst", "fewer", "most work", "verdict",
-)  # fmt: skip
-_LEFT = (0, 7, 13, 14)
-_COMPARED = ("variant", "rests on", "baseline", "now", "change", "interval %", "limit", "checks")
-_COMPARED_LEFT = (0, 1)
-_EVERY = ("variant", "check", "baseline", "now", "change", "interval %", "limit", "verdict")
-_EVERY_LEFT = (0, 1, 7)
-# Which columns of these two go first where the terminal is too narrow: limit, interval.
-_EXPENDABLE = (6, 5)
-_NOTHING = "-"
-_SHORT = {Category.DATA_MOVEMENT: "MOVE", Category.ELEMENTWISE: "ELEM"}
+# Title, and which text of the summary stands below it.
+_COLUMNS = {
+    "on SME2": "sme2",
+    "% of work": "work",
+    "on SME1": "sme1",
+    "SME2 off": "off",
+    "SME2 on": "on",
+    "speedup": "speedup",
+    "most time": "largest",
+    "memory": "memory",
+    "Minst off": "counted_off",
+    "Minst sme1": "counted_sme1",
+    "Minst on": "counted_on",
+    "gain": "gain",
+    "most work": "most_work",
+    "verdict": "verdict",
+}
+_COMPARED = ("check", "baseline", "now", "change", "interval %", "limit", "verdict")
+_LEFT = ("check", "most time", "most work", "verdict")
+# Which columns go first where the terminal is too narrow.
+_EXPENDABLE = ("limit", "interval %", "memory")
+_SHORT = (("DATA_MOVEMENT", "MOVE"), ("ELEMENTWISE", "ELEM"), (", ", ","))
+MOST_FAILURES = 10
 MOST_FINDINGS = 6
-_FINDINGS_PER_MODEL = 3
+_PER_MODEL = 1
+_PER_FAILED_MODEL = 3
 
 
 def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WIDTH) -> list[str]:
-    """The table of all cases, how they compare with their baselines, and what there is to say.
+    """What failed, the table of all cases, how those that changed compare, what costs most.
 
     With a verbosity below 0 the tables alone, below -1 nothing, above 0 every check and finding.
     """
     if not records or verbosity < -1:
         return []
-    lines = [*_table(records, _HEADINGS, _LEFT, [[_row(record)] for record in records], width)]
+    failed = [record for record in worst_first(records) if _comes_to(record, FAILING)]
+    lines = [*_failures(failed)]
+    body = [_row(record) for record in records]
+    lines += _table(records, tuple(_COLUMNS), [[row] for row in body], width)
     compared = [*_comparison(records, verbosity, width)]
-    if compared:
-        lines += ["", *compared]
-    if verbosity >= 0:
-        lines += ["", *_findings(records, verbosity, width)]
-        # A long run has many findings: the command is about what failed, or what costs most.
-        failed = [
-            record for record in records if any(check.verdict in FAILING for check in record.checks)
-        ]
-        command = next_step(failed or records)
-        lines += [bullet(command, "Next: ", width)] if command else []
-    return lines
+    lines += ["", *compared] if compared else []
+    if verbosity < 0:
+        return lines
+    found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)
+    told = [*_unexported(records, width), *_findings(found, verbosity, width)]
+    # A long run has many findings: the command is about what failed, or what costs most.
+    command = next_step(failed or records)
+    lines += ["", *told] if told else []
+    notes = [*_notes(records, verbosity, width)]
+    if left:
+        more = f"{count(left, 'more finding')} with -v, and in report.md"
+        notes.append(bullet(more, width=width))
+    lines += ["", "Good to know:", *notes] if notes else []
+    return [*lines, bullet(command, "Next: ", width)] if command else lines
+
+
+def _comes_to(record: CaseRecord, outcomes: Sequence[Outcome]) -> bool:
+    return bool(record.checks) and combine(record.checks) in outcomes
+
+
+def _failures(failed: Sequence[CaseRecord]) -> Iterator[str]:
+    """One line each, which is not wrapped: a place in the model is there to be copied."""
+    for record in failed[:MOST_FAILURES]:
+        yield printable(f"{_name(record)}: {summary(record.checks)}")
+    if len(failed) > MOST_FAILURES:
+        yield f"and {len(failed) - MOST_FAILURES} more, in the table"
+    if failed:
+        yield ""
 
 
 def split_verdict(line: str) -> tuple[str, Outcome | None]:
@@ -85,191 +107,127 @@ def split_verdict(line: str) -> tuple[str, Outcome | None]:
     return line, None
 
 
-# --- the table ------------------------------------------------------------------------------------
+# --- the tables -----------------------------------------------------------------------------------
 
 
 def _table(
     records: Sequence[CaseRecord],
     headings: Sequence[str],
-    left: Sequence[int],
     body: Sequence[Sequence[Sequence[str]]],
     width: int,
-    expendable: Sequence[int] = (),
 ) -> Iterator[str]:
-    """``body`` holds the rows of each record, below a heading for all that belong together."""
-    rows = [headings, *(row for found in body for row in found)]
-    # A column in which nobody has anything to say, such as latency on an emulator, is left out.
-    kept = [
-        column
-        for column in range(len(headings))
-        if any(row[column] != _NOTHING for row in rows[1:])
+    """``body`` holds the rows of each record."""
+    devices = [record.measured.fingerprint.target for record in records]
+    several = len(set(devices)) > 1
+    rows = [
+        [_name(record), device if several else NOTHING, *row]
+        for record, device, found in zip(records, devices, body, strict=True)
+        for row in found
     ]
-    widths = {column: max(len(row[column]) for row in rows) for column in kept}
+    title = f"case on {devices[0]}"
+    # The device has no column of its own where all share one.
+    known = several or len(title) > max(len(row[0]) for row in rows)
+    titles = ("case" if known else title, "device", *headings)
+    # A column in which nobody has anything to say, such as latency on an emulator, is left out.
+    kept = [column for column in range(len(titles)) if any(row[column] != NOTHING for row in rows)]
+    widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
 
     def excess() -> int:
-        return 2 + sum(widths[column] for column in kept) + len(kept) - 1 - width
+        return sum(widths[column] for column in kept) + len(kept) - 1 - width
 
-    for column in expendable:
-        if excess() > 0 and column in kept:
-            kept.remove(column)
+    for title in _EXPENDABLE:
+        if excess() > 0 and title in titles and titles.index(title) in kept:
+            kept.remove(titles.index(title))
     # What is still too wide is taken from the names.
-    for column in left[:2]:
-        if column in kept and excess() > 0:
-            widths[column] = max(min(8, widths[column]), widths[column] - excess())
-
-    def line(row: Sequence[str]) -> str:
-        return (
-            "  "
-            + " ".join(
-                clipped(row[column], widths[column]).ljust(widths[column])
-                if column in left
-                else row[column].rjust(widths[column])
-                for column in kept
-            ).rstrip()
-        )
-
-    yield line(headings)
-    above = None
-    for record, found in zip(records, body, strict=True):
-        group = _group(record)
-        if found and group != above:
-            yield clipped(group, width)
-            above = group
-        yield from map(line, found)
+    left = {0, 1, *(titles.index(title) for title in _LEFT if title in titles)}
+    for column in left.intersection(kept[:3]):
+        widths[column] = max(min(8, widths[column]), widths[column] - max(0, excess()))
+    for row in (titles, *rows):
+        yield " ".join(
+            clipped(row[column], widths[column]).ljust(widths[column])
+            if column in left
+            else row[column].rjust(widths[column])
+            for column in kept
+        ).rstrip()
 
 
 def _comparison(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
-    """What each verdict rests on; with -v every check that was made."""
+    """What changed most in each case that did not just pass; with -v every check that was made."""
     judged = [record for record in records if record.checks]
-    if verbosity <= 0:
-        # Where there was nothing to compare with, the verdict says all there is.
-        nothing = (*UNCHECKED, Outcome.STORED, Outcome.NOT_STORED)
-        judged = [record for record in judged if combine(record.checks) not in nothing]
-    if not judged:
-        return
     if verbosity > 0:
-        every = [[_check_row(record, check) for check in record.checks] for record in judged]
-        yield from _table(judged, _EVERY, _EVERY_LEFT, every, width, _EXPENDABLE)
-        return
-    rows = []
-    for record in judged:
-        check = deciding(record.checks)
-        if check is not None:
-            same = sum(each.verdict is check.verdict for each in record.checks)
-            counted = f"{same} of {len(record.checks)}"
-            rows.append([(*_check_row(record, check)[:-1], counted)])
-    yield from _table(judged, _COMPARED, _COMPARED_LEFT, rows, width, _EXPENDABLE)
+        rows = [[_check_row(check) for check in record.checks] for record in judged]
+    else:
+        news = (*FAILING, *WARNING, Outcome.IMPROVED)
+        judged = [record for record in judged if _comes_to(record, news)]
+        rows = [[_check_row(check) for check in (deciding(r.checks),) if check] for r in judged]
+    if judged:
+        yield from _table(judged, _COMPARED, rows, width)
 
 
-def _check_row(record: CaseRecord, check: Check) -> tuple[str, ...]:
+def _check_row(check: Check) -> tuple[str, ...]:
     return (
-        _variant(record),
         check.metric,
         value_text(check.old, check.unit, check.metric),
         value_text(check.new, check.unit, check.metric),
         change_text(check),
-        interval_text(check) or _NOTHING,
-        limit_text(check) or _NOTHING,
+        interval_text(check) or NOTHING,
+        limit_text(check) or NOTHING,
         str(check.verdict),
     )
 
 
-def _group(record: CaseRecord) -> str:
-    """The variants of a model stand together. A program has none: all programs do."""
-    measured = record.measured
-    name = "programs" if measured.variant == AS_EXPORTED else measured.model
-    return f"{name} on {measured.device}"
+def _name(record: CaseRecord) -> str:
+    """A program has no variant."""
+    return record.id.replace(f"-{AS_EXPORTED}", "", 1)
 
 
-def _variant(record: CaseRecord) -> str:
-    if record.measured.variant == AS_EXPORTED:
-        return record.id.replace(f"-{AS_EXPORTED}", "", 1)
-    return record.id.removeprefix(f"{record.measured.model}-") or record.measured.variant
-
-
-def _row(record: CaseRecord) -> tuple[str, ...]:
-    measured = record.measured
-    peak = (measured.peak_bytes or {}).get(measured.arm)
-    return (
-        _variant(record),
-        covered(measured),
-        coverage_by_work(measured),
-        covered(measured, Arm.SME1),
-        _latency(measured, Arm.OFF),
-        _latency(measured, Arm.ON),
-        _speedup(measured),
-        _largest(measured),
-        _NOTHING if peak is None else f"{peak / 1e6:.0f}",
-        millions(instructions(measured, Arm.OFF)),
-        millions(instructions(measured, Arm.SME1)),
-        millions(instructions(measured, Arm.ON)),
-        fewer(measured),
-        _most_work(measured),
-        str(combine(record.checks)) if record.checks else _NOTHING,
-    )
-
-
-def _latency(measured: CaseResult, arm: Arm) -> str:
-    medians = (measured.medians_ns or {}).get(arm)
-    return _four_digits(statistics.median(medians) / 1e6) if medians else _NOTHING
-
-
-def _four_digits(value: float) -> str:
-    """``1163``, ``298.4``, ``12.35``, ``0.912``."""
-    places = 0 if value >= 1000 else 1 if value >= 100 else 2 if value >= 10 else 3
-    return f"{value:.{places}f}"
-
-
-def _speedup(measured: CaseResult) -> str:
-    found = measured.speedup
-    if found is None:
-        return _NOTHING
-    return estimate_text(found).replace(", ", ",")
-
-
-def _largest(measured: CaseResult) -> str:
-    """The category that takes most of the time now; nothing where time means nothing."""
-    profile = measured.profiles.get(measured.arm)
-    category = None if profile is None or measured.emulated else largest_category(profile)
-    if profile is None or category is None:
-        return _NOTHING
-    share = profile.share(profile.category_ns[category])
-    return f"{_SHORT.get(category, str(category))} {share:.0%}"
-
-
-def _most_work(measured: CaseResult) -> str:
-    """The category with most of the instructions."""
-    found = largest_cost(measured)
-    return _NOTHING if found is None else f"{_SHORT.get(found[0], str(found[0]))} {found[1]:.0%}"
+def _row(record: CaseRecord) -> list[str]:
+    found = summarize(record)
+    texts = [str(getattr(found, name)) for name in _COLUMNS.values()]
+    for long, short in _SHORT:
+        texts = [text.replace(long, short) for text in texts]
+    return texts
 
 
 # --- the findings ---------------------------------------------------------------------------------
 
 
-def _findings(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
-    say = partial(bullet, width=width)
-    for record in records:
-        if not record.measured.structures:
-            # It could not be exported, and that is its only check.
-            yield from (
-                say(f"{clipped(record.id, width - 3)}: {check.message}") for check in record.checks
-            )
+def _chosen(
+    records: Sequence[CaseRecord], failed: set[str], verbosity: int
+) -> tuple[list[RunFinding], int]:
+    """What is told of each model, and how much is left out. The table has the coverage."""
     found = run_findings(records)
+    if verbosity > 0:
+        return found, 0
     of_model: Counter[str] = Counter()
     shown: list[RunFinding] = []
-    for finding in found:
+    others = [finding for finding in found if finding.topic is not Topic.COVERAGE]
+    for finding in others:
         of_model[finding.model] += 1
-        if verbosity > 0 or (
-            of_model[finding.model] <= _FINDINGS_PER_MODEL and len(shown) < MOST_FINDINGS
-        ):
+        most = _PER_FAILED_MODEL if finding.model in failed else _PER_MODEL
+        if of_model[finding.model] <= most and len(shown) < MOST_FINDINGS:
             shown.append(finding)
-    for finding in shown:
-        yield say(f"{clipped(finding.model, width - 3)}: {finding.text}")
+    return shown, len(others) - len(shown)
+
+
+def _unexported(records: Sequence[CaseRecord], width: int) -> Iterator[str]:
+    for record in records:
+        if not record.measured.structures:
+            # That it could not be exported is its only check.
+            for check in record.checks:
+                yield bullet(f"{clipped(record.id, width - 3)}: {check.message}", width=width)
+
+
+def _findings(found: Sequence[RunFinding], verbosity: int, width: int) -> Iterator[str]:
+    for finding in found:
+        yield bullet(f"{clipped(finding.model, width - 3)}: {finding.text}", width=width)
         if verbosity > 0 and finding.remedy:
-            yield say(finding.remedy, indent="    ")
-    left = len(found) - len(shown)
-    if left:
-        yield say(f"{left} more with -v, and in report.md")
+            yield bullet(finding.remedy, "    ", width)
+
+
+def _notes(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
+    """What limits the figures, once for all of them."""
+    say = partial(bullet, width=width)
     yield from _references(records, width)
     yield from _unmeasured(records, width)
     yield from _precisions(records, verbosity, width)

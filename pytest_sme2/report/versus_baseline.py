@@ -1,14 +1,15 @@
-"""How a case compares with its baseline: which check the verdict rests on, and the change. Pure."""
+"""How a case compares with its baseline: the largest effect, and every change. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.report.text import duration, percent, times
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.verdict.judging import FAILING, WARNING, combine
+from pytest_sme2.verdict.judging import FAILING, WARNING, combine, reference_of
 
 # Of checks with the same verdict, the one a reader asks for first.
 _FIRST = (
@@ -24,6 +25,16 @@ _FIRST = (
 # Values of these are sums of many small parts: a change is told as a part of the whole.
 _RELATIVE = ("ns", "bytes", "ratio")
 _COST = "cost"
+# How more and less of it are felt.
+_FELT = {
+    "latency": ("slower", "faster"),
+    "cost": ("more instructions", "fewer instructions"),
+    "load time": ("slower to load", "faster to load"),
+    "peak memory": ("more memory", "less memory"),
+    "program size": ("larger program", "smaller program"),
+}
+_FACTOR = 2.0
+"""From here on more is told as a multiple, and not in percent."""
 
 
 @dataclass(frozen=True)
@@ -56,30 +67,42 @@ def count_cases(records: Sequence[CaseRecord]) -> Counted:
 
 
 def worst_first(records: Sequence[CaseRecord]) -> list[CaseRecord]:
-    """Failed, then warned, then the rest, each in the given order."""
+    """Failed, the largest effect first, then warned, then the rest in the given order."""
 
-    def rank(record: CaseRecord) -> int:
-        outcome = combine(record.checks) if record.checks else None
-        return 0 if outcome in FAILING else 1 if outcome in WARNING else 2
+    def rank(record: CaseRecord) -> tuple[int, float]:
+        check = deciding(record.checks)
+        if check is None or check.verdict not in FAILING:
+            return 1 if check is not None and check.verdict in WARNING else 2, 0.0
+        if check.metric.startswith("outputs"):
+            return 0, -math.inf
+        return 0, -check.new / check.old if check.old and check.new else 0.0
 
     return sorted(records, key=rank)
 
 
 def deciding(checks: Sequence[Check]) -> Check | None:
-    """The check that the verdict of a case rests on; None where nothing was checked."""
+    """The check with the largest effect among those that decide the verdict; None of no checks."""
     if not checks:
         return None
     outcome = combine(checks)
-    return min((check for check in checks if check.verdict is outcome), key=_order)
+    equal = FAILING[1:] if outcome in FAILING[1:] else (outcome,)
+    return min((check for check in checks if check.verdict in equal), key=_order)
 
 
-def _order(check: Check) -> tuple[bool, int, bool]:
+def _order(check: Check) -> tuple[bool, bool, bool, int, bool]:
     place = next(
         (number for number, name in enumerate(_FIRST) if check.metric.startswith(name)),
         len(_FIRST),
     )
-    # What was compared says more than what was only looked at; SME2 on comes before off.
-    return check.old is None, place, "(off" in check.metric
+    # A wrong answer is worse than a slow one. What was compared says more than what was only
+    # looked at; SME2 on comes before off.
+    return (
+        check.verdict is Outcome.SUSPECTED,
+        not (check.metric.startswith("outputs") and check.verdict in FAILING),
+        check.old is None,
+        place,
+        "(off" in check.metric,
+    )
 
 
 def value_text(value: float | None, unit: str, metric: str = "") -> str:
@@ -150,27 +173,49 @@ def limit_text(check: Check) -> str:
     return value_text(limit, check.unit, check.metric)
 
 
-def headline(check: Check) -> str:
-    """One check in a few words: ``latency (on) +11.5 %, limit 2 %``."""
+def effect(check: Check) -> str:
+    """One check in a few words, as a person feels it: ``28x more instructions``."""
     change, limit = change_text(check), limit_text(check)
+    felt = next((words for name, words in _FELT.items() if check.metric.startswith(name)), None)
+    if check.metric.startswith("outputs") and check.verdict in FAILING:
+        how = check.details[0].partition(": ")[2] if check.details else check.message
+        return f"wrong {check.metric}: {how.removesuffix('.')}"
+    if felt is not None and check.old and check.new and check.new != check.old:
+        arm = " with SME2 off" * ("(off)" in check.metric)
+        reference = reference_of(check.metric)
+        ratio = check.new / check.old
+        text = f"{_part(ratio)} {felt[ratio < 1]}{arm}{f' than {reference}' if reference else ''}"
+        return f"{text}, limit {limit}" if limit and ratio < _FACTOR else text
     if change == "-" and (check.new is None or not limit):
         return f"{check.metric} {check.verdict}"
     if change == "-":
-        parts = [f"{check.metric} {value_text(check.new, check.unit, check.metric)}"]
-    elif check.unit in _RELATIVE or check.unit == "share" or check.metric.startswith(_COST):
-        parts = [f"{check.metric} {change}"]
+        text = f"{check.metric} {value_text(check.new, check.unit, check.metric)}"
+    elif check.unit == "share":
+        text = f"{check.metric} {change}"
     else:
-        old, new = (value_text(value, check.unit) for value in (check.old, check.new))
-        parts = [f"{check.metric} {old} -> {new}"]
-    if limit:
-        parts.append(f"limit {limit}")
-    return ", ".join(parts)
+        old, new = (value_text(value, check.unit, check.metric) for value in (check.old, check.new))
+        text = f"{check.metric} {old} -> {new}"
+    return f"{text}, limit {limit}" if limit else text
+
+
+def _part(ratio: float) -> str:
+    """``28x``, ``2.3x``; ``11.5 %`` of what is less than twice as much."""
+    if ratio < _FACTOR:
+        return f"{abs(ratio - 1) * 100:.3g} %"
+    return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.1f}x"
+
+
+def headline(checks: Sequence[Check]) -> tuple[str, str]:
+    """The largest effect, and the line of the model that it is about, where one is known."""
+    chosen = deciding(checks)
+    if chosen is None:
+        return "", ""
+    places = (check.where for check in (chosen, *checks) if check.verdict in FAILING)
+    return effect(chosen), next(filter(None, places), "")
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """The worst check in a few words, and how many more there are like it."""
-    chosen = deciding(checks)
-    if chosen is None:
-        return ""
-    others = sum(check.verdict in FAILING and check is not chosen for check in checks)
-    return headline(chosen) + (f"; and {others} more" if others else "")
+    """The largest effect, its place, and how many more checks failed."""
+    text = ": ".join(filter(None, headline(checks)))
+    others = sum(check.verdict in FAILING for check in checks) - 1
+    return text + (f"; and {others} more" if others > 0 else "")

@@ -84,7 +84,7 @@ class OperatorProfile:
     shapes: OperatorShapes | None = None
     """Of its tensors, where the program was at hand; of matrix operators alone."""
     origin: Origin | None = None
-    """Where the model has it; known of portable operators whose ETRecord was at hand."""
+    """Where the model has it, where the ETRecord was at hand."""
     module: str = ""
     """The path of the module it belongs to, as in ``features.0.conv``; empty where not known."""
 

@@ -73,6 +73,8 @@ class Origin:
     """The line itself."""
     constant: bool = False
     """Whether no input of the model goes into it: the result is always the same."""
+    near: bool = False
+    """Whether only an operator beside it is known to be there."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ class Attribution:
     modules: Mapping[int, tuple[str, ...]]
     origins: Mapping[int, Origin] = field(default_factory=dict)
     """Of calls that run one operator; a delegate call runs many."""
-    matrix: Mapping[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    """The matrix operators of each call with their modules, in the order of the graph."""
+    nodes: Mapping[int, tuple[tuple[str, Origin], ...]] = field(default_factory=dict)
+    """What each call was made from, by name, in the order of the graph."""
 
 
 Shape = tuple[int, ...]

@@ -167,6 +167,8 @@ class Check:
     limit: float | None = None
     details: tuple[str, ...] = ()
     """The operators, kernels or outputs it is about, one line each."""
+    where: str = ""
+    """Of a failed one: the line of the model that it is about, where that is known."""
 
 
 @dataclass(frozen=True)

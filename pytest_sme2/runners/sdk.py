@@ -83,21 +83,11 @@ def executorch_sdk(
     progress: Say | None = None,
 ) -> Path:
     """The prefix for CMake: the installed wheel if it fits, else a download."""
-    if platform not in WHEEL_TAGS:
-        raise BuildError(
-            f"ExecuTorch publishes no wheel with a C++ SDK for {platform}. "
-            f"It does for: {', '.join(WHEEL_TAGS)}."
-        )
+    found = find_sdk(platform, version, cache=cache)
+    if found is not None:
+        return found
     version = sdk_version(version)
-    if platform == host_platform() and installed_version() == version:
-        installed = _installed_folder()
-        if installed is not None:
-            sdk_libraries(installed, platform)
-            return installed
-    folder = (cache or cache_folder()) / "sdk" / f"executorch-{version}-{platform}"
-    if folder.is_dir():
-        sdk_libraries(folder, platform)
-        return folder
+    folder = _kept(platform, version, cache)
     try:
         doing = f"downloading ExecuTorch {version} for {platform}"
         with locked(Path(f"{folder}.lock"), doing, say=progress):
@@ -144,6 +134,30 @@ def executorch_commit(version: str) -> str | None:
     text = Path(str(place.locate())).read_text("utf-8", "replace")
     commit = re.search(r"^git_version.*?['\"]([0-9a-f]{40})['\"]", text, re.MULTILINE)
     return None if commit is None else commit[1]
+
+
+def find_sdk(platform: str, version: str | None, *, cache: Path | None = None) -> Path | None:
+    """The prefix, where nothing has to be downloaded for it."""
+    if platform not in WHEEL_TAGS:
+        raise BuildError(
+            f"ExecuTorch publishes no wheel with a C++ SDK for {platform}. "
+            f"It does for: {', '.join(WHEEL_TAGS)}."
+        )
+    version = sdk_version(version)
+    if platform == host_platform() and installed_version() == version:
+        installed = _installed_folder()
+        if installed is not None:
+            sdk_libraries(installed, platform)
+            return installed
+    folder = _kept(platform, version, cache)
+    if not folder.is_dir():
+        return None
+    sdk_libraries(folder, platform)
+    return folder
+
+
+def _kept(platform: str, version: str, cache: Path | None) -> Path:
+    return (cache or cache_folder()) / "sdk" / f"executorch-{version}-{platform}"
 
 
 def executorch_python(version: str, *, progress: Say | None = None) -> Path | None:

@@ -20,11 +20,18 @@ from pytest_sme2.errors import BuildError, RunError, Sme2Error
 from pytest_sme2.results import FORWARD, Arm, CoreUse, Output, Run, RunRequest, Toolchain
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.build import RUNNER_SOURCES, build_runner, library_file
-from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, sdk_libraries, sdk_version
+from pytest_sme2.runners.sdk import (
+    LIBRARIES,
+    executorch_sdk,
+    find_sdk,
+    sdk_libraries,
+    sdk_version,
+)
 from pytest_sme2.system.cache import cache_folder, find_cache, put_in_place, trusted, working_folder
 from pytest_sme2.system.cache_limit import mark_used
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
@@ -260,17 +267,8 @@ def wheel_runner(
     progress: Say | None = None,
 ) -> Sme2Runner:
     """The runner from the wheel's SDK: from the cache, else built now, by one process."""
-    if platform not in (LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64):
-        raise BuildError(
-            f"No runner for {platform} can be built from a wheel. Build one from an ExecuTorch "
-            "source tree, or give a pair of runners."
-        )
-    version = sdk_version(executorch)
-    compiler = find_compiler(platform)
-    root = cache or cache_folder()
-    name = f"{platform}-{version}-{_runner_key(platform, version, compiler)}"
-    folder = root / "runners" / name
-    runner = Sme2Runner(kind="wheel", platform=platform, executorch=version, folder=folder)
+    runner, compiler = _planned(platform, executorch, cache)
+    folder, version, root = runner.folder, runner.executorch, cache or cache_folder()
     if _is_whole(folder, root):
         mark_used(folder)
         return runner
@@ -288,6 +286,33 @@ def wheel_runner(
             "Free space there, or set SME2_CACHE_DIR to another folder."
         ) from error
     return runner
+
+
+def check_wheel_runner(
+    platform: str, *, executorch: str | None = None, cache: Path | None = None
+) -> None:
+    """An error where a runner cannot be had, for want of a compiler, of pip or of a wheel."""
+    runner, _ = _planned(platform, executorch, cache)
+    there = _is_whole(runner.folder, cache or cache_folder())
+    if not there and find_sdk(platform, runner.executorch, cache=cache) is None:
+        find_pip(f"ExecuTorch {runner.executorch} for {platform}")
+
+
+def _planned(
+    platform: str, executorch: str | None, cache: Path | None
+) -> tuple[Sme2Runner, Compiler]:
+    """The runner, which need not be there yet, and what builds it."""
+    if platform not in (LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64):
+        raise BuildError(
+            f"No runner for {platform} can be built from a wheel. Build one from an ExecuTorch "
+            "source tree, or give a pair of runners."
+        )
+    version = sdk_version(executorch)
+    compiler = find_compiler(platform)
+    name = f"{platform}-{version}-{_runner_key(platform, version, compiler)}"
+    folder = (cache or cache_folder()) / "runners" / name
+    runner = Sme2Runner(kind="wheel", platform=platform, executorch=version, folder=folder)
+    return runner, compiler
 
 
 def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme2Runner | None:

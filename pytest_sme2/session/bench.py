@@ -5,11 +5,11 @@ The stages of a case are in ``session.py``. Timing and comparing need only what 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -84,6 +84,18 @@ class Bench:
             return phone_runner(self.target.platform, executorch=runtime, progress=self.say)
         return wheel_runner(self.target.platform, executorch=runtime, progress=self.say)
 
+    def check_runner(self) -> None:
+        """An error where the runner cannot be had, without making it. A missing device is told by
+        what needs it, and a phone is not taken for this.
+        """
+        from pytest_sme2.runners.sme2 import check_wheel_runner
+
+        settings = self.settings
+        if "runner" in self.__dict__ or settings.runner_on or settings.device == "android":
+            return
+        with contextlib.suppress(TargetError, NotMeasurableError):
+            check_wheel_runner(self.chosen.platform, executorch=settings.runtime)
+
     @property
     def arms(self) -> tuple[Arm, ...]:
         """Both arms and the one that was asked for; the off arm alone where there is no SME."""
@@ -149,7 +161,7 @@ class Bench:
             lambda: collect_census(self.target, runner or self.runner, request, folder)
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def exclusively(self) -> Iterator[None]:
         """One measurement at a time on one machine, across all processes; a phone is leased."""
         if self.settings.device == "android":

@@ -1,10 +1,11 @@
-"""Compares one case with its baseline and limits, and says how each verdict ends a test.
+"""Compares one case with its baseline and limits, and keeps what each check found.
 
-It knows nothing of pytest: it raises what a test runner turns into failed, skipped or warned.
+It knows nothing of pytest, which makes one failure of all failed checks when a test has ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import statistics
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
 from pytest_sme2.verdict import cost, judging, outputs, shares, sizes, speedup, structure, times
 from pytest_sme2.verdict.baselines import system_change
+from pytest_sme2.verdict.culprit import located
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since
 
 _Method = TypeVar("_Method", bound=Callable[..., None])
@@ -54,7 +56,7 @@ class Gate:
         override_limits: OverrideLimits | None = None,
         custom: Callable[[Gate], list[Check]] | None = None,
     ) -> None:
-        """``conclude`` ends the test as the checks' verdicts say; ``custom`` adds the user's."""
+        """``conclude`` hears of each check's verdict; ``custom`` adds the user's checks."""
         self.session = session
         self.case = case
         self._conclude = conclude
@@ -62,6 +64,7 @@ class Gate:
         self._custom = custom
         self._growth: Growth | None = None
         self.checks: list[Check] = []
+        self._open: list[Check] = []
         self.used_reference = False
         """Whether a check used what ``--against`` names."""
 
@@ -287,9 +290,29 @@ class Gate:
         except BaselineError as error:
             checks = [structure.baseline_problem(error)]
         else:
-            checks = self._with_system_change(checks)
+            checks = self._with_system_change(self._located(checks))
         self.checks += checks
+        self._open += checks
         self._conclude(checks)
+
+    def take_checks(self) -> list[Check]:
+        """What was checked since this was asked last, and which then does not fail the test.
+
+        A check does not end its test: the failed ones of a test are told together when it ends.
+        """
+        taken, self._open = self._open, []
+        return taken
+
+    def _located(self, checks: list[Check]) -> list[Check]:
+        """Those that failed, with the line of the model that they are about."""
+        if not any(check.verdict in judging.FAILING for check in checks):
+            return checks
+        growth = baseline = None
+        # A check that needs no baseline has not said that it is damaged; one that does will.
+        with contextlib.suppress(BaselineError):
+            baseline = self.baseline
+            growth = self.growth() if any(check.unit == "ns" for check in checks) else None
+        return located(checks, self.measured, baseline, growth)
 
     def _with_system_change(self, checks: list[Check]) -> list[Check]:
         """What was compared with the baseline of another system build says so."""

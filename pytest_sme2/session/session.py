@@ -211,6 +211,8 @@ class Session:
 
     def turn_to(self, case: Case) -> None:
         """Work on this case alone, and as the only process; what another has made is made again."""
+        if "run_lock" not in self.__dict__:
+            self.bench.check_runner()
         _ = self.run_lock
         if self._turn.take(self.out, case.id, self.say):
             kept = ("artifact", "baseline")
@@ -381,6 +383,7 @@ class Session:
         """Everything about the case; without ``timed`` its structure and outputs, and its times
         only if they are known already.
         """
+        self.turn_to(case)  # What is in the way is told before a long export.
         if timed:
             self.timing(case)
         timing = self._made.get(("timing", case))

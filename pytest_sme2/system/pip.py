@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 import csv
 import importlib.metadata
+import importlib.util
 import re
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,15 +150,22 @@ def _is_whole(folder: Path, cache: Path) -> bool:
 
 
 def _run(*words: str) -> Finished:
-    arguments = [sys.executable, "-m", "pip", *words, "--disable-pip-version-check"]
-    environment = whitelisted_environment(_ENVIRONMENT, prefixes=("PIP_",))
-    finished = run_process(arguments, timeout_seconds=_SECONDS, environment=environment)
-    if "No module named pip" in finished.stderr:
+    arguments = [*find_pip(words[-1]), *words, "--disable-pip-version-check"]
+    environment = whitelisted_environment(_ENVIRONMENT, prefixes=("PIP_", "UV_"))
+    return run_process(arguments, timeout_seconds=_SECONDS, environment=environment)
+
+
+def find_pip(wanted: str) -> list[str]:
+    """How to run pip: as a module of this Python, else by uv, whose environments have none."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    uv = shutil.which("uv")
+    if uv is None:
         raise BuildError(
-            f"{words[-1]} must be downloaded, but this Python has no pip. "
-            f"Add it with: {sys.executable} -m ensurepip"
+            f"{wanted} must be downloaded, but this Python has no pip, and there is no uv. "
+            f"Add pip with: {sys.executable} -m ensurepip"
         )
-    return finished
+    return [uv, "tool", "run", "--quiet", "--python", sys.executable, "pip"]
 
 
 def _reason(finished: Finished) -> str:

@@ -29,7 +29,6 @@ _HANDLES = "debug_handle_map"
 _GRAPH = "edge_dialect_exported_program"
 _EDGE_OPERATORS = "executorch.exir.dialects.edge.ops."
 _TORCH_OPERATORS = "torch.ops."
-MATRIX_OPERATORS = ("aten.convolution.", "aten.linear.", "aten.addmm.", "aten.mm.", "aten.bmm.")
 # It takes one part of a result: no operator of the model.
 _NOT_AN_OPERATOR = "_operator.getitem"
 _TARGET = '"target": "'
@@ -186,7 +185,7 @@ def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) ->
     aten: dict[int, tuple[str, ...]] = {}
     modules: dict[int, tuple[str, ...]] = {}
     origins: dict[int, Origin] = {}
-    matrix: dict[int, tuple[tuple[str, str], ...]] = {}
+    graph: dict[int, tuple[tuple[str, Origin], ...]] = {}
     total = 0
     for instruction, its_handles in handles.items():
         wanted: Iterable[Any] = [its_handles] if isinstance(its_handles, int) else its_handles
@@ -205,7 +204,6 @@ def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) ->
                 origins[int(instruction)] = replace(members[0][1], constant=constant)
         # Nodes that were made from one share its handle, which is then listed for each of them.
         once = [member for handle in dict.fromkeys(wanted) for member in nodes.get(int(handle), ())]
-        found = tuple((name, o.module) for name, o in once if name.startswith(MATRIX_OPERATORS))
-        if found:
-            matrix[int(instruction)] = found
-    return Attribution(aten, modules, origins, matrix)
+        if once:
+            graph[int(instruction)] = tuple(once)
+    return Attribution(aten, modules, origins, graph)

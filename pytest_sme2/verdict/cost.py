@@ -36,6 +36,10 @@ class _Growth:
     old: int
     new: int
     kernel: str = ""
+    name: str = ""
+    """Of the operator, where it is one."""
+    place: int | None = None
+    """In the order in which operators run, where it is a single one."""
 
     @property
     def by(self) -> int:
@@ -209,7 +213,8 @@ def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
         for place, (old, new) in enumerate(zip(before.operators, now.operators, strict=True)):
             what = f"operator {place} ({new.name})"
             changed = "" if old.kernel == new.kernel else f" (was {old.kernel})"
-            yield _Growth(what, old.instructions, new.instructions, f"{new.kernel}{changed}")
+            kernel = f"{new.kernel}{changed}"
+            yield _Growth(what, old.instructions, new.instructions, kernel, new.name, place)
         return
     old_sums, new_sums = _by_name(before), _by_name(now)
     kernels: Mapping[str, str] = {entry.name: entry.kernel for entry in now.operators}
@@ -217,7 +222,13 @@ def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
     new_counts = Counter(entry.name for entry in now.operators)
     for name in sorted(new_sums):
         what = f"operators {name} ({old_counts[name]} → {new_counts[name]} of them)"
-        yield _Growth(what, old_sums[name], new_sums[name], kernels[name])
+        yield _Growth(what, old_sums[name], new_sums[name], kernels[name], name)
+
+
+def grown_operators(before: StoredCost, now: StoredCost) -> list[tuple[str, int | None]]:
+    """The operators that execute more than before, most first: name, and place if it is one."""
+    grown = [part for part in _operators(before, now) if part.by > 0]
+    return [(part.name, part.place) for part in sorted(grown, key=lambda part: -part.by)]
 
 
 def _by_name(cost: StoredCost) -> Counter[str]:

@@ -11,6 +11,7 @@ from pytest_sme2.results import (
     CaseResult,
     Check,
     Limits,
+    OperatorProfile,
     Outcome,
     Tolerance,
 )
@@ -101,10 +102,21 @@ def tolerance_of(variant: str, limits: Limits, against: str) -> Tolerance | None
 
 def known_cause(measured: CaseResult) -> str:
     """A sentence, with a space before it, where the cause of wrong outputs is known."""
+    wide = wrong_layer_norms(measured)
+    if not wide:
+        return ""
+    return (
+        f" A known cause: {count(len(wide), 'LayerNorm')} of {_WRONG_LAYER_NORM} values or more, "
+        "which ExecuTorch 1.5 computes wrongly in fp16. `sme2 advise` names them and the way out."
+    )
+
+
+def wrong_layer_norms(measured: CaseResult) -> list[OperatorProfile]:
+    """Those that ExecuTorch computes wrongly."""
     profile = measured.profiles.get(measured.arm)
     if profile is None or precision_of(measured.variant) != "fp16":
-        return ""
-    wide = [
+        return []
+    return [
         member
         for member in profile.operators
         if member.operator.operation == "native_layer_norm"
@@ -112,12 +124,6 @@ def known_cause(measured: CaseResult) -> str:
         and member.shapes.inputs
         and member.shapes.inputs[0][-1:] >= (_WRONG_LAYER_NORM,)
     ]
-    if not wide:
-        return ""
-    return (
-        f" A known cause: {count(len(wide), 'LayerNorm')} of {_WRONG_LAYER_NORM} values or more, "
-        "which ExecuTorch 1.5 computes wrongly in fp16. `sme2 advise` names them and the way out."
-    )
 
 
 def agreement_line(entry: Agreement, tolerance: Tolerance) -> str:

@@ -48,8 +48,9 @@ def timed_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three variants on hardware, one of them with a baseline and its history."""
     root = tmp_path_factory.mktemp("timed")
     check = Check(
-        "latency (on)", Outcome.REGRESSED, "Slower.", 9e6, 1e7, "ns", (1.1, 1.12), 0.02, ("a",)
-    )
+        "latency (on)", Outcome.REGRESSED, "Slower.", 9e6, 1e7, "ns", (1.1, 1.12), 0.02, ("a",),
+        "`x.flip(-1)` at net.py:8",
+    )  # fmt: skip
     entries = []
     for number, folder in enumerate(toy_run(root)):
         record = read_record(folder)
@@ -75,7 +76,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every name there is tries to become markup or code."""
     root = tmp_path_factory.mktemp("hostile")
     dump = build_etdump([run_of([[(HOSTILE, 9_000), ("Add (ND)", 2_000)]])])
-    check = Check(HOSTILE, Outcome.REGRESSED, HOSTILE, details=(HOSTILE,))
+    check = Check(HOSTILE, Outcome.REGRESSED, HOSTILE, details=(HOSTILE,), where=HOSTILE)
     folders = [
         write_case(root, HOSTILE, "fp16", dict.fromkeys(Arm, dump), checks=(check,)),
         write_case(root, "__proto__", "fp32", stored_dumps("toy_fp32"), weights=HOSTILE),

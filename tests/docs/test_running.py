@@ -40,7 +40,7 @@ def test_the_suite_is_run_as_the_pages_say(source: Shell) -> None:
     chosen = [block for page in pages for block in blocks(page) if in_source(block)]
     assert chosen
     printed = source.follow(chosen)
-    assert "toy_cnn on emulated" in printed
+    assert "toy_cnn-fp32 " in printed
     assert (source.folder / "sme2-out" / "report.md").is_file()
     assert "<html" in (source.folder / "report.html").read_text("utf-8")
     properties = {

@@ -56,7 +56,7 @@ def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytes
     assert journal.read_text() == "tried\n"
 
     result.stdout.fnmatch_lines(
-        ["*variant*verdict", "hopeless on *", "*fp32*FAILED", "*- hopeless-fp32: Model 'hopeless'*"]
+        ["case *verdict", "*fp32*FAILED", "*- hopeless-fp32: Model 'hopeless'*"]
     )
     assert "no weights for this" in result.stdout.str().partition("= sme2 =")[2]
     for report in ("report.html", "junit.xml", "comment.md", "sme2-out/report.md"):

@@ -173,7 +173,7 @@ def test_a_missing_extra_names_the_command_that_brings_it(pytester: pytest.Pytes
     pytester.makepyfile("def test_it(sme2_artifact): ...")
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*pip install 'pytest-sme2[[]export[]]'*"])
+    result.stdout.fnmatch_lines(["*uv pip install --torch-backend=cpu 'pytest-sme2[[]export[]]'*"])
 
 
 def test_the_emulator_gets_its_own_variants(pytester: pytest.Pytester) -> None:

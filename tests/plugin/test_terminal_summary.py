@@ -56,11 +56,10 @@ def test_the_table_and_the_findings_are_shown(pytester: pytest.Pytester, run: Pa
     result.stdout.fnmatch_lines(
         [
             "*= sme2 =*",
-            "  variant SME2 off ms on ms * verdict",
-            "toy on linux",
-            "  fp32 * PASS",
-            "  fp16 * REGRESSED",
-            "  int8 * INCONCLUSIVE",
+            "case * on SME2 * verdict",
+            "toy-fp32 * PASS",
+            "toy-fp16 * REGRESSED",
+            "toy-int8 * INCONCLUSIVE",
             "- toy: *",
             "report: *report.md",
         ]
@@ -90,7 +89,7 @@ def test_quiet_shows_less_and_verbose_more(pytester: pytest.Pytester, run: Path)
 
 def ours(lines: list[str]) -> list[str]:
     """The table and what stands under it, but for the paths of the reports."""
-    start = next(number for number, line in enumerate(lines) if line.startswith("  variant SME2"))
+    start = next(number for number, line in enumerate(lines) if line.startswith("case "))
     return [line for line in lines[start:] if not line.startswith(("report: ", "="))]
 
 

@@ -85,7 +85,9 @@ def test_required_sme2_that_is_missing_is_an_error(run: Run) -> None:
 def test_table_says_what_was_stored(run: Run, pytester: pytest.Pytester) -> None:
     result = run("--update-baselines", "-k", "some")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["  fp32 *STORED", "baselines: 1 new, in*", "  new: toy_cnn-fp32"])
+    result.stdout.fnmatch_lines(
+        ["toy_cnn-fp32 *STORED", "baselines: 1 new, in*", "  new: toy_cnn-fp32"]
+    )
     # Without these baselines, strict fails although every check of the test passed.
     shutil.rmtree(pytester.path / "baselines")
     pytester.makepyfile(

@@ -143,6 +143,52 @@ def test_no_baseline_fails_under_strict(run: Run) -> None:
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
+def test_the_failed_checks_of_a_test_are_told_together(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from pytest_sme2.results import Check, Outcome
+
+        FEW = Check("operators (on)", Outcome.REGRESSED, "More.", 3, 8, "count", limit=3)
+        COST = Check("cost (on)", Outcome.REGRESSED, "Much more.", 4e6, 109e6, "count", limit=4e6,
+                     where="`x.flip(-1)` at net.py:8")
+
+        def test_two(sme2_gate):
+            sme2_gate.check(FEW)
+            sme2_gate.check(COST)
+
+        def test_error(sme2_gate):
+            sme2_gate.check(FEW)
+            raise ValueError("of the test itself")
+
+        def test_skip(sme2_gate):
+            sme2_gate.check(FEW)
+            pytest.skip("later")
+
+        def test_expected(sme2_gate):
+            sme2_gate.check(FEW)
+            assert sme2_gate.take_checks() == [FEW]
+
+        @pytest.mark.xfail(strict=True)
+        def test_known(sme2_gate):
+            sme2_gate.check(FEW)
+        """
+    )
+    result = run("-q")
+    result.assert_outcomes(passed=1, failed=3, xfailed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "27x more instructions: `x.flip(-1)` at net.py:8; and 1 more",
+            "  operators (on): REGRESSED  3 -> 8, limit 3",
+            "  cost (on): REGRESSED  4,000,000 -> 109,000,000, limit 4,000,000",
+            "E * ValueError: of the test itself",
+            "*sme2 checks*",
+            "operators (on) 3 -> 8",
+            "toy_cnn-fp32: 27x more instructions: `x.flip(-1)` at net.py:8; and 5 more",
+        ]
+    )
+
+
 def _warnings(result: pytest.RunResult) -> int:
     # A busy machine may leave a latency INCONCLUSIVE, which warns and does not fail.
     return result.parseoutcomes().get("warnings", result.parseoutcomes().get("warning", 0))
@@ -174,7 +220,7 @@ def test_a_faster_program_improves_and_passes(
     edit(baseline, scale_latency(MUCH_SLOWER))
     result = run()
     result.assert_outcomes(passed=3, warnings=_warnings(result))
-    result.stdout.fnmatch_lines(["  fp32 *IMPROVED*"])
+    result.stdout.fnmatch_lines(["toy_cnn-fp32 *IMPROVED*"])
 
 
 def test_a_baseline_that_was_edited_by_hand_is_not_believed(run: Run, baseline: Path) -> None:
@@ -245,7 +291,7 @@ def test_the_same_program_on_the_same_runtime_is_slower_on_a_changed_machine(
     result = run()
     result.assert_outcomes(passed=3, warnings=_warnings(result))
     result.stdout.fnmatch_lines(
-        ["*MACHINE_CHANGED: *slower than the baseline*", "  fp32 *MACHINE_CHANGED*"]
+        ["*MACHINE_CHANGED: *slower than the baseline*", "toy_cnn-fp32 *MACHINE_CHANGED*"]
     )
     run("--sme2-strict").assert_outcomes(passed=2, failed=1)
 
@@ -278,7 +324,7 @@ def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:
     edit(baseline, scale_latency(MUCH_SLOWER))
     result = run("-n", "2")
     result.assert_outcomes(passed=3, warnings=_warnings(result))
-    result.stdout.fnmatch_lines(["toy_cnn on *", "  fp32 *"])
+    result.stdout.fnmatch_lines(["case *", "toy_cnn-fp32 *"])
 
 
 def test_pytest_benchmark_gets_the_device_times_and_compares_two_runs(

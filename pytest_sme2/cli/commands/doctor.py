@@ -12,6 +12,7 @@ import dataclasses
 import importlib.metadata
 import json
 import platform
+import shlex
 import tempfile
 import uuid
 from pathlib import Path
@@ -27,6 +28,7 @@ from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import find_cache
 from pytest_sme2.system.files import write_text
+from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.provision import provision
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
@@ -69,6 +71,14 @@ def _package(name: str) -> Fact:
         return Fact(name, False, f"not installed; pip install 'pytest-sme2[{extra}]'")
 
 
+def _pip() -> Fact:
+    """It downloads ExecuTorch for another platform than this one."""
+    try:
+        return Fact("pip", True, shlex.join(find_pip("ExecuTorch for an emulated device")))
+    except Sme2Error as error:
+        return Fact("pip", False, str(error))
+
+
 def _device(device: str, settings: Settings) -> Fact:
     what = f"--device={device}"
     target: Target | None = None
@@ -104,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for part in provision(lambda _: None, check=True)
     ]
+    tools.append(_pip())
     devices = [_device(name, settings) for name in DEVICES]
     usable = next(finding.ok for finding in devices if finding.what == f"--device={device}")
     report: dict[str, Any] = {

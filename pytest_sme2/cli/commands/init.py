@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"wrote  {path}")
     for name in kept:
         print(f"kept   {name}, as it was")
-    option = f" --device {device}" if settings else ""
+    # The long name: the project, or a plugin of it, may have a --device of its own.
+    option = f" --sme2-device {device}" if settings else ""
     print(
         f"""
 Next:

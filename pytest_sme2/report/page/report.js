@@ -615,9 +615,10 @@
       parent.append(scrolling("Table of checks", table));
       const worst = [...chosen.checks].sort((a, b) => rank(a.verdict) - rank(b.verdict));
       // Both arms often say the same: the second one names the first.
-      const told = (row) => [row.message, ...row.details].join("\n");
-      const first = (row) => worst.find((each) => told(each) === told(row));
+      const words = (row) => [row.message, ...row.details].join("\n");
+      const first = (row) => worst.find((each) => words(each) === words(row));
       const found = (row) => row.details.length && first(row) !== row ? `as ${first(row).metric}` : element("span", {}, row.message,
+        row.where ? element("small", {}, row.where.replaceAll("`", "")) : null,
         ...(row.details.length ? [element("details", { open: failing.includes(row.verdict) }, element("summary", {}, "details"),
           element("ul", {}, ...row.details.map((each) => element("li", {}, each))))] : []));
       sortable(table, [
@@ -660,11 +661,12 @@
     document.getElementById("case-choice").value = String(index);
     document.querySelectorAll("#overview-table tbody tr").forEach((row) =>
       row.classList.toggle("chosen", row.dataset.index === String(index)));
+    answers(chosen);
     body.append(element("h3", {}, chosen.id));
     if (chosen.reason) body.append(element("div", { class: `why ${tone(chosen.verdict)}` },
-      element("strong", {}, verdict(chosen.verdict), `: ${chosen.reason}`), chosen.message,
+      element("strong", {}, verdict(chosen.verdict), `: ${chosen.reason} `, chosen.where ? element("code", {}, chosen.where.replaceAll("`", "")) : ""), chosen.message,
       chosen.details.length ? element("ul", {}, ...chosen.details.map((each) => element("li", {}, each))) : null));
-    body.append(facts(chosen));
+    body.append(element("details", {}, element("summary", {}, "All figures"), facts(chosen)));
     if (!chosen.valid) body.append(element("p", { class: "note bad" }, chosen.evidence));
     else if (chosen.evidence) body.append(element("p", {}, chosen.evidence));
     baseline(body, chosen);
@@ -674,9 +676,9 @@
       body.append(element("h3", {}, "What to know"),
         element("ul", {}, ...[...chosen.findings, ...chosen.notes].map((text) => element("li", {}, text))));
     }
-    body.append(element("h3", {}, "Environment and how to reproduce"),
-      element("pre", { tabindex: "0" }, chosen.reproduce),
-      plainTable("What it was measured with", ["what", "value"], chosen.environment));
+    body.append(element("h3", {}, "How to reproduce"), element("pre", { tabindex: "0" }, chosen.reproduce),
+      element("details", {}, element("summary", {}, "What it was measured with"),
+        plainTable("What it was measured with", ["what", "value"], chosen.environment)));
   }
 
   // --- the page ----------------------------------------------------------------------------------
@@ -702,7 +704,7 @@
       { title: "model", name: true, value: (each) => each.id, show: (each) => element("button", {
         type: "button", class: "open", onclick: () => choose(data.cases.indexOf(each), true) }, each.id) },
       { title: "verdict", value: (each) => each.verdict, show: (each) => verdict(each.verdict) },
-      { title: "rests on", name: true, value: (each) => each.reason, show: (each) => each.reason?.replace(/\S+ -> \S+/, together) ?? "-" },
+      { title: "largest change", name: true, value: (each) => each.reason, show: (each) => each.reason?.replace(/\S+ -> \S+/, together) ?? "-" },
       ...(new Set(data.cases.map((each) => each.device)).size > 1 ? [{ title: "device", value: (each) => each.device }] : []),
       { title: "on SME2", number: true, value: (each) => each.coverage && each.coverage[1] ? each.coverage[0] / each.coverage[1] : null,
         show: (each) => each.coverage ? `${each.coverage[0]} of ${each.coverage[1]}` : "-" },
@@ -714,10 +716,10 @@
         { title: "most time", value: largest, show: (each) => largest(each) ?? "-" },
         { title: "memory", number: true, value: (each) => each.memory[each.arm], show: (each) => figureFor(each.memory[each.arm], "bytes") },
       ] : []),
-      { title: "by work", number: true, value: (each) => each.cost?.by_work, show: (each) => percent(each.cost?.by_work) },
+      { title: "% of work", number: true, value: (each) => each.cost?.by_work, show: (each) => percent(each.cost?.by_work) },
       { title: "Minst off", number: true, value: (each) => each.cost?.instructions.off, show: (each) => millions(each.cost?.instructions.off) },
       { title: "Minst on", number: true, value: (each) => each.cost?.instructions.on, show: (each) => millions(each.cost?.instructions.on) },
-      { title: "fewer", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
+      { title: "gain", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
         show: (each) => factor(each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null) },
       { title: "most work", value: (each) => each.cost?.most?.[0], show: (each) => each.cost?.most ? `${each.cost.most[0]} ${together(percent(each.cost.most[1]))}` : "-" },
     ];
@@ -752,6 +754,26 @@
     place.hidden = place.children.length < 2;
   }
 
+  // The largest effect of a case, and the line of the model that it is about.
+  const told = (each) => [element("strong", {}, each.reason), each.where ? element("code", {}, each.where.replaceAll("`", "")) : "",
+    element("span", {}, labelOf(each))];
+
+  function answers(chosen) {
+    document.getElementById("answers-title").textContent = `${chosen.id} on ${chosen.device}`;
+    document.getElementById("answers-list").replaceChildren(...chosen.answers.map(([title, answer, more]) => element("div", {},
+      element("dt", {}, title), element("dd", {}, answer, more ? element("small", {}, more.replaceAll("`", "")) : null))));
+  }
+
+  // What is in the headline is not said again.
+  function failures() {
+    const bad = data.cases.filter((each) => each.reason && rank(each.verdict) < 2);
+    document.getElementById("failed-list").append(...bad.slice(0, 12).map((each) => element("li", {},
+      verdict(each.verdict), " ", element("strong", {}, each.id), `: ${each.reason} `, each.where ? element("code", {}, each.where.replaceAll("`", "")) : "",
+      element("small", {}, each.message))));
+    if (bad.length > 12) document.getElementById("failed-list").append(element("li", {}, `${bad.length - 12} more in the table below`));
+    document.getElementById("failed").hidden = !bad.length;
+  }
+
   function headline() {
     const { failed, warned, passed, unchecked, recorded, commit, devices, versions } = data.headline;
     const place = document.getElementById("headline");
@@ -761,9 +783,7 @@
         element("b", {}, String(number)), ` ${word}`));
     }
     const worst = data.cases[0];
-    if (worst && worst.reason && rank(worst.verdict) < 2) {
-      place.append(element("span", {}, `${worst.id}: ${worst.reason}`));
-    }
+    if (worst && worst.reason && rank(worst.verdict) < 2) place.prepend(...told(worst));
     document.getElementById("subtitle").textContent = [
       recorded && recorded.replace("T", " ").replace("Z", " UTC"), commit && `commit ${commit}`, devices.join(", "),
       ...versions.map(([name, version]) => `${name} ${version}`), `pytest-sme2 ${data.version}`,
@@ -771,8 +791,11 @@
   }
 
   function findings() {
-    const most = 12;
+    const most = 3;
     const place = document.getElementById("findings-list");
+    const next = document.getElementById("next");
+    next.textContent = data.next;
+    next.hidden = !data.next;
     const add = (found) => place.append(element("li", {},
       found.share >= 0.001 ? element("b", {}, `${percent(found.share)} `) : null, element("strong", {}, found.model), ": ",
       found.text, found.advice ? element("small", {}, found.advice) : null));
@@ -821,6 +844,8 @@
 
   document.getElementById("title").textContent = document.title;
   headline();
+  failures();
+  document.getElementById("answers").hidden = !data.cases.length;
   themes();
   notes();
   overview();

@@ -48,5 +48,5 @@ def test_settings_of_others_stay(tmp_path: Path, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr().out
     assert "kept   .gitignore, as it was" in printed
     assert "kept   pyproject.toml, as it was" in printed
-    assert "pytest --device " in printed
+    assert "pytest --sme2-device " in printed
     assert not (tmp_path / "pytest.ini").exists()

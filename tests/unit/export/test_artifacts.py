@@ -651,7 +651,7 @@ def test_without_torch_the_export_extra_is_named(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 3
-    assert "pip install 'pytest-sme2[export]'" in done.stderr
+    assert "uv pip install --torch-backend=cpu 'pytest-sme2[export]'" in done.stderr
     assert "'torch'" in done.stderr
 
 
@@ -668,7 +668,7 @@ def test_without_torchvision_the_models_extra_is_named(tmp_path: Path) -> None:
         },
     )
     assert done.returncode == 3
-    assert done.stderr.splitlines()[-1].endswith("pip install 'pytest-sme2[models]'")
+    assert done.stderr.splitlines()[-1].endswith("--torch-backend=cpu 'pytest-sme2[models]'")
     assert "'torchvision'" in done.stderr
 
 

@@ -11,8 +11,9 @@ from pytest_sme2.session.run_directory import read_record
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
 SLOWER = Check(
-    "latency (on)", Outcome.REGRESSED, "11.5 % slower.", 10e6, 11.15e6, "ns", (1.102, 1.129), 0.02
-)
+    "latency (on)", Outcome.REGRESSED, "11.5 % slower.", 10e6, 11.15e6, "ns", (1.102, 1.129), 0.02,
+    where="`x.flip(-1)` at net.py:8",
+)  # fmt: skip
 SAME = Check("latency (on)", Outcome.PASS, "The same.", 10e6, 10e6, "ns", (0.99, 1.01), 0.02)
 
 
@@ -22,16 +23,16 @@ def test_the_verdict_is_one_line_and_the_table_small(tmp_path: Path) -> None:
     lines = comment_text(found).splitlines()
     assert lines[0] == MARK
     assert lines[1] == (
-        "**SME2: ❌ 1 failed, 1 passed, 1 not checked: latency (on) +11.5 %, limit 2 % "
-        "in `toy-fp32`**"
+        "**SME2: ❌ 11.5 % slower, limit 2 %: `x.flip(-1) at net.py:8`, `toy-fp32` "
+        "(1 failed, 1 passed, 1 not checked)**"
     )
-    assert lines[3].startswith("| case | rests on | baseline | now | change | limit | verdict |")
+    assert lines[3].startswith("| case | check | baseline | now | change | limit | verdict |")
     assert lines[5] == (
         "| `toy-fp32` | latency (on) | 10.000 ms | 11.150 ms | +11.5 % \\[+10.2, +12.9\\] | 2 % "
         "| ❌ REGRESSED |"
     )
     assert lines[6].endswith("| ✅ PASS |")
-    assert "- `toy-fp32`: **latency**: 11.5 % slower." in lines
+    assert "- `toy-fp32`: **latency**: `x.flip(-1) at net.py:8` 11.5 % slower." in lines
 
 
 def test_what_passed_needs_no_more_words(tmp_path: Path) -> None:

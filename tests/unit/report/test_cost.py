@@ -72,10 +72,10 @@ def test_the_terminal_shows_instructions_and_says_what_they_are(
 ) -> None:
     lines = run_lines([case[1]])
     operators = len(case[1].measured.profiles[Arm.ON].operators)
-    assert lines[0].split()[:2] == ["variant", "SME2"]
-    assert "by work off Minst on Minst fewer most work" in lines[0]
-    assert millions(operators * 3_000_000 + 500) in lines[2]
-    assert "3.00x" in lines[2]
+    assert lines[0].split()[:3] == ["case", "on", "SME2"]
+    assert "% of work Minst off Minst on  gain most work" in lines[0]
+    assert millions(operators * 3_000_000 + 500) in lines[1]
+    assert "3.00x" in lines[1]
     assert all(len(line) <= 80 for line in "\n".join(lines).splitlines())
     told = " ".join(" ".join(lines).split())
     assert "it cannot see caches, memory bandwidth" in told

@@ -61,7 +61,7 @@ def slowed() -> str:
 def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
     # pytest's own summary shows the first line alone.
     assert slowed.startswith(
-        "latency (on) +9.1 %, limit 2 %; and 2 more\ntoy_cnn-fp16 on linux: REGRESSED\n"
+        "9.09 % slower, limit 2 %; and 2 more\ntoy_cnn-fp16 on linux: REGRESSED\n"
     )
     assert "latency (on): REGRESSED  2.200 ms -> 2.400 ms, [+" in slowed
     assert "limit +2.0 %" in slowed

@@ -104,7 +104,7 @@ def test_a_single_row_is_to_be_measured_in_every_report(tmp_path: Path) -> None:
     assert record.measured.coverage.operators == 1
     (found,) = starting(run_findings([record]), "measure it: matrix operators")
     assert found.share > 0.1
-    assert any("gru: measure it:" in line for line in run_lines([record]))
+    assert any("gru: measure it:" in line for line in run_lines([record], 1))
     assert any("- measure it: 9 matrix operators" in line for line in case_lines(record, "#"))
     (case,) = report_document([ReportCase(tmp_path / "gru-fp16", record)])["cases"]
     assert any(text.startswith("measure it: 9 matrix") for text in case["findings"])
@@ -122,7 +122,7 @@ def test_the_next_step_tries_the_rewrite_that_saves_most(tmp_path: Path) -> None
     assert next_step([small]).startswith("sme2 advise detector ")
     assert next_step([]) == ""
     (finding,) = (entry for entry in run_findings([large]) if "outside" in entry.text)
-    assert finding.text.endswith("; the largest: SiLU")
+    assert "; the largest: SiLU (features.0.2 (SiLU), features.1.0.block.0.2 (SiLU)" in finding.text
 
 
 def test_a_failed_case_comes_first(tmp_path: Path) -> None:

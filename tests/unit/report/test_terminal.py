@@ -69,7 +69,7 @@ def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
 
 
 def test_variants_are_merged_into_one_sentence(tmp_path: Path) -> None:
-    text = flat(run_lines(records(tmp_path, emulated=True)))
+    text = flat(run_lines(records(tmp_path, emulated=True), 1))
     assert ("toy: matrix operators on SME2: 2 of 3 (fp16); all 3 (fp32); 1 of 3 (int8)") in text
 
 
@@ -100,10 +100,10 @@ def test_noise_and_the_smallest_detectable_difference_are_told(tmp_path: Path) -
 def test_quiet_prints_the_table_alone_and_quieter_nothing(tmp_path: Path) -> None:
     found = records(tmp_path)
     table = run_lines(found, -1)
-    assert len(table) == 5
-    assert run_lines(found)[:5] == table
-    compared = run_lines([judged(found[0], Outcome.PASS), *found[1:]], -1)
-    assert "rests on" in compared[6]
+    assert len(table) == 4
+    assert run_lines(found)[:4] == table
+    compared = run_lines([judged(found[0], Outcome.IMPROVED), *found[1:]], -1)
+    assert compared[5].startswith("case     check ")
     assert run_lines(found, -2) == []
     assert run_lines([]) == []
 
@@ -116,10 +116,10 @@ def test_many_models_stay_few_lines(tmp_path: Path) -> None:
     lines = run_lines([read_record(folder) for folder in folders])
     findings = [line for line in lines if line.startswith("- model")]
     assert len(findings) == MOST_FINDINGS
-    assert any("more with -v" in line for line in lines)
+    assert any("more findings with -v" in line for line in lines)
 
 
-def test_programs_have_a_line_each_below_one_heading(tmp_path: Path) -> None:
+def test_programs_go_by_their_names(tmp_path: Path) -> None:
     first = records(tmp_path)[0]
     programs = [
         replace(
@@ -130,10 +130,7 @@ def test_programs_have_a_line_each_below_one_heading(tmp_path: Path) -> None:
         for name in ("one", "two:prefill")
     ]
     lines = run_lines([*programs, first], verbosity=-1)
-    on = first.measured.fingerprint.target
-    assert lines[1] == f"programs on {on}"
-    assert [line.split()[0] for line in lines[2:4]] == ["one", "two:prefill"]
-    assert lines[4] == f"{first.measured.model} on {on}"
+    assert [line.split()[0] for line in lines] == ["case", "one", "two:prefill", first.id]
 
 
 @pytest.mark.parametrize("emulated", [False, True])
@@ -190,15 +187,16 @@ def test_more_threads_that_are_slower_are_told(tmp_path: Path) -> None:
     assert "threads are" not in flat(run_lines([first, replace(first, measured=faster)], 1))
 
 
-def test_a_case_says_what_its_verdict_rests_on(tmp_path: Path) -> None:
+def test_a_failed_case_is_the_first_line_and_has_a_row_of_figures(tmp_path: Path) -> None:
     found = records(tmp_path)
     lines = run_lines(
         [judged(found[0], Outcome.REGRESSED), judged(found[1], Outcome.PASS)], width=90
     )
+    assert lines[0] == f"{found[0].id}: 11.5 % slower, limit 2 %"
     (slower,) = (line for line in lines if "+11.5" in line)
     assert slower.split() == [
-        *("fp16", "latency", "(on)", "9.000", "ms", "10.035", "ms", "+11.5", "%"),
-        *("[+10.2,", "+12.9]", "2", "%", "1", "of", "2"),
+        *(found[0].id, "latency", "(on)", "9.000", "ms", "10.035", "ms", "+11.5", "%"),
+        *("[+10.2,", "+12.9]", "2", "%", "REGRESSED"),
     ]
     assert not any("operators (on)" in line for line in lines)
 
@@ -233,7 +231,14 @@ def test_verbose_lists_every_check(tmp_path: Path) -> None:
 
 def test_a_case_without_a_baseline_has_no_row_of_comparison(tmp_path: Path) -> None:
     found = [judged(record, Outcome.NO_BASELINE) for record in records(tmp_path)]
-    assert not any("rests on" in line for line in run_lines(found))
+    assert not any("baseline" in line for line in run_lines(found))
+
+
+def test_a_case_without_a_problem_takes_five_lines(tmp_path: Path) -> None:
+    passed = judged(records(tmp_path)[0], Outcome.PASS)
+    lines = "\n".join(run_lines([passed])).splitlines()
+    notes = lines.index("Good to know:")
+    assert len([line for line in (*lines[:notes], lines[-1]) if line]) <= 5
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

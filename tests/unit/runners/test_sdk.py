@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import stat
 import sys
 import zipfile
@@ -8,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BuildError, StorageError
-from pytest_sme2.runners import sdk
+from pytest_sme2.runners import sdk, sme2
 from pytest_sme2.system import pip as pip_module
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.processes import Finished
+from pytest_sme2.system.toolchain import Compiler
 
 
 def wheel(path: Path, names: list[str], link: str | None = None, kind: int = stat.S_IFLNK) -> Path:
@@ -158,10 +160,17 @@ def test_a_download_happens_once(pip, tmp_path, monkeypatch):
     assert pip.environment["PIP_INDEX_URL"] == "file:///somewhere"
 
 
-def test_no_pip(pip, tmp_path):
-    pip.returncode, pip.stderr = 1, f"{sys.executable}: No module named pip\n"
-    with pytest.raises(BuildError, match=r"has no pip.*ensurepip"):
-        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
+def test_no_pip_is_told_before_a_runner_is_made(pip, tmp_path, monkeypatch):
+    """By the check that a run makes before its first export."""
+    known = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pip" else known(name)
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sme2, "find_compiler", lambda platform: Compiler("c++", "1", cross=True))
+    with pytest.raises(BuildError, match=r"for linux-aarch64 must be downloaded.*ensurepip"):
+        sme2.check_wheel_runner("linux-aarch64", executorch="1.5.1", cache=tmp_path)
+    assert not pip.calls
 
 
 def test_no_network(pip, tmp_path):

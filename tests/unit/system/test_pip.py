@@ -78,6 +78,18 @@ def test_pip_is_asked_for_the_versions(played: PlayedPip) -> None:
     assert played.calls[0][:5] == [sys.executable, "-m", "pip", "index", "versions"]
 
 
+def test_an_environment_without_pip_uses_uv_or_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pip.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match="torchao must be downloaded, but this Python has no pip"):
+        pip.find_pip("torchao")
+    (tmp_path / "uv").write_text("#!/bin/sh\n")
+    (tmp_path / "uv").chmod(0o755)
+    assert pip.find_pip("torchao")[:3] == [str(tmp_path / "uv"), "tool", "run"]
+
+
 def test_a_pip_that_does_not_know_is_quoted(played: PlayedPip) -> None:
     played.returncode, played.stderr = 1, "ERROR: No matching distribution found for torchao\n"
     with pytest.raises(BuildError, match=r"versions of torchao there are: ERROR: No"):

@@ -1,0 +1,155 @@
+"""One case as every report shows it: formatted once, and laid out by each of them. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from pytest_sme2.profile.compare import largest_category
+from pytest_sme2.profile.cost import packing_share
+from pytest_sme2.profile.origins import source_text
+from pytest_sme2.report.cost import (
+    coverage_by_work,
+    covered,
+    fewer,
+    instructions,
+    largest_cost,
+    millions,
+)
+from pytest_sme2.report.text import duration, percent
+from pytest_sme2.report.versus_baseline import headline
+from pytest_sme2.results import Arm, CaseResult, Category, OperatorProfile
+from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.verdict.judging import combine, estimate_text
+
+NOTHING = "-"
+_WORDS = {
+    Category.DATA_MOVEMENT: "packing and layout",
+    Category.ELEMENTWISE: "elementwise operators",
+    Category.OTHER: "other operators",
+}
+_DEPTHWISE = "depthwise convolutions"
+
+
+@dataclass(frozen=True)
+class CaseSummary:
+    """Texts for cells; a dash stands for what is not known."""
+
+    sme2: str
+    """Matrix operators on SME2: ``4 of 6``."""
+    work: str
+    """The part of their multiply-accumulates on SME2."""
+    sme1: str
+    """As ``sme2``, of the arm that hides SME2 and keeps SME."""
+    off: str
+    on: str
+    speedup: str
+    largest: str
+    """The category with most of the time."""
+    memory: str
+    counted_off: str
+    """Millions of instructions."""
+    counted_sme1: str
+    counted_on: str
+    gain: str
+    """How many times fewer instructions SME2 makes it."""
+    most_work: str
+    """The category with most of the instructions."""
+    verdict: str
+    effect: str
+    where: str
+    """The line of the model that the effect is about."""
+
+
+def summarize(record: CaseRecord) -> CaseSummary:
+    measured = record.measured
+    peak = (measured.peak_bytes or {}).get(measured.arm)
+    most = largest_cost(measured)
+    effect, where = headline(record.checks)
+    return CaseSummary(
+        sme2=covered(measured),
+        work=coverage_by_work(measured),
+        sme1=covered(measured, Arm.SME1),
+        off=_latency(measured, Arm.OFF),
+        on=_latency(measured, Arm.ON),
+        speedup=NOTHING if measured.speedup is None else estimate_text(measured.speedup),
+        largest=_largest(measured),
+        memory=NOTHING if peak is None else f"{peak / 1e6:.0f} MB",
+        counted_off=millions(instructions(measured, Arm.OFF)),
+        counted_sme1=millions(instructions(measured, Arm.SME1)),
+        counted_on=millions(instructions(measured, Arm.ON)),
+        gain=fewer(measured),
+        most_work=NOTHING if most is None else f"{most[0]} {most[1]:.0%}",
+        verdict=str(combine(record.checks)) if record.checks else NOTHING,
+        effect=effect,
+        where=where,
+    )
+
+
+def _latency(measured: CaseResult, arm: Arm) -> str:
+    medians = (measured.medians_ns or {}).get(arm)
+    return duration(statistics.median(medians)) if medians else NOTHING
+
+
+def _largest(measured: CaseResult) -> str:
+    """Nothing where time means nothing."""
+    profile = measured.profiles.get(measured.arm)
+    category = None if profile is None or measured.emulated else largest_category(profile)
+    if profile is None or category is None:
+        return NOTHING
+    return f"{category} {profile.share(profile.category_ns[category]):.0%}"
+
+
+# --- the three answers ----------------------------------------------------------------------------
+
+
+def answers(record: CaseRecord) -> list[tuple[str, str, str]]:
+    """Whether SME2 is used, what it gains, what else costs most: title, answer, more about it."""
+    measured, summary = record.measured, summarize(record)
+    work = f"{summary.work} of their work" if summary.work != NOTHING else ""
+    used = ("SME2 used", f"{summary.sme2} matrix operators", work)
+    if measured.coverage is None:
+        used = ("SME2 used", "no", "SME2 on did not run here")
+    gain = ("Gain", "not known", "SME2 on and off were not both measured")
+    if measured.speedup is not None:
+        gain = ("Gain", summary.speedup, f"{summary.off} → {summary.on}")
+    elif summary.gain != NOTHING:
+        change = f"{summary.counted_off} → {summary.counted_on} million"
+        gain = ("Gain", f"{summary.gain} fewer instructions", f"{change} per inference")
+    return [used, gain, ("Largest cost that is not matrix work", *_beside(measured))]
+
+
+def _beside(measured: CaseResult) -> tuple[str, str]:
+    """``packing and layout 93.7 %``, and the costliest operator of it with its place."""
+    profile, cost = measured.profiles.get(measured.arm), measured.costs.get(measured.arm)
+    if profile is None or (measured.emulated and cost is None):
+        return "not known", "nothing was counted or timed"
+    shares = {member.index: member.share for member in profile.operators}
+    if measured.emulated and cost is not None:
+        total = max(1, cost.total.instructions)
+        shares = {entry.index: entry.counts.instructions / total for entry in cost.operators}
+    parts: dict[str, float] = {}
+    members: dict[str, OperatorProfile] = {}
+    for member in profile.operators:
+        name = _WORDS.get(member.operator.category, _DEPTHWISE)
+        if member.operator.matrix or (name == _DEPTHWISE and member.operator.kind != "depthwise"):
+            continue
+        share = shares.get(member.index, 0.0)
+        parts[name] = parts.get(name, 0.0) + share
+        if name not in members or share > shares.get(members[name].index, 0.0):
+            members[name] = member
+    if measured.emulated and cost is not None:
+        # Matrix operators pack, too.
+        parts[_WORDS[Category.DATA_MOVEMENT]] = packing_share(cost)
+    elif profile.overhead_ns > 0:
+        parts["the framework's overhead"] = profile.share(profile.overhead_ns)
+    if not any(parts.values()):
+        return "none", ""
+    name = max(parts, key=lambda each: parts[each])
+    share = parts[name]
+    costliest = members.get(name)
+    if costliest is None:
+        return f"{name} {percent(share)}", ""
+    place = "" if costliest.origin is None else source_text(costliest.origin)
+    most = f"{percent(shares.get(costliest.index, 0.0))} in {costliest.operator.name}"
+    return f"{name} {percent(share)}", ": ".join(filter(None, (most, place)))
