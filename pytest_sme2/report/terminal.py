@@ -117,7 +117,7 @@ def _table(
     width: int,
 ) -> Iterator[str]:
     """``body`` holds the rows of each record."""
-    devices = [record.measured.fingerprint.target for record in records]
+    devices = [record.measured.device for record in records]
     several = len(set(devices)) > 1
     rows = [
         [_name(record), device if several else NOTHING, *row]

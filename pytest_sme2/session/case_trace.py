@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.coverage import as_sme1
 from pytest_sme2.profile.cost import MismatchError, build_cost
 from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
@@ -65,18 +66,20 @@ def trace_case(
     return traced
 
 
-def profile_of(case: str, traced: Traced, rules: Sequence[Rule]) -> Profile:
-    """Where the time of a traced run goes."""
+def profile_of(case: str, traced: Traced, rules: Sequence[Rule], *, sme1: bool) -> Profile:
+    """Where the time of a traced run goes; ``sme1`` is whether the chip has SME and no SME2."""
     etdump = traced.run.etdump
     if etdump is None:
         raise TargetError(f"{case}: the traced run left no ETDump. See {traced.run.log}.")
-    return build_profile(
+    profile = build_profile(
         read_etdump(etdump),
         rules=rules,
         census=traced.census,
         attribution=kept_origins(etdump),
         shapes=kept_shapes(etdump),
     )
+    # A census names the kernels itself.
+    return as_sme1(profile) if sme1 and traced.census is None else profile
 
 
 def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) -> str:

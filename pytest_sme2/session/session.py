@@ -283,13 +283,10 @@ class Session:
     @_on_one_device
     def profile(self, case: Case, arm: Arm) -> Profile:
         def make() -> Profile:
-            from pytest_sme2.profile.coverage import as_sme1
             from pytest_sme2.session.case_trace import profile_of
 
-            traced = self._traced(case, arm)
-            found = profile_of(case.id, traced, self.settings.rules)
-            named = traced.census is None and self.bench.target.fingerprint().sme1
-            return as_sme1(found) if named else found
+            sme1 = self.bench.target.fingerprint().sme1
+            return profile_of(case.id, self._traced(case, arm), self.settings.rules, sme1=sme1)
 
         return self._once(make, "profile", case, arm)
 
@@ -323,7 +320,7 @@ class Session:
             effective_on=self.traced(case, Arm.ON).sme2_effective,
             effective_off=self.traced(case, Arm.OFF).sme2_effective,
             sme1=self.bench.target.capabilities().sme1,
-            third=self.profile(case, Arm.SME1) if Arm.SME1 in self.bench.arms else None,
+            third=self.profile(case, Arm.SME1) if Arm.SME1 in self.arms(case) else None,
         )
 
     @_on_one_device
