@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.coverage import as_sme1
 from pytest_sme2.profile.cost import MismatchError, build_cost
+from pytest_sme2.profile.coverage import as_sme1
 from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
 from pytest_sme2.results import (
@@ -27,7 +26,6 @@ from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 
 if TYPE_CHECKING:
-    from pytest_sme2.profile.categories import Rule
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.session.bench import Bench
 
@@ -66,20 +64,21 @@ def trace_case(
     return traced
 
 
-def profile_of(case: str, traced: Traced, rules: Sequence[Rule], *, sme1: bool) -> Profile:
-    """Where the time of a traced run goes; ``sme1`` is whether the chip has SME and no SME2."""
+def profile_of(case: str, traced: Traced, bench: Bench) -> Profile:
+    """Where the time of a traced run goes."""
     etdump = traced.run.etdump
     if etdump is None:
         raise TargetError(f"{case}: the traced run left no ETDump. See {traced.run.log}.")
     profile = build_profile(
         read_etdump(etdump),
-        rules=rules,
+        rules=bench.settings.rules,
         census=traced.census,
         attribution=kept_origins(etdump),
         shapes=kept_shapes(etdump),
     )
     # A census names the kernels itself.
-    return as_sme1(profile) if sme1 and traced.census is None else profile
+    sme1 = traced.census is None and bench.target.fingerprint().sme1
+    return as_sme1(profile) if sme1 else profile
 
 
 def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) -> str:

@@ -285,8 +285,7 @@ class Session:
         def make() -> Profile:
             from pytest_sme2.session.case_trace import profile_of
 
-            sme1 = self.bench.target.fingerprint().sme1
-            return profile_of(case.id, self._traced(case, arm), self.settings.rules, sme1=sme1)
+            return profile_of(case.id, self._traced(case, arm), self.bench)
 
         return self._once(make, "profile", case, arm)
 

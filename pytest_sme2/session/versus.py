@@ -119,7 +119,7 @@ class Versus:
                 runs=1,
             )
             traced = trace_case(self.bench, job.request, job.folder, runner)
-            found[side] = traced, profile_of(self.title, traced, self.bench.settings.rules)
+            found[side] = traced, profile_of(self.title, traced, self.bench)
         return found
 
     def check_cost(self, limits: Limits, arm: Arm | None = None) -> Check:
