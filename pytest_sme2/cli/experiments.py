@@ -51,7 +51,6 @@ class Given:
 
     arms: Mapping[Arm, Done]
     folder: Path
-    runner: Runner
 
 
 class ExperimentSession(Session):
@@ -78,8 +77,10 @@ class ExperimentSession(Session):
     def arms(self, case: Case) -> tuple[Arm, ...]:
         return tuple(self._given[case].arms)
 
-    def runner(self, case: Case) -> Runner:
-        return self._given[case].runner
+    def runtime(self, case: Case) -> tuple[str, str]:
+        runners = [found.runner for found in self._given[case].arms.values()]
+        hashes = {runner.sha256 for runner in runners}
+        return runners[0].executorch, hashes.pop() if len(hashes) == 1 else ""
 
     def folder(self, case: Case) -> Path:
         return self._given[case].folder
@@ -148,7 +149,7 @@ def _written(
         threads = first.experiment.threads
         folder = folder / PAIRS / (names if threads == 1 else f"{names}_t{threads}")
         case = replace(case, label=folder.name)
-    session.add(case, Given(arms, folder, first.runner), done)
+    session.add(case, Given(arms, folder), done)
     session.keep(case, session.measured(case, timed=False), ())
     record = replace(read_record(folder), reproduce=command)
     write_record(folder, record)

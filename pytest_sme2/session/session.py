@@ -44,7 +44,6 @@ from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.terminal import Say
 
 if TYPE_CHECKING:
-    from pytest_sme2.runners.base import Runner
     from pytest_sme2.session.case_timing import Timing
     from pytest_sme2.session.case_trace import Traced
     from pytest_sme2.session.device import Farm
@@ -231,8 +230,9 @@ class Session:
         """Those that the case is run with."""
         return self.bench.arms
 
-    def runner(self, case: Case) -> Runner:
-        return self.bench.runner
+    def runtime(self, case: Case) -> tuple[str, str]:
+        """The version of ExecuTorch that runs the case, and the hash of the runner."""
+        return self.bench.runner.executorch, self.bench.runner.sha256
 
     # --- the stages ----------------------------------------------------------------------------
 
@@ -389,7 +389,7 @@ class Session:
             from pytest_sme2.session.case_timing import Timing
 
             found = timing if isinstance(timing, Timing) else Timing({}, None)
-            arms, runner = self.arms(case), self.runner(case)
+            arms, (runtime, runtime_sha256) = self.arms(case), self.runtime(case)
             runs = {arm: self.traced(case, arm) for arm in arms}
             censuses = {arm: self.census(case, arm) for arm in arms}
             pair = Pair(
@@ -406,13 +406,13 @@ class Session:
                 self.bench.target.fingerprint(),
                 session=self.origin[0],
                 recorded=self.origin[1],
-                runtime=runner.executorch,
+                runtime=runtime,
                 profiles={arm: self.profile(case, arm) for arm in arms},
                 measurement=self.measurement(case),
                 yardstick_ns=found.yardstick_ns,
                 conditions=found.conditions,
                 busy=found.interference,
-                runtime_sha256=runner.sha256,
+                runtime_sha256=runtime_sha256,
                 costs={arm: self.cost(case, arm) for arm in arms},
             )
 

@@ -120,8 +120,10 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
 def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
     run = made.run
     here = folder.absolute()
-    written = [here / RESULT_NAME, run.log, run.etdump, *(output.file for output in run.outputs)]
+    written = [run.log, run.etdump, *(output.file for output in run.outputs)]
     names = [path.absolute().relative_to(here) for path in written if path is not None]
+    if (here / RESULT_NAME).is_file():  # a stock runner leaves none
+        names.append(Path(RESULT_NAME))
     record = {
         "census": encode(made.census),
         "counted": encode(made.counted),

@@ -139,5 +139,6 @@ def test_the_commands_work_together(
     program = shutil.copy(provision.artifact("int8").pte, tmp_path / "a model.pte")
     words = ["--runner-on", str(binaries[Arm.ON]), "--runner-off", str(binaries[Arm.OFF])]
     words += ["--out", str(tmp_path / "out")]
-    assert cli.main(["run", "--kernels", str(program), *words]) == 0
-    assert "_sme2_" in capsys.readouterr().out
+    for _ in ("run", "remembered"):
+        assert cli.main(["run", "--kernels", str(program), *words]) == 0
+        assert "_sme2_" in capsys.readouterr().out

@@ -120,23 +120,6 @@ def test_old_ini_values_and_the_options_of_ini_files(pytester: pytest.Pytester) 
     )
 
 
-def test_serials_may_be_given_one_by_one_or_in_a_list(pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\nsme2_serial = from-ini\n")
-    pytester.makeconftest(
-        """
-        from pytest_sme2.plugin.options import read_settings
-
-        def pytest_report_header(config):
-            return f"serials: {read_settings(config).serials}"
-        """
-    )
-    words = ["--sme2-serial=a", "--sme2-serial", "b,c", "--sme2-serial=x y;$(z)"]
-    result = pytester.runpytest_subprocess(*words)
-    result.stdout.fnmatch_lines(["serials: ('a', 'b', 'c', 'x y;$(z)')"])
-    result = pytester.runpytest_subprocess("--device=android")
-    result.stdout.fnmatch_lines(["serials: ('from-ini',)"])
-
-
 HEAVY = ("torch", "executorch", "pandas", "numpy", "scipy", "adbutils")
 
 

@@ -66,22 +66,6 @@ def test_the_dry_run_is_the_same_everywhere() -> None:
     assert source_plan.dry_run(request, TOOLS) == ANDROID_DRY_RUN
 
 
-def test_documentation_shows_the_printed_commands() -> None:
-    home = Path("/home/me")
-    request = SourceBuild(
-        tree=home / "executorch",
-        platform="android",
-        sides=(Arm.ON,),
-        ndk=home / "android-ndk",
-        python=home / "venv/bin/python",
-        out=home / "out",
-        jobs=8,
-    )
-    tools = Tools(home / "venv/bin/cmake", home / "venv/bin/ninja", None)
-    page = Path(__file__).parents[3] / "docs/runners.md"
-    assert source_plan.dry_run(request, tools) in page.read_text()
-
-
 def variables(step: source_plan.BuildStep) -> dict[str, str]:
     return dict(
         word[2:].split("=", 1)
