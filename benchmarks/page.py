@@ -49,8 +49,8 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     ),
     (
         "first_insight",
-        "From an empty folder to the first insight about a MobileNet takes {commands} commands and "
-        "**{total}** of CPU time, if uv has the packages at hand.",
+        "From an empty folder to the first insight about an EfficientNet takes **{total}**, if uv "
+        "has the packages at hand.",
     ),
     (
         "detection",

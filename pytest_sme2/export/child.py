@@ -111,6 +111,7 @@ class Export:
             weights = f"random (seed {self.seed})"
         else:
             weights = f"{self.weights.name} (sha256 {weights_hash(self.weights)[:12]})"
+        weights += ", given as bfloat16" * answer["bfloat16"]
         return {
             "schema": SCHEMA,
             "model": self.entry.name,

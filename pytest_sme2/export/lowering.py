@@ -133,7 +133,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     progress.enter("loading the model")
     progress.own_files = request.entry.source_files()
     name = request.entry.name
-    model, network, (arguments, keywords, earlier) = _load(request, torch)
+    model, network, (arguments, keywords, earlier), bfloat16 = _load(request, torch)
     inputs = _leaves((arguments, keywords), torch, "input", name)
     steps = [_leaves((step, keywords), torch, "input", name) for step in earlier]
     check_alike([*steps, inputs], name)
@@ -194,6 +194,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operators": operators,
         "passes": [type(one).__name__ for one in passes],
+        "bfloat16": bfloat16,
         "dependencies": {"files": files, "packages": packages},
     }
 
@@ -227,8 +228,8 @@ def _capture(
 # --- the model ------------------------------------------------------------------------------------
 
 
-def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs]:
-    """The model, its network in the variant's dtype, and its inputs."""
+def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs, bool]:
+    """The model, its network in the variant's dtype, its inputs, and whether weights were bf16."""
     entry = request.entry
     if entry.folder is not None:
         sys.path.insert(0, str(entry.folder))
@@ -242,8 +243,10 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs]:
             "It must return a torch.nn.Module."
         )
     network = network.eval()
+    given = network.state_dict()
     if request.weights is not None:
-        _load_weights(network, request.weights, entry, torch)
+        given = _load_weights(network, request.weights, entry, torch)
+    bfloat16 = any(getattr(value, "dtype", None) is torch.bfloat16 for value in given.values())
     # Inputs do not depend on how many random numbers the weights used.
     _seed(request.seed, torch)
     with _blame_model(entry):
@@ -263,7 +266,7 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs]:
             settle_batch_norms(network, *arguments, **keywords)
     if request.variant.precision == "fp16":
         network, inputs = _in(torch.float16, network, inputs, torch)
-    return model, network, inputs
+    return model, network, inputs, bfloat16
 
 
 def _in(dtype: Any, network: Any, inputs: _Inputs, torch: Any) -> tuple[Any, _Inputs]:
@@ -350,7 +353,8 @@ def _seed(seed: int, torch: Any) -> None:
         sys.modules["numpy"].random.seed(seed)  # at most 32 bits; artifacts.py checks this
 
 
-def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> None:
+def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> dict[str, Any]:
+    """The file's weights, which are the network's from now on."""
     try:
         if file.suffix == ".safetensors":
             state = import_or_name_extra(
@@ -369,6 +373,7 @@ def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> No
                 f"part of the file in the model's {UPSTREAM_FILE}."
             )
         network.load_state_dict(state)
+        return dict(state)
     except Sme2Error:
         raise
     except Exception as error:

@@ -253,6 +253,10 @@ def _notes(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterato
             f"{count(remembered, 'emulated run')} taken from the cache, made before with the same "
             "program, runner and emulator; --sme2-fresh makes them again"
         )
+    for record in records:
+        if record.measured.weights.endswith("bfloat16"):
+            ran = record.measured.variant.partition("@")[0]
+            yield say(f"{clipped(record.id, 40)}: its weights are bfloat16, and run as {ran}")
     if any(record.measured.weights.startswith("random") for record in records):
         times = any(not record.measured.emulated for record in records)
         what = "latency" if times else "structure"

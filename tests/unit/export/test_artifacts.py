@@ -558,13 +558,16 @@ def test_int4_without_a_layer_to_quantize_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not importlib.util.find_spec("torchvision"), reason="needs torchvision")
 def test_a_model_may_import_torchvision_and_give_a_tensor_alone(tmp_path: Path) -> None:
-    net = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    """And its weights as bfloat16, which a reader is told."""
+    net = "class Net(torch.nn.Linear):\n    def __init__(self):\n"
+    net += "        super().__init__(3, 3, dtype=torch.bfloat16)\n"
     model = MODEL.format(name="plain").replace("(torch.ones(3),)", "torch.ones(3)")
     text = "import torchvision.models\n" + HEADER + net + model
     artifact = export_model(
         write_model(tmp_path / "net", text), Variant("fp32"), cache=tmp_path / "cache"
     )
     assert [entry.shape for entry in artifact.inputs] == [(3,)]
+    assert artifact.weights == "random (seed 0), given as bfloat16"
 
 
 def test_a_crash_is_an_error_like_any_other(tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ def test_runs_from_the_cache_are_said_to_be(tmp_path: Path) -> None:
     assert "--sme2-fresh makes them again" in text
 
 
+def test_weights_that_were_given_as_bfloat16_are_said_to_be(tmp_path: Path) -> None:
+    first = records(tmp_path)[1]
+    weights = "random (seed 0), given as bfloat16"
+    given = replace(first, measured=replace(first.measured, weights=weights))
+    text = "- toy-fp32: its weights are bfloat16, and run as fp32"
+    assert text in run_lines([given])
+    assert text not in run_lines([first])
+
+
 def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
     text = flat(run_lines(records(tmp_path, emulated=True), 2))
     assert not [word for word in TIME_WORDS if word in text]
