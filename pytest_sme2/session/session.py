@@ -389,11 +389,12 @@ class Session:
             from pytest_sme2.session.case_timing import Timing
 
             found = timing if isinstance(timing, Timing) else Timing({}, None)
+            artifact = self.artifact(case)  # a broken model needs no device to say so
             arms, (runtime, runtime_sha256) = self.arms(case), self.runtime(case)
             runs = {arm: self.traced(case, arm) for arm in arms}
             censuses = {arm: self.census(case, arm) for arm in arms}
             pair = Pair(
-                artifact=self.artifact(case),
+                artifact=artifact,
                 target=self.bench.target.name,
                 on=tuple(found.processes.get(Arm.ON, ())),
                 off=tuple(found.processes.get(Arm.OFF, ())),
