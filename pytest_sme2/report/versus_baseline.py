@@ -187,7 +187,8 @@ def effect(check: Check) -> str:
         text = f"{_part(ratio)} {felt[ratio < 1]}{arm}{f' than {reference}' if reference else ''}"
         return f"{text}, limit {limit}" if limit and ratio < _FACTOR else text
     if change == "-" and (check.new is None or not limit):
-        return f"{check.metric} {check.verdict}"
+        said = check.message.partition(". ")[0].removesuffix(".")
+        return ": ".join(filter(None, (f"{check.metric} {check.verdict}", said)))
     if change == "-":
         text = f"{check.metric} {value_text(check.new, check.unit, check.metric)}"
     elif check.unit == "share":

@@ -71,10 +71,10 @@ COST = Check("cost (on)", Outcome.PASS, "", 1_000_000, 1_000_000, "count", limit
             "peak memory (on) 60.00 MB, limit 55.00 MB",
         ),
         (
-            Check("evidence", Outcome.INVALID, "", new=0, unit="count"),
+            Check("evidence", Outcome.INVALID, "No kernel ran. Look.", new=0, unit="count"),
             "-",
             "",
-            "evidence INVALID",
+            "evidence INVALID: No kernel ran",
         ),
     ],
 )
