@@ -255,7 +255,10 @@ def _overhead(
                 run_of_call[chosen], weights=left[chosen], minlength=runs.size
             )
     total = end_to_end - selection.duration[places].sum(axis=1)
-    overhead[:, 2] = total - overhead[:, 0] - overhead[:, 1]
+    spent = overhead.sum(axis=1)
+    # A call inside of a call is in both: the two together have no more than was spent.
+    overhead *= (np.minimum(total, spent) / np.where(spent, spent, 1))[:, np.newaxis]
+    overhead[:, 2] = total - overhead.sum(axis=1)
     return overhead
 
 

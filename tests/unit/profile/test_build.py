@@ -221,6 +221,15 @@ def test_an_unknown_event_around_others_is_not_an_operator() -> None:
     assert [member.label for member in profile.operators] == ["native_call_mm.out"]
 
 
+def test_overhead_of_a_call_inside_of_a_call_is_not_counted_twice() -> None:
+    inner = Tree(Profiling("OPERATOR_CALL", 1_000, 1_500, 0))
+    kernel = Tree(Profiling("native_call_mm.out", 2_000, 3_000, 0))
+    outer = Tree(Profiling("OPERATOR_CALL", 1_000, 6_000, 0), [inner, kernel])
+    parts = build_profile(columns_of(inference([outer], start=1_000, end=6_000))).overhead_parts_ns
+    assert min(parts.values()) >= 0
+    assert sum(parts.values()) == pytest.approx(3_500)
+
+
 def test_events_outside_of_execute_are_not_counted() -> None:
     stray = Profiling("native_call_mm.out", 7_000, 9_000, 3)
     block = inference([], start=1_000, end=6_000)
