@@ -390,14 +390,20 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     elif verdict is Outcome.INCONCLUSIVE:
         message += " Measure longer (--sme2-budget)."
     elif measurement.preempted and verdict in (Outcome.PASS, Outcome.IMPROVED):
-        verdict = Outcome.INCONCLUSIVE
+        # A program that waits shows itself in every pair; others strike either arm.
+        waits = all(
+            pair.candidate_ns > (1 + limit) * pair.reference_ns for pair in measurement.pairs
+        )
+        verdict = Outcome.SUSPECTED if waits else Outcome.INCONCLUSIVE
+        message += " Does it wait for something?" * waits
         message += " Stop what else runs, and measure again."
+    old, new = _medians(measurement)
     return Check(
         metric_against("latency", reference, arm),
         verdict,
         message,
-        old=statistics.median(pair.reference_ns for pair in measurement.pairs),
-        new=statistics.median(pair.candidate_ns for pair in measurement.pairs),
+        old=old,
+        new=old * measurement.ratio if measurement.preempted else new,
         unit="ns",
         interval=interval,
         limit=limit,
@@ -410,13 +416,18 @@ def _others_had_the_core(measurement: PairedTiming) -> str:
     A slowdown must not get lost in the noise of a shared core. But CPU time never acquits: waiting
     is not CPU time, and it is latency.
     """
-    before, now = (
-        statistics.median(getattr(pair, side) for pair in measurement.pairs)
-        for side in ("reference_ns", "candidate_ns")
-    )
+    before, now = _medians(measurement)
     return (
         "Other processes had the core in nearly every round, so this is CPU time; wall time, which "
         f"is theirs, too, changed by {now / before - 1:+.0%}."
+    )
+
+
+def _medians(measurement: PairedTiming) -> tuple[float, float]:
+    """By the wall: the reference's and the candidate's."""
+    return (
+        statistics.median(pair.reference_ns for pair in measurement.pairs),
+        statistics.median(pair.candidate_ns for pair in measurement.pairs),
     )
 
 

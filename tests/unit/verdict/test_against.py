@@ -66,6 +66,17 @@ def test_cpu_time_convicts_and_never_acquits(
     assert found.message.endswith("measure again.") is (outcome is Outcome.INCONCLUSIVE)
 
 
+def test_a_program_that_waits_is_suspected_though_its_cpu_time_is_the_same() -> None:
+    measured = measurement(0.99, 1.01, Outcome.PASS)
+    waits = tuple(
+        dataclasses.replace(pair, preempted=True, candidate_ns=6 * pair.reference_ns)
+        for pair in measured.pairs
+    )
+    found = times.check_against(dataclasses.replace(measured, pairs=waits), LIMITS)
+    assert found.verdict is Outcome.SUSPECTED
+    assert "changed by +500%. Does it wait for something?" in found.message
+
+
 @pytest.mark.parametrize("high", [1.051, 1.2, None])
 def test_pairs_that_rule_nothing_out_do_not_pass(high: float | None) -> None:
     """A slowdown of 5 % could hide in them, though the estimate lies within the limit."""
