@@ -135,7 +135,7 @@ def test_the_html_report_is_written_on_demand(pytester: pytest.Pytester, run: Pa
     assert "toy-fp16" in (pytester.path / "deep" / "r.html").read_text(encoding="utf-8")
 
 
-def test_a_report_must_be_html(pytester: pytest.Pytester) -> None:
+def test_a_report_is_of_a_known_kind(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--sme2-report=report.pdf")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--sme2-report: 'report.pdf' is not an HTML file.*"])
+    result.stderr.fnmatch_lines(["*--sme2-report: 'report.pdf' is not a report. Give FILE.html*"])
