@@ -186,7 +186,7 @@ def test_verdict_and_exit_code(
         pretend(patch, device, now, OLD if situation.at_hand else None)
         result = project.runpytest_inprocess("-rs", *options)
         assert result.ret == situation.exit_code
-        result.stdout.fnmatch_lines([f"*  fp32 * {situation.verdict}*"])
+        result.stdout.fnmatch_lines([f"toy-fp32 * {situation.verdict}*"])
         result.stdout.fnmatch_lines([situation.words])
         if situation.exit_code != situation.strict_exit_code:
             strict = project.runpytest_inprocess("--sme2-strict", *options)
@@ -203,7 +203,7 @@ def test_a_changed_machine_is_told_everywhere(
     with monkeypatch.context() as patch:
         pretend(patch, device, OLD)
         result = project.runpytest_inprocess("--junitxml=junit.xml")
-    result.stdout.fnmatch_lines(["*MACHINE_CHANGED: 58*", "*  fp32 * MACHINE_CHANGED*"])
+    result.stdout.fnmatch_lines(["*MACHINE_CHANGED: 58*", "toy-fp32 * MACHINE_CHANGED*"])
     junit = (project.path / "junit.xml").read_text("utf-8")
     assert 'name="sme2.verdict.latency (on)" value="MACHINE_CHANGED"' in junit
     assert 'name="sme2.warning.latency (on)" value="58' in junit

@@ -55,15 +55,30 @@ def test_decision_for_another_limit_is_ignored(low: float, high: float, outcome:
         (0.89, 0.91, Outcome.IMPROVED, Outcome.INCONCLUSIVE),
     ],
 )
-def test_cpu_time_convicts_and_never_acquits(
+def test_cpu_time_convicts_and_does_not_acquit_alone(
     low: float, high: float, says: Outcome, outcome: Outcome
 ) -> None:
     measured = measurement(low, high, says)
-    taken = tuple(dataclasses.replace(pair, preempted=True) for pair in measured.pairs)
+    (pair,) = measured.pairs
+    taken = tuple(
+        dataclasses.replace(pair, preempted=True, candidate_ns=ratio * pair.reference_ns)
+        for ratio in (1.0, 1.5) * 5
+    )
     found = times.check_against(dataclasses.replace(measured, pairs=taken), LIMITS)
     assert found.verdict is outcome
     assert "so this is CPU time" in found.message
     assert found.message.endswith("measure again.") is (outcome is Outcome.INCONCLUSIVE)
+
+
+def test_cpu_time_acquits_where_wall_time_agrees() -> None:
+    measured = measurement(0.99, 1.01, Outcome.PASS)
+    (pair,) = measured.pairs
+    taken = tuple(
+        dataclasses.replace(pair, preempted=True, candidate_ns=ratio * pair.reference_ns)
+        for ratio in (*[1.0] * 9, 1.5)
+    )
+    found = times.check_against(dataclasses.replace(measured, pairs=taken), LIMITS)
+    assert found.verdict is Outcome.PASS
 
 
 def test_a_program_that_waits_is_suspected_though_its_cpu_time_is_the_same() -> None:
