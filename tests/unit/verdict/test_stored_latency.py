@@ -16,7 +16,8 @@ from tests.support.stored_sessions import outcomes
 def test_the_quantile_is_that_of_scipy(freedom: int) -> None:
     for probability in (0.5, 0.6, 0.9, 0.95, 0.975, 0.99, 0.9995):
         expected = scipy.stats.t.ppf(probability, freedom)
-        assert _student(probability, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        # The oldest scipy is itself off by 2e-9.
+        assert _student(probability, freedom) == pytest.approx(expected, rel=1e-8, abs=1e-12)
 
 
 def test_sessions_that_differ_among_themselves_widen_the_interval() -> None:
