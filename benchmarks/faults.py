@@ -102,7 +102,7 @@ def measure(target: AndroidTarget, work: Work) -> None:
 
 def store(work: Work, session: str, runs_ns: Sequence[Sequence[float]]) -> Path:
     """Bring the baseline up to date: the example's, with the times that were seen."""
-    medians = {arm: (median(times),) for arm, times in zip(Arm, runs_ns, strict=True)}
+    medians = {arm: (median(times),) for arm, times in zip(PAIR, runs_ns, strict=True)}
     now = gate_examples.measured(session=session, medians_ns=medians)
     path, _ = baselines.store(work.out / "baselines", now)
     return path

@@ -44,7 +44,7 @@ def test_both_have_all_runs_and_their_own_files(
 ) -> None:
     assert isinstance(target, TakesTurns)
     assert bundle.takes_turns
-    runs = dict(zip(Arm, target.run_in_turns(jobs(bundle, toy, tmp_path)), strict=True))
+    runs = dict(zip(PAIR, target.run_in_turns(jobs(bundle, toy, tmp_path)), strict=True))
     for arm, run in runs.items():
         assert len(run.wall_ns) == 5
         assert run.sme2_effective is (arm is Arm.ON)
@@ -86,7 +86,7 @@ def test_outputs_are_those_of_a_run_alone(
     files = [output.file for run in together for output in run.outputs]
     assert files
     assert all(file is not None and file.stat().st_size > 0 for file in files)
-    on = dict(zip(Arm, together, strict=True))[Arm.ON]
+    on = dict(zip(PAIR, together, strict=True))[Arm.ON]
     assert [output.sha256 for output in on.outputs] == [output.sha256 for output in alone.outputs]
 
 
