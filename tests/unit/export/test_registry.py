@@ -329,7 +329,7 @@ def test_failed_load_names_the_missing_extra(tmp_path: Path) -> None:
         "@register_model('needy')\nclass M: pass\n",
     )
     entry = discover([tmp_path], entry_points=False).get("needy")
-    with pytest.raises(MissingExtraError, match=r"pip install 'pytest-sme2\[models\]'"):
+    with pytest.raises(MissingExtraError, match=r"uv pip install .*'pytest-sme2\[models\]'"):
         entry.load()
 
 
