@@ -115,8 +115,10 @@ def _sme1(operator: Operator, census: KernelCensus) -> bool:
     return families & {KernelFamily.SME, KernelFamily.SME2} == {KernelFamily.SME}
 
 
-def as_sme1(profile: Profile) -> Profile:
-    """The profile of a chip without SME2, on which nothing but the names says what ran."""
+def named_by_chip(profile: Profile, census: KernelCensus | None, sme1: bool) -> Profile:
+    """What ran on SME is SME1's on a chip without SME2, unless a census names the kernels."""
+    if not sme1 or census is not None:
+        return profile
     return replace(
         profile,
         operators=tuple(

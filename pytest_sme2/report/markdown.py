@@ -105,14 +105,10 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
 
 def _on(found: Mapping[str, CaseRecord], device: str, field: str) -> str:
     record = found.get(device)
-    text = "-" if record is None else _cell(record, field)
+    text = "-" if record is None else prose(getattr(summarize(record), field))
     if field != "largest" or text == "-" or record is None or record.measured.arm is Arm.ON:
         return text
     return f"{text} (SME2 off)"  # another device may have SME2 where this one has none
-
-
-def _cell(record: CaseRecord, field: str) -> str:
-    return prose(str(getattr(summarize(record), field)))
 
 
 _OVERVIEW = {
@@ -132,9 +128,9 @@ def _overview(records: Sequence[CaseRecord]) -> list[str]:
         [
             code(record.id),
             code(record.measured.device),
-            *(_cell(record, field) for field in _OVERVIEW.values()),
+            *(prose(getattr(found, field)) for field in _OVERVIEW.values()),
         ]
-        for record in records
+        for record, found in ((record, summarize(record)) for record in records)
     ]
     headings = ["case", "device", *_OVERVIEW]
     kept = [

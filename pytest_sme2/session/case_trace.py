@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
-from pytest_sme2.profile.coverage import as_sme1
+from pytest_sme2.profile.coverage import named_by_chip
 from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
 from pytest_sme2.results import (
@@ -76,9 +76,7 @@ def profile_of(case: str, traced: Traced, bench: Bench) -> Profile:
         attribution=kept_origins(etdump),
         shapes=kept_shapes(etdump),
     )
-    # A census names the kernels itself.
-    sme1 = traced.census is None and bench.target.fingerprint().sme1
-    return as_sme1(profile) if sme1 else profile
+    return named_by_chip(profile, traced.census, bench.target.fingerprint().sme1)
 
 
 def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) -> str:

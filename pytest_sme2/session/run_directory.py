@@ -57,7 +57,7 @@ def write_record(folder: Path, record: CaseRecord) -> None:
 def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
     from pytest_sme2.profile.build import build_profile
-    from pytest_sme2.profile.coverage import as_sme1
+    from pytest_sme2.profile.coverage import named_by_chip
     from pytest_sme2.profile.origins import kept_origins
     from pytest_sme2.profile.shapes import kept_shapes
     from pytest_sme2.trace.etdump import read_etdump
@@ -90,8 +90,7 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
             attribution=kept_origins(etdump),
             shapes=kept_shapes(etdump),
         )
-        named = census is None and record.measured.fingerprint.sme1
-        profiles[arm] = as_sme1(profile) if named else profile
+        profiles[arm] = named_by_chip(profile, census, record.measured.fingerprint.sme1)
     return replace(record, measured=replace(record.measured, profiles=profiles))
 
 

@@ -93,8 +93,8 @@ def _worse(
         raise UsageError(f"--since: no run is of the commit {since}.")
     for each in series:
         for track in each.tracks:
+            part = latest(track, window, since)
             for kind, limit in limits.items():
-                part = latest(track, window, since)
                 growth = worsened(part) if kind == "sum" else worst_step(part)
                 if growth is not None and growth > limit:
                     runs = count(len(part.points), "run")

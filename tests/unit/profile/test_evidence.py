@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pytest_sme2.profile.coverage import as_sme1
+from pytest_sme2.profile.coverage import named_by_chip
 from pytest_sme2.profile.evidence import check_pair
 from pytest_sme2.results import Arm, Kernel, KernelCensus
 from pytest_sme2.trace.kernel_log import family_of
@@ -76,7 +76,7 @@ def test_the_third_arm_must_run_on_sme1_kernels() -> None:
 def test_on_a_chip_without_sme2_on_is_sme1() -> None:
     on, off = profile_of(PACKED), profile_of(PLAIN)
     assert not check_pair(on, off, effective_on=False).valid
-    found = check_pair(as_sme1(on), off, effective_on=False, sme1=True)
+    found = check_pair(named_by_chip(on, None, True), off, effective_on=False, sme1=True)
     assert found.valid
     assert "ran on SME1 kernels with SME1 on (the chip has no SME2)" in found.message
     assert not check_pair(on, off, sme1=True).valid
