@@ -34,7 +34,7 @@ from benchmarks.claims import clean_claims, finish
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
-from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.system.files import write_text
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.pool import open_server
@@ -156,7 +156,8 @@ def shell_hangs(phone: FakePhone, over: threading.Event) -> None:
 def _signal_runner(phone: FakePhone, over: threading.Event, number: signal.Signals) -> None:
     while not over.is_set():
         for pid, words in phone.processes().items():
-            if any(word.endswith("sme2_runner") for word in words[:2]):
+            # As it is started; `ls` of its file, while it is pushed, is not the runner.
+            if f"./{PROGRAM}" in words[:2]:
                 with contextlib.suppress(Sme2Error):
                     phone.kill(pid, number)
                 return
