@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_sme2.export.imports import import_tools
+from pytest_sme2.export.imports import import_tools, installed_packages
 from pytest_sme2.export.lowering import main
 from pytest_sme2.export.quicker import lower_quicker
 
@@ -81,6 +81,7 @@ def _warm_up() -> None:
     program = torch.export.export(torch.nn.ReLU(), (torch.zeros(1),))
     to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
     torch.set_num_threads(threads)
+    installed_packages()
 
 
 def _can_fork() -> bool:

@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,6 +38,12 @@ def import_tools() -> frozenset[str]:
     return frozenset(sys.modules) - before
 
 
+@functools.cache
+def installed_packages() -> Mapping[str, list[str]]:
+    """The distributions that bring each top-level module; reading all of them takes a second."""
+    return importlib.metadata.packages_distributions()
+
+
 def dependencies(
     modules: list[ModuleType], own: tuple[Path, ...]
 ) -> tuple[list[str], dict[str, str]]:
@@ -46,8 +53,8 @@ def dependencies(
     """
     standard = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
     owned = {file.resolve() for file in own}
-    distributions: Any = None
-    files, packages = set(), {}
+    files: set[str] = set()
+    packages: dict[str, str] = {}
     for module in modules:
         origin = getattr(module, "__file__", None)
         if not origin or not Path(origin).is_file():
@@ -57,10 +64,9 @@ def dependencies(
             top = module.__name__.partition(".")[0]
             if top in EXTRA_OF_PACKAGE:
                 continue
-            if distributions is None:
-                distributions = importlib.metadata.packages_distributions()
-            for distribution in distributions.get(top, ()):
-                packages[distribution] = importlib.metadata.version(distribution)
+            for distribution in installed_packages().get(top, ()):
+                if distribution not in packages:
+                    packages[distribution] = importlib.metadata.version(distribution)
         elif file not in owned and not any(file.is_relative_to(folder) for folder in standard):
             files.add(str(file))
     return sorted(files), dict(sorted(packages.items()))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 _REPLAYED = "_sme2_replayed"
+_DECOMPOSED = "_sme2_decomposed"
 
 
 class _Replayed(list[tuple[Any, ...]]):
@@ -29,6 +30,8 @@ def lower_quicker() -> None:
         remember_signatures,
         replay_changed_graphs,
         check_types_once,
+        remember_results,
+        decompose_when_needed,
     ):
         with contextlib.suppress(ImportError, AttributeError):
             change()
@@ -90,9 +93,13 @@ def compile_graphs_when_called() -> None:
 
         return after_compiling
 
+    def describe(self: Any) -> str:
+        # ExecuTorch formats whole graphs for debug messages that are not printed.
+        return repr(self) if type(self).forward is forward else text(self)
+
     module.recompile = mark
     module.code = property(compiled(code))
-    module.__str__, module.__reduce__ = compiled(text), compiled(reduce)
+    module.__str__, module.__reduce__ = describe, compiled(reduce)
 
 
 def list_operators_once() -> None:
@@ -248,3 +255,120 @@ def check_types_once() -> None:
             checked.update(seen)
 
     verifier._check_tensor_args_matching_op_allowed_dtype = check_new
+
+
+def remember_results() -> None:
+    """Take over the result of an operator whose arguments are those that it was made from.
+
+    A pass over a graph executes each operator with tensors that have no values, to learn the shape
+    of its result. Most operators are as they were before the pass, and so are their results.
+    """
+    import torch
+    from executorch.exir.pass_base import _ExportPassBase
+    from torch import Tensor
+    from torch._subclasses.fake_tensor import FakeTensor, extract_tensor_metadata
+    from torch.nn import Module
+
+    plain = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+    if _ExportPassBase._fx.__module__ == __name__:
+        return
+    execute = _ExportPassBase._fx
+    made: dict[Any, tuple[Any, Any, Any, Any]] = {}
+    """By the result's identity: operator, arguments, result, and what keeps these alive."""
+
+    def identity(value: Any) -> Any:
+        """None for what may change without being another object."""
+        if isinstance(value, Tensor | Module):
+            return id(value)
+        if isinstance(value, list | tuple):
+            parts = [identity(one) for one in value]
+            return None if None in parts else (type(value), *parts)
+        if isinstance(value, dict):
+            return identity([part for item in value.items() for part in item])
+        if value is None or isinstance(value, plain):
+            return (type(value), repr(value))
+        return None
+
+    def tensors(value: Any) -> tuple[Any, ...]:
+        """The tensors of a result; none if it is of another kind."""
+        values = tuple(value) if isinstance(value, list | tuple) else (value,)
+        plain_tensors = all(
+            isinstance(one, FakeTensor)
+            and one.constant is None
+            and not one._has_symbolic_sizes_strides
+            for one in values
+        )
+        return values if plain_tensors else ()
+
+    def alike(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+        return len(ones) == len(others) and all(
+            one.fake_mode is other.fake_mode
+            and extract_tensor_metadata(one) == extract_tensor_metadata(other)
+            for one, other in zip(ones, others, strict=True)
+        )
+
+    class Remembering:
+        """Stands in for the interpreter of one operator."""
+
+        def __init__(self, interpreter: Any, before: Any) -> None:
+            self.interpreter = interpreter
+            self.before = tensors(before)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.interpreter, name)
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            arguments = identity((args, kwargs))
+            known = made.get(tuple(map(id, self.before)))
+            if known and known[0] is target and known[1] == arguments:
+                return known[2]
+            result = self.interpreter.call_function(target, args, kwargs)
+            found = tensors(result)
+            # The earlier tensor stays, so that what comes after it stays, too.
+            if self.before and alike(found, self.before):
+                found = self.before
+                result = type(result)(found) if isinstance(result, list | tuple) else found[0]
+            if arguments is not None and found:
+                made[tuple(map(id, found))] = (target, arguments, result, (args, kwargs))
+            return result
+
+    def execute_new(self: Any, kind: str, target: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+        interpreter = self.interpreter
+        self.interpreter = Remembering(interpreter, meta.data.get("val"))
+        try:
+            return execute(self, kind, target, args, kwargs, meta)
+        finally:
+            self.interpreter = interpreter
+
+    _ExportPassBase._fx = execute_new
+
+
+def decompose_when_needed() -> None:
+    """Decompose a program that was decomposed before only if it has an operator to decompose.
+
+    Each time, torch traces the whole program again. ExecuTorch asks for it three times, and the
+    third time mostly finds nothing.
+    """
+    from executorch.exir.graph_module import contains_any_call_fn_target_op
+    from torch.export import ExportedProgram
+
+    decompose: Any = ExportedProgram.run_decompositions
+    if decompose.__module__ == __name__:
+        return
+
+    def run_decompositions(self: Any, table: Any = None, **options: Any) -> Any:
+        before = vars(self).get(_DECOMPOSED)
+        needed = (
+            before is not self.graph_module
+            or table is None
+            or options
+            or contains_any_call_fn_target_op(self.graph_module, table)
+        )
+        if not needed:
+            return self
+        result = decompose(self, table, **options)
+        vars(result)[_DECOMPOSED] = result.graph_module
+        return result
+
+    run_decompositions.__module__ = __name__
+    ExportedProgram.run_decompositions = run_decompositions
