@@ -34,13 +34,8 @@ MODELS = (
     "llama_block_decode", "llama_block_prefill",
 )  # fmt: skip
 COST_HEADING = (
-    "| model | variant | off | on | gain | outer products | tile use | on SME2 | % of work "
-    "| packing and layout |\n"
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-)
-ARMS_HEADING = (
-    "| model | variant | off | SME1 | SME2 | gain, SME1 | gain, SME2 | on SME1 | on SME2 |\n"
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    "| model | variant | off | SME1 | SME2 | tile use | % of work | packing and layout |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
 
 
@@ -104,40 +99,15 @@ def costs() -> str:
 
 
 def _cost_row(baseline: Baseline) -> str:
-    on, off = baseline.costs[Arm.ON], baseline.costs[Arm.OFF]
-    use = "" if on.tile_use is None else f"{on.tile_use:.0%}"
+    on = baseline.costs[Arm.ON]
+    counted = (baseline.costs.get(arm) for arm in SHOWN)
     cells = (
         f"`{baseline.model}`",
         f"`{baseline.variant}`",
-        f"{off.total.instructions:,}",
-        f"{on.total.instructions:,}",
-        f"{off.total.instructions / on.total.instructions:.2f}x",
-        f"{on.total.outer_products:,}",
-        use,
-        _on_sme2(baseline),
+        *(f"{cost.total.instructions:,}" if cost else "" for cost in counted),
+        "" if on.tile_use is None else f"{on.tile_use:.0%}",
         f"{on.sme2_macs / on.macs:.0%}" if on.macs else "",
         f"{on.packing_share:.0%}",
-    )
-    return f"| {' | '.join(cells)} |\n"
-
-
-def arms() -> str:
-    """One row per model and variant whose third arm was stored."""
-    rows = [_arms_row(found) for found in _stored() if {*Arm} <= {*found.costs}]
-    return ARMS_HEADING + "".join(rows)
-
-
-def _arms_row(baseline: Baseline) -> str:
-    off, sme1, on = (baseline.costs[arm].total for arm in SHOWN)
-    kinds = baseline.structures[Arm.SME1]
-    cells = (
-        f"`{baseline.model}`",
-        f"`{baseline.variant}`",
-        *(f"{found.instructions:,}" for found in (off, sme1, on)),
-        f"{off.instructions / sme1.instructions:.2f}x",
-        f"{off.instructions / on.instructions:.2f}x",
-        f"{kinds.sme1} of {kinds.matrix}",
-        _on_sme2(baseline),
     )
     return f"| {' | '.join(cells)} |\n"
 
@@ -190,7 +160,6 @@ TABLES = (
     Table(PAGE, "overview", overview),
     Table(PAGE, "architectures", architectures),
     Table(PAGE, "cost", costs),
-    Table(PAGE, "arms", arms),
     Table(README, "summary", summary),
 )
 
