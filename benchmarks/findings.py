@@ -68,10 +68,10 @@ def _grid(stored: Iterable[Baseline], cell: Callable[[Baseline], str]) -> str:
 
 
 def architectures() -> str:
-    """One row per recorded architecture in fp16: coverage, and the two things that cost most."""
+    """One row per recorded architecture in fp16: coverage, and what costs most."""
     lines = [
-        "| model | on SME2 | outside of the delegate | costs most | then |",
-        "| --- | ---: | ---: | --- | --- |",
+        "| model | on SME2 | outside of the delegate | costs most |",
+        "| --- | ---: | ---: | --- |",
     ]
     for model in TWELVE:
         if f"{model}-fp16" not in recorded():
@@ -79,14 +79,12 @@ def architectures() -> str:
         measured = recorded_run(f"{model}-fp16")
         profile = measured.profiles[measured.arm]
         coverage = profile.coverage
-        found = advice({"fp16": case_findings(measured)})
-        costly = [f"{entry.what} ({percent(entry.share)})" for entry in found[:2]]
+        costly = next(iter(advice({"fp16": case_findings(measured)})), None)
         cells = (
             f"`{model}`",
             f"{coverage.sme2_operators} of {coverage.matrix_operators}",
             profile.executor_counts.get(Executor.PORTABLE, 0),
-            *costly,
-            *[""] * (2 - len(costly)),
+            f"{costly.what} ({percent(costly.share)})" if costly else "",
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"

@@ -44,20 +44,14 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     ),
     (
         "detection_gate",
-        "The whole gate on real programs, on a loaded machine: of {slower} verdicts on programs "
-        "at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, these are "
-        "red: {alarms} REGRESSED, {suspected} SUSPECTED, {invalid} INVALID (too noisy).",
+        "The whole gate on a loaded machine: of {slower} verdicts on programs at least 5 % slower, "
+        "**{green}** pass. Of {equal} on equal programs, {alarms} are REGRESSED, {suspected} "
+        "SUSPECTED and {invalid} INVALID (too noisy).",
     ),
     (
         "culprits",
         "A failure names the culprit in **{named} of {regressions}** real regressions. It names "
         "{innocent} innocent operators.",
-    ),
-    (
-        "simulated_gate",
-        "In a simulation of slow models, noisy machines and stored sessions: of {slower} verdicts "
-        "on programs at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, "
-        "these are red: {alarms} REGRESSED, {suspected} SUSPECTED, {invalid} INVALID (too noisy).",
     ),
     (
         "etdump",
@@ -107,11 +101,11 @@ def headlines(results: Mapping[str, Result]) -> list[str]:
 
 
 def figures(results: Mapping[str, Result]) -> list[str]:
-    """One table of the claims that have a limit or a peer, then where they were measured."""
+    """One table of the claims that have a limit, then where they were measured."""
     machines: dict[str, int] = {}
     rows: list[tuple[str, ...]] = []
     for result in results.values():
-        claims = [claim for claim in result.claims if claim.told_limit() or claim.told_peer()]
+        claims = [claim for claim in result.claims if claim.told_limit()]
         if claims:
             number = machines.setdefault(_machine(result), len(machines) + 1)
             day = result.finished.partition("T")[0]
