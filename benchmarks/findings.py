@@ -1,14 +1,14 @@
-"""Tables of docs/findings.md and README.md, made from ``baselines/emulated`` and recorded runs.
+"""Tables of docs/findings.md, made from ``baselines/emulated`` and recorded runs.
 
-``python -m benchmarks.findings`` prints them, ``--write`` puts each into its page. The baselines
-come from real runs on the emulator: see baselines/README.md.
+``python -m benchmarks.findings`` prints them and what each inference costs, ``--write`` puts them
+into the page. The baselines come from real runs on the emulator: see baselines/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from tests.support.recorded_runs import measured as recorded_run
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
-README = ROOT / "README.md"
 STORED = ROOT / "baselines" / "emulated"
 BEGIN, END = "<!-- begin {}: python -m {} --write -->\n", "<!-- end -->\n"
 # The order of the rows.
@@ -39,27 +38,15 @@ COST_HEADING = (
 )
 
 
-def summary() -> str:
-    """One row per real model, one column per precision: matrix operators on SME2 kernels."""
-    return _grid((found for found in _stored() if found.model != "toy_cnn"), _on_sme2)
-
-
 def overview() -> str:
-    """The same, with how many times fewer instructions SME2 leaves."""
-
-    def cell(found: Baseline) -> str:
-        if not {*PAIR} <= {*found.costs}:
-            return _on_sme2(found)
-        on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
-        return f"{off / on:.1f}x, {_on_sme2(found)}"
-
-    return _grid(_stored(), cell)
-
-
-def _grid(stored: Iterable[Baseline], cell: Callable[[Baseline], str]) -> str:
+    """One row per model, one column per precision: the gain, and matrix operators on SME2."""
     cells: dict[str, dict[str, str]] = {}
-    for found in stored:
-        cells.setdefault(found.model, {})[found.variant.partition("@")[0]] = cell(found)
+    for found in _stored():
+        text = _on_sme2(found)
+        if {*PAIR} <= {*found.costs}:
+            on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
+            text = f"{off / on:.1f}x, {text}"
+        cells.setdefault(found.model, {})[found.variant.partition("@")[0]] = text
     used = [name for name in PRECISIONS if any(name in row for row in cells.values())]
     lines = [f"| model | {' | '.join(used)} |", f"| --- |{' ---: |' * len(used)}"]
     for model, row in cells.items():
@@ -157,8 +144,6 @@ class Table:
 TABLES = (
     Table(PAGE, "overview", overview),
     Table(PAGE, "architectures", architectures),
-    Table(PAGE, "cost", costs),
-    Table(README, "summary", summary),
 )
 
 
@@ -171,6 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             one.write()
         else:
             print(one.make())
+    if not write:
+        print(costs())
     return 0
 
 

@@ -54,11 +54,6 @@ HEADLINES: tuple[tuple[str, str], ...] = (
         "{innocent} innocent operators.",
     ),
     (
-        "etdump",
-        "It reads ETDumps **{speedup}** as fast as ExecuTorch's Inspector, in {memory} instead of "
-        "{memory.peer}.",
-    ),
-    (
         "faults",
         "Faults of a phone during a measurement (a fake phone behind a real adbd): **{clean} of "
         "{trials}** trials ended cleanly.",
@@ -101,36 +96,27 @@ def headlines(results: Mapping[str, Result]) -> list[str]:
 
 
 def figures(results: Mapping[str, Result]) -> list[str]:
-    """One table of the claims that have a limit, then where they were measured."""
-    machines: dict[str, int] = {}
-    rows: list[tuple[str, ...]] = []
-    for result in results.values():
+    """One table of the claims that have a limit, then the machines and versions."""
+    made = results.values()
+    headings = ("what", "figure", "peer, same run", "limit")
+    rows: list[tuple[str, ...]] = [headings, ("---",) * len(headings)]
+    for result in made:
         claims = [claim for claim in result.claims if claim.told_limit()]
         if claims:
-            number = machines.setdefault(_machine(result), len(machines) + 1)
             day = result.finished.partition("T")[0]
-            made = f"{day}, {result.seconds:,.0f} s, `{result.commit}`, machine {number}"
-            rows.append((f"**`{result.command}`**: {made}", "", "", ""))
+            rows.append((f"**`{result.command}`**, {day}, `{result.commit}`", "", "", ""))
         for claim in claims:
             limit = claim.told_limit() + (" **missed**" if claim.met is False else "")
             rows.append((claim.what, claim.told_value(), claim.told_peer(), limit))
-    headings = ("what", "figure", "peer, same run", "limit")
-    return [
-        *(
-            f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-            for row in (headings, ("---",) * len(headings), *rows)
-        ),
-        "",
-        *(f"- Machine {number}: {machine}" for machine, number in machines.items()),
+    made_on = [
+        *(", ".join(one.machine[name] for name in ("cpu", "memory", "system")) for one in made),
+        *(", ".join(f"{name} {version}" for name, version in one.versions.items()) for one in made),
     ]
-
-
-def _machine(result: Result) -> str:
-    facts = result.machine
-    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-    return (
-        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory']}, {facts['system']}; {versions}"
-    )
+    return [
+        *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows),
+        "",
+        *(f"- {facts}" for facts in dict.fromkeys(made_on)),
+    ]
 
 
 # --- files ----------------------------------------------------------------------------------------

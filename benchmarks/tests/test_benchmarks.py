@@ -359,11 +359,10 @@ def example() -> dict[str, Result]:
 
 def test_the_page_has_every_claim_with_its_limit_and_command():
     text = "\n".join(page.figures(example()))
-    made = "2026-01-02, 61 s, `abc1234`, machine 1"
-    assert f"| **`python -m benchmarks.startup`**: {made} |  |  |  |" in text
+    assert "| **`python -m benchmarks.startup`**, 2026-01-02, `abc1234` |  |  |  |" in text
     assert "| start | 12.3 ms | pytest-benchmark: 40 ms | ≤ 30 ms |" in text
     assert "| all \\| of it | 400 s |  | ≤ 300 s **missed** |" in text
-    assert "- Machine 1: a CPU, 2 cores, 8 GiB, Linux; python 3.11.2" in text
+    assert text.endswith("\n- a CPU, 8 GiB, Linux\n- python 3.11.2")
 
 
 def test_the_readme_is_renewed_between_its_marks_only():
