@@ -3,7 +3,7 @@
     python -m benchmarks --quick           # minutes: does everything work?
     python -m benchmarks                   # the figures; on an idle machine
     python -m benchmarks detection faults  # those that take long, by name, or all with --all
-    python -m benchmarks table --take      # into benchmarks/results, docs/benchmarks.md, README.md
+    python -m benchmarks table --take      # into benchmarks/results, docs/project.md, README.md
 
 Each benchmark runs alone, in a process of its own. One that has its result already is not run
 again, unless with --again. Exit code 0: all limits met; 1: one was missed; 3: one did not run.

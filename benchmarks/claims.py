@@ -59,9 +59,6 @@ class Claim:
     def told_ratio(self) -> str:
         return "" if self.ratio is None else f"{number(self.ratio)}x"
 
-    def told_met(self) -> str:
-        return {True: "yes", False: "**no**", None: ""}[self.met]
-
 
 def number(value: float) -> str:
     """Three digits that count; whole numbers whole."""

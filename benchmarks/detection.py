@@ -305,7 +305,7 @@ def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
         ),
         Claim(
             "inconclusive",
-            f"no answer, of {count} verdicts on equal programs",
+            f"undecided, of {count} verdicts on equal programs",
             same.rate(Outcome.INCONCLUSIVE).share,
             "%",
             limit=MOST_INCONCLUSIVE,

@@ -1,14 +1,14 @@
-"""Tables of docs/findings.md and README.md, made from ``baselines/emulated`` and recorded runs.
+"""Tables of docs/findings.md, made from ``baselines/emulated`` and recorded runs.
 
-``python -m benchmarks.findings`` prints them, ``--write`` puts each into its page. The baselines
-come from real runs on the emulator: see baselines/README.md.
+``python -m benchmarks.findings`` prints them and what each inference costs, ``--write`` puts them
+into the page. The baselines come from real runs on the emulator: see baselines/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from tests.support.recorded_runs import measured as recorded_run
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
-README = ROOT / "README.md"
 STORED = ROOT / "baselines" / "emulated"
 BEGIN, END = "<!-- begin {}: python -m {} --write -->\n", "<!-- end -->\n"
 # The order of the rows.
@@ -34,37 +33,20 @@ MODELS = (
     "llama_block_decode", "llama_block_prefill",
 )  # fmt: skip
 COST_HEADING = (
-    "| model | variant | off | on | gain | outer products | tile use | on SME2 | % of work "
-    "| packing and layout |\n"
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    "| model | variant | off | SME1 | SME2 | tile use | % of work | packing and layout |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
-ARMS_HEADING = (
-    "| model | variant | off | SME1 | SME2 | gain, SME1 | gain, SME2 | on SME1 | on SME2 |\n"
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-)
-
-
-def summary() -> str:
-    """One row per real model, one column per precision: matrix operators on SME2 kernels."""
-    return _grid((found for found in _stored() if found.model != "toy_cnn"), _on_sme2)
 
 
 def overview() -> str:
-    """The same, with how many times fewer instructions SME2 leaves."""
-
-    def cell(found: Baseline) -> str:
-        if not {*PAIR} <= {*found.costs}:
-            return _on_sme2(found)
-        on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
-        return f"{off / on:.1f}x, {_on_sme2(found)}"
-
-    return _grid(_stored(), cell)
-
-
-def _grid(stored: Iterable[Baseline], cell: Callable[[Baseline], str]) -> str:
+    """One row per model, one column per precision: the gain, and matrix operators on SME2."""
     cells: dict[str, dict[str, str]] = {}
-    for found in stored:
-        cells.setdefault(found.model, {})[found.variant.partition("@")[0]] = cell(found)
+    for found in _stored():
+        text = _on_sme2(found)
+        if {*PAIR} <= {*found.costs}:
+            on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
+            text = f"{off / on:.1f}x, {text}"
+        cells.setdefault(found.model, {})[found.variant.partition("@")[0]] = text
     used = [name for name in PRECISIONS if any(name in row for row in cells.values())]
     lines = [f"| model | {' | '.join(used)} |", f"| --- |{' ---: |' * len(used)}"]
     for model, row in cells.items():
@@ -73,10 +55,10 @@ def _grid(stored: Iterable[Baseline], cell: Callable[[Baseline], str]) -> str:
 
 
 def architectures() -> str:
-    """One row per recorded architecture in fp16: coverage, and the two things that cost most."""
+    """One row per recorded architecture in fp16: coverage, and what costs most."""
     lines = [
-        "| model | on SME2 | outside of the delegate | costs most | then |",
-        "| --- | ---: | ---: | --- | --- |",
+        "| model | on SME2 | outside of the delegate | costs most |",
+        "| --- | ---: | ---: | --- |",
     ]
     for model in TWELVE:
         if f"{model}-fp16" not in recorded():
@@ -84,14 +66,12 @@ def architectures() -> str:
         measured = recorded_run(f"{model}-fp16")
         profile = measured.profiles[measured.arm]
         coverage = profile.coverage
-        found = advice({"fp16": case_findings(measured)})
-        costly = [f"{entry.what} ({percent(entry.share)})" for entry in found[:2]]
+        costly = next(iter(advice({"fp16": case_findings(measured)})), None)
         cells = (
             f"`{model}`",
             f"{coverage.sme2_operators} of {coverage.matrix_operators}",
             profile.executor_counts.get(Executor.PORTABLE, 0),
-            *costly,
-            *[""] * (2 - len(costly)),
+            f"{costly.what} ({percent(costly.share)})" if costly else "",
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
@@ -104,40 +84,15 @@ def costs() -> str:
 
 
 def _cost_row(baseline: Baseline) -> str:
-    on, off = baseline.costs[Arm.ON], baseline.costs[Arm.OFF]
-    use = "" if on.tile_use is None else f"{on.tile_use:.0%}"
+    on = baseline.costs[Arm.ON]
+    counted = (baseline.costs.get(arm) for arm in SHOWN)
     cells = (
         f"`{baseline.model}`",
         f"`{baseline.variant}`",
-        f"{off.total.instructions:,}",
-        f"{on.total.instructions:,}",
-        f"{off.total.instructions / on.total.instructions:.2f}x",
-        f"{on.total.outer_products:,}",
-        use,
-        _on_sme2(baseline),
+        *(f"{cost.total.instructions:,}" if cost else "" for cost in counted),
+        "" if on.tile_use is None else f"{on.tile_use:.0%}",
         f"{on.sme2_macs / on.macs:.0%}" if on.macs else "",
         f"{on.packing_share:.0%}",
-    )
-    return f"| {' | '.join(cells)} |\n"
-
-
-def arms() -> str:
-    """One row per model and variant whose third arm was stored."""
-    rows = [_arms_row(found) for found in _stored() if {*Arm} <= {*found.costs}]
-    return ARMS_HEADING + "".join(rows)
-
-
-def _arms_row(baseline: Baseline) -> str:
-    off, sme1, on = (baseline.costs[arm].total for arm in SHOWN)
-    kinds = baseline.structures[Arm.SME1]
-    cells = (
-        f"`{baseline.model}`",
-        f"`{baseline.variant}`",
-        *(f"{found.instructions:,}" for found in (off, sme1, on)),
-        f"{off.instructions / sme1.instructions:.2f}x",
-        f"{off.instructions / on.instructions:.2f}x",
-        f"{kinds.sme1} of {kinds.matrix}",
-        _on_sme2(baseline),
     )
     return f"| {' | '.join(cells)} |\n"
 
@@ -189,9 +144,6 @@ class Table:
 TABLES = (
     Table(PAGE, "overview", overview),
     Table(PAGE, "architectures", architectures),
-    Table(PAGE, "cost", costs),
-    Table(PAGE, "arms", arms),
-    Table(README, "summary", summary),
 )
 
 
@@ -204,6 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             one.write()
         else:
             print(one.make())
+    if not write:
+        print(costs())
     return 0
 
 

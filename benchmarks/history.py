@@ -326,13 +326,13 @@ def claims(
         claim("one", "steps of 1 %, the same", steady, found("+1%")),
         claim("unsteady", "steps of 5 % or more found, sessions differ by 3 %", unsteady,
               found("+5%", "+10%"), limit=0.8, least=True),
-        claim("ten", "ten times 1 % told as one sum, sessions differ by up to 1 %", steady,
+        claim("ten", "ten times 1 % reported as one sum, sessions differ by up to 1 %", steady,
               told("ten times 1 %"), limit=0.95, least=True),
         claim("ten unsteady", "ten times 1 %, sessions differ by 3 %", unsteady,
               told("ten times 1 %")),
         claim("drift", "0.1 % with each of 100 commits, sessions differ by up to 1 %", steady,
               told("0.1 % with each of 100 commits"), limit=0.95, least=True),
-        Claim("held", "found steps that lie within the commits that are told",
+        Claim("held", "found steps that are within the named commits",
               over(measured, MACHINES, held), "%", limit=0.9, least=True),
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Writes the page of claims and the claims of the README, from the kept results alone.
+"""Writes the figures of docs/project.md and the claims of the README, from the kept results alone.
 
 A test compares both with what these functions return, so nobody can change a number by hand.
 Nothing is measured here.
@@ -7,33 +7,17 @@ Nothing is measured here.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.catalogue import BENCHMARKS
 from benchmarks.running import Result, read_result
 
-PAGE = Path("docs") / "benchmarks.md"
+PAGE = Path("docs") / "project.md"
 README = Path("README.md")
 BEGIN = "<!-- claims: written by `python -m benchmarks table` -->"
+TABLE = "<!-- figures: written by `python -m benchmarks table` -->"
 END = "<!-- end of claims -->"
-
-INTRODUCTION = """\
-# Claims and their numbers
-
-`python -m benchmarks table` writes this page from the results in `benchmarks/results`. No number is
-typed by hand. We set the limits before we measured. The top of each script in `benchmarks` says
-what it compares, and why that is fair. Here are the claims with a limit or a peer. The JSON has the
-others, and the details: every rule, regression, simulated machine and kind of damage.
-
-| command | |
-|---|---|
-| `tox run -e bench -- --quick` | a few minutes: does everything work? |
-| `tox run -e bench` | the figures: 8 minutes on an idle machine |
-| `tox run -e bench -- --all` | also the long ones: detection, faults and hostile input |
-
-An interrupted run continues with what is missing. Exit code 1 means that a limit was missed.
-"""
 
 # The README's selection; the page has all claims.
 HEADLINES: tuple[tuple[str, str], ...] = (
@@ -60,25 +44,14 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     ),
     (
         "detection_gate",
-        "The whole gate on real programs, on a loaded machine: of {slower} verdicts on programs "
-        "at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, these are "
-        "red: {alarms} REGRESSED, {suspected} SUSPECTED, {invalid} INVALID (too noisy).",
+        "The whole gate on a loaded machine: of {slower} verdicts on programs at least 5 % slower, "
+        "**{green}** pass. Of {equal} on equal programs, {alarms} are REGRESSED, {suspected} "
+        "SUSPECTED and {invalid} INVALID (too noisy).",
     ),
     (
         "culprits",
         "A failure names the culprit in **{named} of {regressions}** real regressions. It names "
         "{innocent} innocent operators.",
-    ),
-    (
-        "simulated_gate",
-        "In a simulation of slow models, noisy machines and stored sessions: of {slower} verdicts "
-        "on programs at least 5 % slower, **{green}** pass. Of {equal} verdicts on equal programs, "
-        "these are red: {alarms} REGRESSED, {suspected} SUSPECTED, {invalid} INVALID (too noisy).",
-    ),
-    (
-        "etdump",
-        "It reads ETDumps **{speedup}** as fast as ExecuTorch's Inspector, in {memory} instead of "
-        "{memory.peer}.",
     ),
     (
         "faults",
@@ -119,88 +92,44 @@ def headlines(results: Mapping[str, Result]) -> list[str]:
     ]
 
 
-# --- the page -------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
-def page(results: Mapping[str, Result]) -> str:
-    lines = [INTRODUCTION]
-    if not results:
-        return "\n".join([*lines, "No result is kept yet.", ""])
-    return "\n".join([*lines, *_claims(results), *_cases(results), *_circumstances(results)])
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def figures(results: Mapping[str, Result]) -> list[str]:
+    """One table of the claims that have a limit, then the machines and versions."""
+    made = results.values()
+    headings = ("what", "figure", "peer, same run", "limit")
+    rows: list[tuple[str, ...]] = [headings, ("---",) * len(headings)]
+    for result in made:
+        claims = [claim for claim in result.claims if claim.told_limit()]
+        if claims:
+            day = result.finished.partition("T")[0]
+            rows.append((f"**`{result.command}`**, {day}, `{result.commit}`", "", "", ""))
+        for claim in claims:
+            limit = claim.told_limit() + (" **missed**" if claim.met is False else "")
+            rows.append((claim.what, claim.told_value(), claim.told_peer(), limit))
+    made_on = [
+        *(", ".join(one.machine[name] for name in ("cpu", "memory", "system")) for one in made),
+        *(", ".join(f"{name} {version}" for name, version in one.versions.items()) for one in made),
+    ]
     return [
-        f"| {' | '.join(headings)} |",
-        f"|{'|'.join('---' for _ in headings)}|",
         *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows),
         "",
+        *(f"- {facts}" for facts in dict.fromkeys(made_on)),
     ]
-
-
-def _claims(results: Mapping[str, Result]) -> Iterator[str]:
-    """One table per benchmark, of the claims that have a limit or a peer."""
-    for result in results.values():
-        rows = [
-            (
-                claim.what,
-                claim.told_value(),
-                claim.told_peer(),
-                claim.told_limit(),
-                claim.told_met(),
-            )
-            for claim in result.claims
-            if claim.told_limit() or claim.told_peer()
-        ]
-        if rows:
-            yield from (f"## {result.name}", "", f"`{result.command}`", "")
-            yield from table(("what", "figure", "peer, same run", "limit", "met"), rows)
-
-
-def _cases(results: Mapping[str, Result]) -> Iterator[str]:
-    if "first_run" not in results:
-        return
-    yield from ("## CPU seconds of each case of the suite", "")
-    cases = results["first_run"].details["cases"].items()
-    rows = [(f"`{case}`", *(f"{part:.1f}" for part in parts.values())) for case, parts in cases]
-    yield from table(("case", "export", "SME2 on, counted", "SME2 off, counted"), rows)
-
-
-def _circumstances(results: Mapping[str, Result]) -> Iterator[str]:
-    yield from ("## Machine, versions, dates", "")
-    # Equal circumstances are listed once.
-    groups: dict[str, list[Result]] = {}
-    for result in results.values():
-        facts = result.machine
-        machine = (
-            f"{facts['cpu']}, {facts['cores']} cores, {facts['memory']}, {facts['system']}; "
-            + ", ".join(f"{name} {version}" for name, version in result.versions.items())
-        )
-        groups.setdefault(machine, []).append(result)
-    for machine, members in groups.items():
-        yield from (f"{machine}:", "")
-        rows = [
-            (
-                result.name,
-                result.finished.replace("T", " ").removesuffix("Z"),
-                f"{result.seconds:,.0f} s",
-                f"`{result.commit}`",
-            )
-            for result in members
-        ]
-        yield from table(("benchmark", "finished (UTC)", "took", "commit"), rows)
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def with_claims(readme: str, results: Mapping[str, Result]) -> str:
-    """The README with its claims renewed; as it is where it has no place for them."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        return readme
-    return "\n".join([f"{before}{BEGIN}", "", *headlines(results), "", f"{END}{after}"])
+def with_claims(text: str, results: Mapping[str, Result]) -> str:
+    """A page with what stands between its marks renewed; as it is where it has none."""
+    for begin, made in ((BEGIN, headlines), (TABLE, figures)):
+        before, found, rest = text.partition(begin)
+        _, end, after = rest.partition(END)
+        if found and end:
+            text = "\n".join([f"{before}{begin}", "", *made(results), "", f"{END}{after}"])
+    return text
 
 
 def write_pages(kept: Path, root: Path, *, take: Path | None = None) -> list[Path]:
@@ -213,7 +142,7 @@ def write_pages(kept: Path, root: Path, *, take: Path | None = None) -> list[Pat
             if read_result(source) is not None:
                 written.append(Path(shutil.copy(source, kept)))
     results = load(kept)
-    (root / PAGE).write_text(page(results), encoding="utf-8")
-    readme = (root / README).read_text(encoding="utf-8")
-    (root / README).write_text(with_claims(readme, results), encoding="utf-8")
-    return [*written, root / PAGE, root / README]
+    for path in (root / PAGE, root / README):
+        path.write_text(with_claims(path.read_text("utf-8"), results), encoding="utf-8")
+        written.append(path)
+    return written

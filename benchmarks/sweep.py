@@ -1,21 +1,18 @@
 """Whether the sweep finds bugs: kernels of XNNPACK are broken on purpose, one instruction each.
 
 ``python -m benchmarks.sweep`` runs the programs of ``tools.sweep`` on each broken library until
-something differs. What was found is kept in ``benchmarks/results/sweep.json``. ``--write`` runs
-nothing and puts the table into its page.
+something differs. What was found is kept in ``benchmarks/results/sweep.json``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.findings import ROOT, Table
+from benchmarks.findings import ROOT
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
@@ -104,24 +101,6 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLE = Table(
-    ROOT / "docs" / "project.md",
-    "plants",
-    lambda: table(kept()),
-    "benchmarks.sweep",
-)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--write", action="store_true", help="write the table into its page")
-    if parser.parse_args(arguments).write:
-        TABLE.write()
-        return 0
+if __name__ == "__main__":
     search()
     print(table(kept()))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

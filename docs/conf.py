@@ -29,5 +29,6 @@ myst_enable_extensions = ["deflist"]
 # Types are named as in the source: most are imported for type checkers only.
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
+autodoc_default_options = {"undoc-members": True}
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True

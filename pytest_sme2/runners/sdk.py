@@ -114,7 +114,7 @@ def sdk_libraries(sdk: Path, platform: str) -> list[Path]:
             f"ExecuTorch's C++ SDK in {sdk} is not laid out as in {DEFAULT_VERSION}, which this "
             f"version was tested with. It has no {', '.join(missing)}. Use "
             f"executorch=={DEFAULT_VERSION}, or a newer pytest-sme2; for maintainers, "
-            "docs/project.md says what to do when ExecuTorch has a new release."
+            "CONTRIBUTING.md says what to do when ExecuTorch has a new release."
         )
     return libraries
 

@@ -70,12 +70,12 @@ def test_advice_quotes_the_cell_of_the_kernel_matrix_as_the_documentation_shows(
     assert any("NEON" in entry["evidence"] for entry in document["advice"])
 
 
-def test_the_page_quotes_a_recorded_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_row_on_sme2_is_to_be_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recorded_runs.unpack("gru-fp16", tmp_path)
     assert main(["advise", "gru", "--run", str(tmp_path)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    page = (recorded_runs.ROOT / "docs" / "advice.md").read_text()
-    begin = "`sme2 advise gru --run runs`):\n\n```text\n"
-    quoted = page.partition(begin)[2].partition("```")[0]
-    assert quoted
-    assert all(" ".join(part.split()) in printed for part in quoted.split("…\n"))
+    assert "Some of them multiply a single row: measure those." in printed
+    assert "matrix operators on SME2 with a single row: 9 operators, 18.1 % of" in printed
+    assert "XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times" in printed
