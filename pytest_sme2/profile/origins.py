@@ -6,9 +6,10 @@ The ETRecord itself is large, since it holds the weights, and may be gone later.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,22 @@ def keep_origins(
     except EtdumpError as error:
         say(f"where operators come from stays unknown: {error}")
         return
+    # Thousands of operators share a few files.
+    from_here = functools.cache(_from_here)
+
+    def moved(origin: Origin) -> Origin:
+        return replace(origin, file=from_here(origin.file))
+
     found = replace(
         read,
-        origins={row: _from_here(origin) for row, origin in read.origins.items()},
+        origins={row: moved(origin) for row, origin in read.origins.items()},
         nodes={
-            row: tuple((name, _from_here(origin)) for name, origin in members)
+            row: tuple((name, moved(origin)) for name, origin in members)
             for row, members in read.nodes.items()
         },
     )
-    document = {"schema": SCHEMA, **asdict(found)}
-    write_text(beside(etdump), json.dumps(document, separators=(",", ":")) + "\n")
+    text = json.dumps({"schema": SCHEMA, **vars(found)}, default=vars, separators=(",", ":"))
+    write_text(beside(etdump), text + "\n")
 
 
 def kept_origins(etdump: Path) -> Attribution | None:
@@ -192,9 +199,8 @@ def _origin(entry: Mapping[str, Any]) -> Origin:
     return Origin(written, module, kind, file, int(entry["line"]), code, constant)
 
 
-def _from_here(origin: Origin) -> Origin:
+def _from_here(file: str) -> str:
     """A file of this folder by its path from here: an export may have been made in another copy."""
-    parts = Path(origin.file).parts
+    parts = Path(file).parts
     endings = (Path(*parts[first:]) for first in range(1, len(parts)))
-    found = next((path for path in endings if Path.cwd().joinpath(path).is_file()), None)
-    return origin if found is None else replace(origin, file=found.as_posix())
+    return next((path.as_posix() for path in endings if path.is_file()), file)
