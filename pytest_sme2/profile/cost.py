@@ -283,14 +283,28 @@ def multiply_accumulates(shapes: OperatorShapes | None) -> int | None:
         return outputs * weights[1] * weights[2]
     if shapes.operation == "transposed convolution" and len(weights) == 4:
         return math.prod(shapes.inputs[0]) * math.prod(weights[:3])
+    if shapes.operation == "aten::convolution.out" and len(shapes.inputs) > 1:
+        # The weights of a transposed one begin with its input channels; it makes images larger.
+        image, weights = shapes.inputs[:2]
+        larger = math.prod(shapes.output[2:]) > math.prod(image[2:])
+        transposed = weights[0] == image[1] and (larger or weights[0] != shapes.output[1])
+        return (math.prod(image) if transposed else outputs) * math.prod(weights[1:])
     if shapes.operation == "linear" or "mm" in shapes.operation or "matrix" in shapes.operation:
         return outputs * shapes.inputs[0][-1] if shapes.inputs[0] else None
     return None
 
 
+def unknown_work(cost: InferenceCost) -> tuple[OperatorCost, ...]:
+    """The matrix operators whose multiply-accumulates nothing tells, the costliest first."""
+    unknown = [entry for entry in cost.operators if entry.matrix and entry.macs is None]
+    return tuple(sorted(unknown, key=lambda entry: -entry.counts.instructions))
+
+
 def work_coverage(cost: InferenceCost) -> float | None:
-    """The share of all known multiply-accumulates that ran on SME2; None where none is known."""
+    """The share of all multiply-accumulates that ran on SME2; None where some are not known."""
     known = [entry for entry in cost.operators if entry.macs]
+    if unknown_work(cost):
+        return None
     total = sum(entry.macs or 0 for entry in known)
     return sum(entry.macs or 0 for entry in known if entry.sme2) / total if total else None
 

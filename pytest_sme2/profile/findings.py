@@ -12,7 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pytest_sme2.export.rewrites import LARGE_DEPTHWISE, MOST_TAPS
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.cost import multiply_accumulates, packing_share, work_coverage
+from pytest_sme2.profile.cost import (
+    multiply_accumulates,
+    packing_share,
+    unknown_work,
+    work_coverage,
+)
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
 from pytest_sme2.profile.known_kernels import evidence
 from pytest_sme2.profile.shapes import is_pointwise, kernel_size, rows, shapes_text
@@ -140,6 +145,15 @@ def _work(counted: InferenceCost) -> Iterator[Finding]:
     if covered is not None and any(entry.sme2 for entry in counted.operators):
         yield Finding(
             Topic.NOTE, f"{covered:.0%} of the matrix operators' multiply-accumulates run on SME2"
+        )
+    unknown = unknown_work(counted)
+    if unknown:
+        share = sum(entry.counts.instructions for entry in unknown) / counted.total.instructions
+        yield Finding(
+            Topic.NOTE,
+            f"how much of the work runs on SME2 is not known: nothing tells the multiply-"
+            f"accumulates of {count(len(unknown), 'matrix operator')}, {share:.0%} of the "
+            f"instructions, first {unknown[0].name}",
         )
     packing = packing_share(counted)
     if packing >= LARGE_PACKING:

@@ -319,8 +319,16 @@ def _xnnpack_operators(graph: bytes, source: str) -> tuple[OperatorShapes, ...]:
         columns = [tables.int32(slot, 0).tolist() for slot in (*inputs, output)]
         for row, values in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
             *taken, given = (shape_of.get(value, ()) for value in values)
-            found[row] = OperatorShapes(operation, tuple(taken), given)
+            found[row] = _named(OperatorShapes(operation, tuple(taken), given))
     return tuple(found[row] for row in sorted(found))
+
+
+def _named(shapes: OperatorShapes) -> OperatorShapes:
+    """ExecuTorch writes a dense convolution of one input channel as a depthwise one."""
+    if shapes.operation != "depthwise convolution" or shapes.inputs[0][-1:] != (1,):
+        return shapes
+    image, weights = shapes.inputs
+    return OperatorShapes("convolution", (image, (*weights[-1:], *weights[1:-1], 1)), shapes.output)
 
 
 def _xnnpack_shapes(buffer: _ProgramBuffer, root: Tables) -> dict[int, Shape]:

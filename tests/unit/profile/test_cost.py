@@ -14,6 +14,7 @@ from pytest_sme2.profile.cost import (
     multiply_accumulates,
     packing_share,
     tile_use,
+    unknown_work,
     work_coverage,
 )
 from pytest_sme2.results import (
@@ -136,6 +137,8 @@ def test_events_that_do_not_pair_are_refused(segments: list[Segment], message: s
         ("linear", ((7, 20), (30, 20)), (7, 30), 7 * 30 * 20),
         ("matrix product", ((2, 5, 6), (2, 6, 7)), (2, 5, 7), 2 * 5 * 7 * 6),
         ("aten::bmm.out", ((2, 5, 6), (2, 6, 7)), (2, 5, 7), 2 * 5 * 7 * 6),
+        ("aten::convolution.out", ((1, 8, 50), (6, 2, 5), (6,)), (1, 6, 46), 6 * 46 * 2 * 5),
+        ("aten::convolution.out", ((1, 8, 5), (8, 6, 4)), (1, 6, 20), 8 * 5 * 6 * 4),
         ("aten::add.out", ((2, 5), (2, 5)), (2, 5), None),
     ],
 )
@@ -176,6 +179,13 @@ def test_coverage_is_weighted_by_work() -> None:
     assert tile_use(found) == 1280 / 2560
     assert instructions_per_mac(found) == 4000 / (4 * 1280)
     assert work_coverage(cost(operator(macs=None))) is None
+
+
+def test_work_that_nothing_tells_is_not_left_out_of_the_share() -> None:
+    unknown = operator(macs=None, sme2=False, counts=Counts(instructions=9000))
+    found = cost(operator(), unknown)
+    assert work_coverage(found) is None
+    assert unknown_work(found) == (unknown,)
 
 
 def test_packing_is_packing_kernels_and_layout_operators() -> None:
