@@ -66,11 +66,20 @@ def _mobile() -> tuple[Any, tuple[Any, ...]]:
     return model, (torch.randn(1, 3, 32, 32),)
 
 
-BUILDERS = {"toy": _toy, "mobile": _mobile}
+def _one_channel() -> tuple[Any, tuple[Any, ...]]:
+    """A dense convolution of one channel, as speech models begin with, and a usual one."""
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Conv1d(1, 4, 5), nn.ReLU(), nn.Conv1d(4, 2, 3))
+    return model, (torch.randn(1, 1, 24),)
+
+
+BUILDERS = {"toy": _toy, "mobile": _mobile, "one_channel": _one_channel}
 
 
 def export(name: str, precision: str) -> bytes:
-    """One program: ``toy`` or ``mobile``, in a precision."""
+    """One program of ``BUILDERS``, in a precision."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower

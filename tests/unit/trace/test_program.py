@@ -72,7 +72,7 @@ def test_depthwise_convolutions_are_recognized() -> None:
 
 def test_a_dense_convolution_of_one_channel_is_not_depthwise() -> None:
     """ExecuTorch writes ``Conv1d(1, 4, 5)`` as XNNPACK's depthwise node."""
-    assert listed("one_channel") == [
+    assert listed("one_channel_fp32") == [
         (0, "convolution", "1x24x1x1 by 4x5x1x1 to 1x20x1x4"),
         (0, "convolution", "1x20x1x4 by 2x3x1x4 to 1x18x1x2"),
     ]
