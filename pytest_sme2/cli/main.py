@@ -155,7 +155,7 @@ def _run(words: list[str]) -> int:
     words, lines = renamed(words, OLD_OF_COMMANDS)
     for line in lines:
         print(f"sme2: {line}", file=sys.stderr)
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(words, argparse.Namespace(typed=words))
     if arguments.completion is not None:
         return exit_code(_complete, arguments)
     if arguments.command is None:

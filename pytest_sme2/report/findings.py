@@ -5,7 +5,6 @@ What is found, and what it costs, is decided in ``profile/findings.py``.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pytest_sme2.profile.findings import case_findings, find
 from pytest_sme2.report.text import duration, percent, times
 from pytest_sme2.results import AS_EXPORTED, Arm, Comparison, Cost, Finding, Profile, Topic
+from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.processes import thread_warnings
@@ -200,10 +200,7 @@ def next_step(records: Sequence[CaseRecord]) -> str:
         for entry in advice({measured.variant: case_findings(measured)}):
             if (bool(entry.rewrite), entry.share) > best:
                 best = (bool(entry.rewrite), entry.share)
-                tried = ("--try", entry.rewrite) if entry.rewrite else ()
-                device = ("--device", measured.fingerprint.target)
-                words = ("sme2", "advise", measured.model, "--variants", measured.variant)
-                command = shlex.join((*words, *device, *tried))
+                command = advise_command(record, entry.rewrite)
     return command
 
 

@@ -28,6 +28,23 @@ def reproduce_command(record: CaseRecord) -> str:
     return record.reproduce or _of_result(record.measured)
 
 
+# What `sme2 advise` does not take: it runs each variant once, with SME2 on, on one thread.
+_RUN_ALONE = {"--threads": 1, "--weights": 1, "--arms": 1, "--no-cost": 0}
+
+
+def advise_command(record: CaseRecord, rewrite: str) -> str:
+    """The advice on the same case, found and run as the case was."""
+    given = iter(shlex.split(reproduce_command(record))[2:])
+    words = ["sme2", "advise"]
+    for word in given:
+        if word in _RUN_ALONE:
+            for _ in range(_RUN_ALONE[word]):
+                next(given, "")
+        else:
+            words.append("--variants" if word == "--variant" else word)
+    return shlex.join([*words, *(("--try", rewrite) if rewrite else ())])
+
+
 def _of_result(measured: CaseResult) -> str:
     if measured.variant == AS_EXPORTED:
         return "sme2 run --config EXPERIMENT.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -96,7 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
         ]
         print(json.dumps({**document, "tried": trials, "problems": problems}, indent=2))
     else:
-        print("\n".join(_lines(arguments.model, variants, timed, problems)))
+        # With --run nothing is run, so --try takes its place.
+        typed = ("advise", arguments.model) if arguments.earlier else arguments.typed
+        again = shlex.join(("sme2", *typed))
+        print("\n".join(_lines(again, variants, timed, problems)))
         for name, after in tried.items():
             print(bullet(_trial(name, variants[_before(name)], after, timed)))
         for variant, problem in problems.items():
@@ -255,7 +259,7 @@ def _document(model: str, variants: _Variants, timed: bool) -> dict[str, Any]:
 
 
 def _lines(
-    model: str, variants: _Variants, timed: bool, problems: Mapping[str, str]
+    command: str, variants: _Variants, timed: bool, problems: Mapping[str, str]
 ) -> Iterator[str]:
     if not variants:
         return
@@ -308,7 +312,7 @@ def _lines(
     rewrites = [entry.rewrite for entry in found if entry.rewrite]
     if rewrites:
         yield ""
-        yield f"To see what a rewrite brings: sme2 advise {printable(model)} --try {rewrites[0]}"
+        yield f"To see what a rewrite brings: {printable(command)} --try {rewrites[0]}"
     yield from _notes(variants)
 
 

@@ -10,7 +10,7 @@ from pytest_sme2.cli.main import build_parser
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import AS_EXPORTED
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.reproduce import reproduce_command, run_command
+from pytest_sme2.session.reproduce import advise_command, reproduce_command, run_command
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord
 from pytest_sme2.session.settings import Settings, parse_arms
 from tests.support.gate_examples import measured
@@ -67,3 +67,15 @@ def test_a_record_of_an_older_version_has_a_command_too() -> None:
         "sme2 run 'a b' --variant fp16 --device linux"
     )
     assert "EXPERIMENT.json" in reproduce_command(record(variant=AS_EXPORTED))
+
+
+def test_advice_is_asked_for_as_the_case_was_run() -> None:
+    ran = (
+        "sme2 run 'a b' --variant fp16 --device emulated --threads 2 --models-folder 'my nets' "
+        "--weights net.pt --cpu sme1 --no-cost"
+    )
+    record = CaseRecord(SCHEMA, "x", measured(), None, (), {}, reproduce=ran)
+    assert advise_command(record, "silu") == (
+        "sme2 advise 'a b' --variants fp16 --device emulated --models-folder 'my nets' "
+        "--cpu sme1 --try silu"
+    )
