@@ -8,8 +8,7 @@ from pathlib import Path
 from pytest_sme2.bisect.figures import LATENCY, missing_figures, worse_figure
 from pytest_sme2.bisect.pairs import halfway, is_slower, looks_needed, same_as_good
 from pytest_sme2.bisect.probing import GoodSide, Identity, Probe, show_change
-from pytest_sme2.bisect.row import Row
-from pytest_sme2.bisect.search import Border, find_border
+from pytest_sme2.bisect.row import Border, Row, find_border
 from pytest_sme2.errors import DeviceTimeoutError, RunError, Sme2Error, TargetError, UsageError
 from pytest_sme2.results import CaseResult, Check
 from pytest_sme2.system.terminal import Say

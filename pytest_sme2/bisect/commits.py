@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
-from pytest_sme2.bisect.search import Border
+from pytest_sme2.bisect.row import Border
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.git import git

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from pytest_sme2.bisect.search import Border
+from pytest_sme2.bisect.row import Border
 from pytest_sme2.errors import UsageError
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.pip import Pin, package_folder, parse_pin

@@ -19,7 +19,7 @@ from pytest_sme2.bisect.packages import (
     parse_release,
     releases_between,
 )
-from pytest_sme2.bisect.search import Border
+from pytest_sme2.bisect.row import Border
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.session.settings import Settings

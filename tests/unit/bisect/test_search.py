@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pytest_sme2.bisect.search import Border, find_border
+from pytest_sme2.bisect.row import Border, find_border
 
 
 @pytest.mark.parametrize("changes", [2, 3, 10, 64, 65])
