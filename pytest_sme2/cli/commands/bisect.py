@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.bisect.bisecting import Bisecting
-from pytest_sme2.bisect.commits import CommitRow, WorkTree, commits_between, repository_of
 from pytest_sme2.bisect.figures import FIGURES, LATENCY, NAMES
 from pytest_sme2.bisect.packages import (
     EXECUTORCH,
@@ -24,7 +23,7 @@ from pytest_sme2.bisect.packages import (
     parse_release,
     releases_between,
 )
-from pytest_sme2.bisect.row import Row
+from pytest_sme2.bisect.row import CommitRow, Row, WorkTree, commits_between, repository_of
 from pytest_sme2.cli.bisect_lines import document, lines
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
 from pytest_sme2.cli.options import VARIANT, Arguments, add_options, chosen

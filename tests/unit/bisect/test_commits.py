@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.bisect.commits import WorkTree, commits_between, repository_of
+from pytest_sme2.bisect.row import WorkTree, commits_between, repository_of
 from pytest_sme2.errors import UsageError
 from tests.support.git import git
 
