@@ -13,17 +13,21 @@ from pathlib import Path
 
 from pytest_sme2.bisect.bisecting import Bisecting
 from pytest_sme2.bisect.figures import FIGURES, LATENCY, NAMES
-from pytest_sme2.bisect.packages import (
+from pytest_sme2.bisect.row import (
     EXECUTORCH,
     PACKAGES,
+    CommitRow,
     ReleaseRow,
+    Row,
+    WorkTree,
     check_ends,
+    commits_between,
     installed_pin,
     named_versions,
     parse_release,
     releases_between,
+    repository_of,
 )
-from pytest_sme2.bisect.row import CommitRow, Row, WorkTree, commits_between, repository_of
 from pytest_sme2.cli.bisect_lines import document, lines
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
 from pytest_sme2.cli.options import VARIANT, Arguments, add_options, chosen

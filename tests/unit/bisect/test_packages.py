@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.bisect import packages
-from pytest_sme2.bisect.packages import (
+from pytest_sme2.bisect import row
+from pytest_sme2.bisect.row import (
+    Border,
     Release,
     ReleaseRow,
     check_ends,
@@ -19,7 +20,6 @@ from pytest_sme2.bisect.packages import (
     parse_release,
     releases_between,
 )
-from pytest_sme2.bisect.row import Border
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.session.settings import Settings
@@ -96,7 +96,7 @@ def test_another_version_goes_before_the_installed_one(
     about = tmp_path / "pytest-0.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pytest\nVersion: 0.1\n")
-    monkeypatch.setattr(packages, "package_folder", lambda pin, progress: tmp_path)
+    monkeypatch.setattr(row, "package_folder", lambda pin, progress: tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     before = list(sys.path)
     installed = importlib.metadata.version("pytest")
