@@ -6,8 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_sme2.bisect.figures import LATENCY, missing_figures, worse_figure
-from pytest_sme2.bisect.pairs import halfway, is_slower, looks_needed, same_as_good
-from pytest_sme2.bisect.probing import GoodSide, Identity, Probe, show_change
+from pytest_sme2.bisect.probing import (
+    GoodSide,
+    Identity,
+    Probe,
+    halfway,
+    is_slower,
+    looks_needed,
+    same_as_good,
+    show_change,
+)
 from pytest_sme2.bisect.row import Border, Row, find_border
 from pytest_sme2.errors import DeviceTimeoutError, RunError, Sme2Error, TargetError, UsageError
 from pytest_sme2.results import CaseResult, Check

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pytest_sme2.bisect.bisecting import Bisection, Culprit
 from pytest_sme2.bisect.figures import FIGURES, LATENCY, NAMES, ExactFigure
-from pytest_sme2.bisect.pairs import is_slower
-from pytest_sme2.bisect.probing import Probe
+from pytest_sme2.bisect.probing import Probe, is_slower
 from pytest_sme2.results import CaseResult, Check
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import reference_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_sme2.bisect.pairs import decided, halfway, is_slower, looks_needed, same_as_good
+from pytest_sme2.bisect.probing import decided, halfway, is_slower, looks_needed, same_as_good
 from pytest_sme2.results import Check, Outcome
 
 
