@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_sme2.bisect.bisecting import Bisection, Culprit
-from pytest_sme2.bisect.figures import FIGURES, LATENCY, NAMES, ExactFigure
+from pytest_sme2.bisect.bisecting import FIGURES, LATENCY, NAMES, Bisection, Culprit, ExactFigure
 from pytest_sme2.bisect.probing import Probe, is_slower
 from pytest_sme2.results import CaseResult, Check
 from pytest_sme2.system.wording import count

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.bisect.bisecting import Bisecting
-from pytest_sme2.bisect.figures import FIGURES, LATENCY, NAMES
+from pytest_sme2.bisect.bisecting import FIGURES, LATENCY, NAMES, Bisecting
 from pytest_sme2.bisect.row import (
     EXECUTORCH,
     PACKAGES,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_sme2.bisect.figures import FIGURES, missing_figures, worse_figure
+from pytest_sme2.bisect.bisecting import FIGURES, missing_figures, worse_figure
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Arm, CaseResult, Structure
 from tests.support import gate_examples
