@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import Arm, Baseline, CaseResult, Change, Profile, Structure
 from pytest_sme2.verdict.baselines import operator_times
 from pytest_sme2.verdict.structure import difference_lines

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.profile.structure import sort_structure
+from pytest_sme2.profile.operators import sort_structure
 from pytest_sme2.results import (
     PAIR,
     Agreement,

@@ -13,7 +13,7 @@ from pytest_sme2.profile.coverage import (
     sme2_states,
 )
 from pytest_sme2.profile.evidence import check_pair
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
     Coverage,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
     Check,
