@@ -29,8 +29,8 @@ from pytest_sme2.profile.operators import (
     durations,
     select,
 )
+from pytest_sme2.profile.splits import transposes
 from pytest_sme2.profile.statistics import robust_stats, robust_stats_of_each
-from pytest_sme2.profile.transposes import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.results import (
     Change,
