@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.report.commit import project_commit
+from pytest_sme2.report.history import project_commit
 
 
 @pytest.fixture(autouse=True)
