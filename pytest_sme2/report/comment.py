@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pytest_sme2.report.markdown_text import code, document, prose, table
+from pytest_sme2.report.text import code, document, prose, table
 from pytest_sme2.report.versus_baseline import (
     change_text,
     count_cases,

@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping
 
 from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
-from pytest_sme2.report.markdown_text import TOP, code, table
-from pytest_sme2.report.text import percent
+from pytest_sme2.report.text import TOP, code, percent, table
 from pytest_sme2.results import (
     SHOWN,
     Arm,

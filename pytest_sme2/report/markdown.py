@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pytest_sme2.report.case_summary import summarize
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
-from pytest_sme2.report.markdown_text import (
+from pytest_sme2.report.text import (
     EMULATED_NOTE,
     RANDOM_NOTE,
     SME1_NOTE,

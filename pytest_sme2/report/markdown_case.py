@@ -11,9 +11,8 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
-from pytest_sme2.report.markdown_text import TOP, code, prose, table
 from pytest_sme2.report.noise import noise_of
-from pytest_sme2.report.text import duration, percent, printable, times
+from pytest_sme2.report.text import TOP, code, duration, percent, printable, prose, table, times
 from pytest_sme2.results import (
     PAIR,
     SHOWN,

@@ -13,7 +13,7 @@ from pytest_sme2.report.markdown import (
     run_report,
     step_summary,
 )
-from pytest_sme2.report.markdown_text import RANDOM_NOTE, code, prose, table
+from pytest_sme2.report.text import RANDOM_NOTE, code, prose, table
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support.etdump_builder import build_etdump
