@@ -19,7 +19,7 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
-from pytest_sme2.report.case_summary import answers
+from pytest_sme2.report.case_summary import answers, noise_of
 from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost
 from pytest_sme2.report.engines import (
     engine_names,
@@ -29,7 +29,6 @@ from pytest_sme2.report.engines import (
     unnamed_kernels,
 )
 from pytest_sme2.report.findings import next_step, run_findings, sentences
-from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
 from pytest_sme2.report.versus_baseline import (
     change_text,

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings
+from pytest_sme2.report.case_summary import noise_of
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
-from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.text import TOP, code, duration, percent, printable, prose, table, times
 from pytest_sme2.results import (
     PAIR,

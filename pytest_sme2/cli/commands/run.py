@@ -36,7 +36,7 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import estimate_text
 
 if TYPE_CHECKING:
-    from pytest_sme2.report.noise import Noise
+    from pytest_sme2.report.case_summary import Noise
 
 ALL = "all"
 CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out")
@@ -112,7 +112,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 def run_model(arguments: argparse.Namespace) -> int:
     """One model; exit code 1 where its outputs are wrong."""
-    from pytest_sme2.report.noise import noise_of
+    from pytest_sme2.report.case_summary import noise_of
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.run_directory import METRICS, read_record
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.report.noise import Noise, noise_of, overall
+from pytest_sme2.report.case_summary import Noise, noise_of, overall
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support.gate_examples import medians
