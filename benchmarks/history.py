@@ -34,8 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.claims import Claim, finish
-from pytest_sme2.report.change_points import change_points
-from pytest_sme2.report.history_series import all_series
+from pytest_sme2.report.history_series import all_series, change_points
 from tests.support.histories import run as history_run
 from tests.support.pretended_device import PROCESS_SPREAD, Burst, PretendedDevice
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pytest_sme2.report.change_points import FEWEST, change_points
+from pytest_sme2.report.history_series import FEWEST, change_points
 
 pytest.importorskip("ruptures")
 

@@ -12,9 +12,8 @@ import pytest
 from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.cli.main import main
 from pytest_sme2.report import history_series
-from pytest_sme2.report.change_points import FEWEST, MISSING
 from pytest_sme2.report.history import HistoryRecord
-from pytest_sme2.report.history_series import FigureHistory, all_series
+from pytest_sme2.report.history_series import FEWEST, MISSING, FigureHistory, all_series
 from pytest_sme2.results import Arm
 from pytest_sme2.system.files import encode
 from tests.support.histories import run, timed
