@@ -37,8 +37,16 @@ from pytest_sme2.results.cost import (
     Toolchain,
     total_of,
 )
-from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily, Pair
-from pytest_sme2.results.matrix import Cell, CellAnswer, KernelMatrix
+from pytest_sme2.results.evidence import (
+    Cell,
+    CellAnswer,
+    Evidence,
+    Kernel,
+    KernelCensus,
+    KernelFamily,
+    KernelMatrix,
+    Pair,
+)
 from pytest_sme2.results.profile import (
     Category,
     Change,
