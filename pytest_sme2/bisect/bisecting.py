@@ -74,7 +74,7 @@ FIGURES = (
     ExactFigure("size", "bytes of the program", lambda case: case.pte_bytes, tolerance=0.01),
 )
 LATENCY = "latency"
-"""Not exact: ``pairs.py`` tells changes apart by it."""
+"""Not exact: ``probing.py`` tells changes apart by it."""
 NAMES = (*(figure.name for figure in FIGURES), LATENCY)
 
 

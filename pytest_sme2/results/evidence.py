@@ -1,4 +1,4 @@
-"""Which kernels ran, whether a pair of runs shows what it claims, and which kernel an operator gets."""
+"""Which kernels ran, whether a pair of runs shows what it claims, and an operator's known kernel."""
 
 from __future__ import annotations
 

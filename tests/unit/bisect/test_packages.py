@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.bisect import row
+from pytest_sme2.bisect import row as rows
 from pytest_sme2.bisect.row import (
     Border,
     Release,
@@ -96,7 +96,7 @@ def test_another_version_goes_before_the_installed_one(
     about = tmp_path / "pytest-0.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pytest\nVersion: 0.1\n")
-    monkeypatch.setattr(row, "package_folder", lambda pin, progress: tmp_path)
+    monkeypatch.setattr(rows, "package_folder", lambda pin, progress: tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     before = list(sys.path)
     installed = importlib.metadata.version("pytest")
