@@ -28,8 +28,7 @@ from pathlib import Path
 from benchmarks.claims import Claim, finish
 from pytest_sme2.fake_phone.lab import FakeLab, fake_target
 from pytest_sme2.results import Arm, Artifact, Outcome, RunRequest
-from pytest_sme2.runners.build import RUNNER_SOURCES
-from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
+from pytest_sme2.runners.sme2 import PROGRAM, RUNNER_SOURCES, Sme2Runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.system.toolchain import find_compiler
