@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 
 from pytest_sme2.errors import LibraryError
-from pytest_sme2.system.binary import Binary, checked_code, chosen_names
+from pytest_sme2.system.elf import Binary, checked_code, chosen_names
 
 _THIN = b"\xcf\xfa\xed\xfe"
 _FAT = {b"\xca\xfe\xba\xbe": struct.Struct(">IIIII"), b"\xca\xfe\xba\xbf": struct.Struct(">IIQQII")}

@@ -15,7 +15,7 @@ import numpy as np
 from pytest_sme2.errors import LibraryError
 from pytest_sme2.results import KernelFamily
 from pytest_sme2.system import elf, macho
-from pytest_sme2.system.binary import Binary
+from pytest_sme2.system.elf import Binary
 from pytest_sme2.trace import instructions as decode
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel, kernel_name
 

@@ -6,8 +6,7 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.results import Arm
 from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.binary import AARCH64, machine_name
-from pytest_sme2.system.elf import is_elf, read_needs
+from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs
 
 
 def check_fits(serial: str, runner: Runner, arm: Arm) -> None:

@@ -177,7 +177,7 @@ def test_huge_counts_are_one_error(change: Callable[[bytearray], None], message:
 
 
 def test_symbols_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_sme2.system.binary._MOST_SYMBOLS", 2)
+    monkeypatch.setattr("pytest_sme2.system.elf._MOST_SYMBOLS", 2)
     with pytest.raises(Sme2Error, match="too many symbols"):
         read(elf(tmp_path, names=["xnn_a", "xnn_b"]))
 
