@@ -18,11 +18,10 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.system import macos
-from pytest_sme2.system.conditions import sme_vector_bits
 from pytest_sme2.system.platforms import MACOS_ARM64
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.base import Target
-from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.targets.local import LocalTarget, sme_vector_bits
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from pytest_sme2.trace.etdump import read_etdump
 

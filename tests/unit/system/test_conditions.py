@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_sme2.system.conditions import local_conditions
+from pytest_sme2.targets.local import local_conditions
 
 
 def write(path: Path, text: str) -> None:
