@@ -37,10 +37,10 @@ from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.choices import split_list
 from pytest_sme2.system.files import is_program
 from pytest_sme2.system.pip import Pin, known_versions
 from pytest_sme2.system.terminal import Say, clear_line, terminal_line
+from pytest_sme2.system.wording import split_list
 
 EXAMPLE = "sme2 bisect toy_cnn --good v1.0 --bad HEAD"
 _EMULATED = "emulated"

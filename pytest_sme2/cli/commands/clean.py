@@ -25,7 +25,7 @@ from pytest_sme2.system.cache_limit import (
     parse_size,
     remove,
 )
-from pytest_sme2.system.choices import one_of
+from pytest_sme2.system.wording import one_of
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import choose_serials
 from pytest_sme2.targets.phone.claim import Claim
