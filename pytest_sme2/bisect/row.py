@@ -24,8 +24,8 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.git import git
 from pytest_sme2.system.pip import Pin, package_folder, parse_pin
+from pytest_sme2.system.processes import git
 from pytest_sme2.system.terminal import Say
 
 

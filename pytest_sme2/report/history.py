@@ -21,7 +21,7 @@ from pytest_sme2.errors import RunError, Sme2Error, UsageError
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode, encode, safe_name, write_text
-from pytest_sme2.system.git import git
+from pytest_sme2.system.processes import git
 from pytest_sme2.system.reading import json_value, read_bytes
 from pytest_sme2.timing.stats import centre_interval
 
