@@ -26,8 +26,14 @@ from pytest_sme2.runners.sdk import (
     sdk_libraries,
     sdk_version,
 )
-from pytest_sme2.system.cache import cache_folder, find_cache, put_in_place, trusted, working_folder
-from pytest_sme2.system.cache_limit import mark_used
+from pytest_sme2.system.cache import (
+    cache_folder,
+    find_cache,
+    mark_used,
+    put_in_place,
+    trusted,
+    working_folder,
+)
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.pip import find_pip

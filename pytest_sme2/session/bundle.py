@@ -30,8 +30,7 @@ from pytest_sme2.results import PAIR, Arm, Artifact
 from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner
-from pytest_sme2.system.cache import cache_folder, put_in_place, working_folder
-from pytest_sme2.system.cache_limit import mark_used
+from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
 from pytest_sme2.system.files import decode, encode, file_sha256, replacing
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64

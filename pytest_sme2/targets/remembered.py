@@ -19,8 +19,7 @@ from pathlib import Path
 from pytest_sme2.errors import Sme2Error, StorageError
 from pytest_sme2.results import CountedInference, KernelCensus, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.cache import cache_folder, put_in_place, working_folder
-from pytest_sme2.system.cache_limit import mark_used
+from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
 from pytest_sme2.system.files import decode, encode, file_sha256, inside
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_json

@@ -15,12 +15,15 @@ from typing import Any
 from pytest_sme2.cli.options import Arguments, add_options
 from pytest_sme2.cli.options import chosen as phone_options
 from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
-from pytest_sme2.system.cache import LOG, MARK, find_cache, is_ours
-from pytest_sme2.system.cache_limit import (
+from pytest_sme2.system.cache import (
     KINDS,
+    LOG,
+    MARK,
     CacheEntry,
     chosen,
     entries,
+    find_cache,
+    is_ours,
     parse_age,
     parse_size,
     remove,
