@@ -30,8 +30,12 @@ from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
 from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
 from pytest_sme2.session import shard
-from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
-from pytest_sme2.system.debian_packages import unpack_content
+from pytest_sme2.system.debian_packages import (
+    Archive,
+    parse_deb822,
+    system_archives,
+    unpack_content,
+)
 from pytest_sme2.system.elf import read_layout
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
 from pytest_sme2.targets.phone.answers import (

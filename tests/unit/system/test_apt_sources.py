@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.system.apt_sources import (
+from pytest_sme2.system.debian_packages import (
     Archive,
     parse_deb822,
     parse_one_line,

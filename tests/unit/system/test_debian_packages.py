@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.system.apt_sources import with_suites
 from pytest_sme2.system.debian_packages import (
     Package,
     reason_of,
     unpack_content,
     unpack_packages,
+    with_suites,
 )
 from tests.support.apt_archive import archive, content, fetchers
 from tests.support.apt_archive import member as entry
