@@ -58,8 +58,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import find_qemu
-from pytest_sme2.targets.census import observed_run
-from pytest_sme2.targets.counter import block_counter
+from pytest_sme2.targets.census import block_counter, observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict import baselines

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError, StorageError
-from pytest_sme2.targets.counter import raise_failure
+from pytest_sme2.targets.census import raise_failure
 from tests.support.counters import compiled_counter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode is Linux's")
