@@ -21,7 +21,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import macos
 from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.targets.mac import MacTarget
+from pytest_sme2.targets.local import MacTarget
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.targets.mac import this_machine
+from pytest_sme2.targets.local import this_machine
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="mac/ has the Mac's own")

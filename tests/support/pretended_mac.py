@@ -10,7 +10,7 @@ import pytest
 from pytest_sme2.system import macos
 from pytest_sme2.system.platforms import MACOS_ARM64
 from pytest_sme2.targets import local
-from pytest_sme2.targets import mac as mac_target
+from pytest_sme2.targets import local as mac_target
 
 M4 = {
     "hw.model": "Mac16,10",

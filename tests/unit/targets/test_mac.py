@@ -13,7 +13,7 @@ from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import qemu
 from pytest_sme2.targets import local
-from pytest_sme2.targets.mac import MacTarget, this_machine
+from pytest_sme2.targets.local import MacTarget, this_machine
 from tests.support.pretended_mac import M4, PretendedMac
 from tests.support.pretended_machine import make_run
 

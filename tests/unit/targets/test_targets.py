@@ -17,7 +17,7 @@ from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu
 from pytest_sme2.targets import local
 from pytest_sme2.targets.base import describe_failure, run_logged
 from pytest_sme2.targets.emulated import EmulatedTarget
-from pytest_sme2.targets.mac import this_machine
+from pytest_sme2.targets.local import this_machine
 
 CPU_HAS = local.cpu_has
 QEMU = Qemu(Path("/opt/qemu aarch64"), "11.1.2")
