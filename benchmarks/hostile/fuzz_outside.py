@@ -47,8 +47,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_zones,
 )
 from pytest_sme2.targets.phone.claim import CLAIM, holder, read_claim
-from pytest_sme2.targets.phone.heat import Heat
-from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
+from pytest_sme2.targets.phone.power import NOTE, SETTINGS, Heat, parse_note
 from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.package import read_package

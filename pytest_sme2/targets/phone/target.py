@@ -38,9 +38,8 @@ from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.claim import Claim
 from pytest_sme2.targets.phone.cores import READ_CORES, Core, check_choice, pick_cores
 from pytest_sme2.targets.phone.fit import check_fits
-from pytest_sme2.targets.phone.heat import Thermometer
 from pytest_sme2.targets.phone.leases import Lease
-from pytest_sme2.targets.phone.power import PhonePower
+from pytest_sme2.targets.phone.power import PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import PhoneProcesses
 from pytest_sme2.targets.phone.silicon import (
     READ_SILICON,

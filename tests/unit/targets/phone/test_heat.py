@@ -9,7 +9,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_thermal_statuses,
     parse_zones,
 )
-from pytest_sme2.targets.phone.heat import Heat
+from pytest_sme2.targets.phone.power import Heat
 
 THERMAL = """\
 IsStatusOverride: false
