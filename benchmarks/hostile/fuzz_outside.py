@@ -46,7 +46,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_vector_length,
     parse_zones,
 )
-from pytest_sme2.targets.phone.claim import CLAIM, holder, read_claim
+from pytest_sme2.targets.phone.leases import CLAIM, holder, read_claim
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, Heat, parse_note
 from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution

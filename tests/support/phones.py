@@ -13,7 +13,7 @@ import pytest
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact
-from pytest_sme2.targets.phone.claim import CLAIM
+from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.target import AndroidTarget
 

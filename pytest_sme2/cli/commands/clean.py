@@ -31,8 +31,7 @@ from pytest_sme2.system.cache import (
 from pytest_sme2.system.wording import one_of
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import choose_serials
-from pytest_sme2.targets.phone.claim import Claim
-from pytest_sme2.targets.phone.leases import DevicePool
+from pytest_sme2.targets.phone.leases import Claim, DevicePool
 from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.power import PhonePower
 from pytest_sme2.targets.phone.storage import PhoneStorage

@@ -37,9 +37,8 @@ from pytest_sme2.targets.phone.answers import (
     parse_words,
 )
 from pytest_sme2.targets.phone.choice import make_ready
-from pytest_sme2.targets.phone.claim import Claim
 from pytest_sme2.targets.phone.cores import READ_CORES, Core, check_choice, pick_cores
-from pytest_sme2.targets.phone.leases import Lease
+from pytest_sme2.targets.phone.leases import Claim, Lease
 from pytest_sme2.targets.phone.power import PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import PhoneProcesses
 from pytest_sme2.targets.phone.silicon import (

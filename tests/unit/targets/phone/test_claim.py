@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BusyError, TargetError
-from pytest_sme2.targets.phone import claim
+from pytest_sme2.targets.phone import leases
 from pytest_sme2.targets.phone.adb import ShellResult
-from pytest_sme2.targets.phone.claim import IDLE_SECONDS, Claim
-from pytest_sme2.targets.phone.leases import DevicePool, Lease
+from pytest_sme2.targets.phone.leases import IDLE_SECONDS, Claim, DevicePool, Lease
 
 
 class Device:
@@ -29,7 +28,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The claim's file; its folder has nothing else in it."""
     (tmp_path / "phone").mkdir()
     path = tmp_path / "phone" / "lease.json"
-    monkeypatch.setattr(claim, "CLAIM", str(path))
+    monkeypatch.setattr(leases, "CLAIM", str(path))
     return path
 
 
