@@ -140,7 +140,7 @@ class Bench:
 
     def redo(self, measure: Callable[[], _Value]) -> _Value:
         """``measure()``, again from the start where the connection to the device was lost."""
-        from pytest_sme2.targets.phone.retry import Recoverable, redo_when_lost
+        from pytest_sme2.targets.phone.leases import Recoverable, redo_when_lost
 
         if not isinstance(self.target, Recoverable):
             return measure()

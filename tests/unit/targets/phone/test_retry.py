@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
-from pytest_sme2.targets.phone.retry import redo_when_lost
+from pytest_sme2.targets.phone.leases import redo_when_lost
 
 
 class Phone:
