@@ -37,14 +37,17 @@ from pytest_sme2.targets.phone.answers import (
     parse_words,
 )
 from pytest_sme2.targets.phone.choice import make_ready
-from pytest_sme2.targets.phone.cores import READ_CORES, Core, check_choice, pick_cores
 from pytest_sme2.targets.phone.leases import Claim, Lease
 from pytest_sme2.targets.phone.power import PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import PhoneProcesses
 from pytest_sme2.targets.phone.silicon import (
+    READ_CORES,
     READ_SILICON,
+    Core,
     Silicon,
     VectorLength,
+    check_choice,
+    pick_cores,
     vector_program,
 )
 from pytest_sme2.targets.phone.storage import ROOT, PhoneStorage

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.targets.phone.answers import parse_cores
-from pytest_sme2.targets.phone.cores import Core, check_choice, kinds, pick_cores
+from pytest_sme2.targets.phone.silicon import Core, check_choice, kinds, pick_cores
 
 WHERE = "/sys/devices/system/cpu/cpu"
 CORES = tuple(
