@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import CountedInference, Segment, total_of
 from pytest_sme2.system.wording import count
-from pytest_sme2.trace.code_map import CodeMap
 from pytest_sme2.trace.instructions import counts_of
-from pytest_sme2.trace.kernel_log import is_microkernel, kernel_name
+from pytest_sme2.trace.kernel_log import CodeMap, is_microkernel, kernel_name
 
 RESUME, CLOCK, BEGIN, DONE = "resume", "clock", "inference", "done"
 # What the tracer marks before its own work; "resume" follows.
