@@ -33,8 +33,7 @@ from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets.base import LOG_NAME, RESULT_NAME, Job, Target, make_place, read_files
 from pytest_sme2.targets.emulated import EmulatedTarget
-from pytest_sme2.trace.cost_log import read_counts
-from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
+from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log, read_counts
 
 SOURCE = Path(__file__).parent.parent / "trace" / "block_counter.c"
 
