@@ -50,7 +50,7 @@ from pytest_sme2.targets.phone.leases import CLAIM, holder, read_claim
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, Heat, parse_note
 from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution
-from pytest_sme2.trace.package import read_package
+from pytest_sme2.trace.library import read_package
 from pytest_sme2.trace.program import read_outline
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 from tools.sweep.programs import draw

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import LibraryError, UsageError
-from pytest_sme2.trace import package as reader
-from pytest_sme2.trace.package import read_package
+from pytest_sme2.trace import library as reader
+from pytest_sme2.trace.library import read_package
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 
 LIBRARY = macho(SME2_KERNEL, [KERNEL])
