@@ -19,7 +19,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import cost, judging, outputs, shares, sizes, speedup, structure, times
+from pytest_sme2.verdict import cost, judging, numerics, shares, sizes, speedup, structure, times
 from pytest_sme2.verdict.baselines import system_change
 from pytest_sme2.verdict.culprit import located
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since
@@ -150,7 +150,7 @@ class Gate:
         """The outputs against the eager model (``reference``) or SME2 on against ``off``."""
         if against == "off":
             self.session.bench.require_sme2()
-        self._check(lambda: [outputs.check_outputs(self.measured, self.limits, against)])
+        self._check(lambda: [numerics.check_outputs(self.measured, self.limits, against)])
 
     # --- time and memory: only where the target can measure them --------------------------------
 

@@ -11,7 +11,7 @@ from pytest_sme2.results import Arm, Baseline, CaseResult, Check, OperatorProfil
 from pytest_sme2.verdict.cost import grown_operators
 from pytest_sme2.verdict.growth import Growth
 from pytest_sme2.verdict.judging import FAILING, reference_of
-from pytest_sme2.verdict.outputs import wrong_layer_norms
+from pytest_sme2.verdict.numerics import wrong_layer_norms
 from pytest_sme2.verdict.structure import operator_differences
 
 # These are about the measurement, not about an operator.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_sme2.results import PAIR, Arm, Baseline, CaseResult, Check, Limits
-from pytest_sme2.verdict.outputs import check_outputs
+from pytest_sme2.verdict.numerics import check_outputs
 from pytest_sme2.verdict.shares import check_share
 from pytest_sme2.verdict.sizes import check_memory, check_size
 from pytest_sme2.verdict.speedup import check_speedup

@@ -261,7 +261,7 @@ def _lines(
 
 def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
     """Every comparison with its scale, then the verdict by the limits that tests have."""
-    from pytest_sme2.verdict.outputs import agreement_text, tolerance_of
+    from pytest_sme2.verdict.numerics import agreement_text, tolerance_of
 
     for entry in measured.agreements:
         other = "SME2 off" if entry.against == "off" else "the eager model"
@@ -273,7 +273,7 @@ def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
 
 
 def output_checks(measured: CaseResult, limits: Limits) -> list[Check]:
-    from pytest_sme2.verdict.outputs import check_outputs
+    from pytest_sme2.verdict.numerics import check_outputs
 
     compared = {entry.against for entry in measured.agreements}
     sides = [side for side in ("off", "reference") if side in compared or measured.nan_arms]

@@ -17,7 +17,7 @@ from pytest_sme2.results import (
     Outcome,
     Tolerance,
 )
-from pytest_sme2.verdict import outputs
+from pytest_sme2.verdict import numerics
 from tests.support.gate_examples import (
     LIMITS,
     TIGHT,
@@ -44,7 +44,7 @@ from tests.support.profiles import columns_of, run_of
 )
 def test_output_verdicts(against: str, changes: dict[str, object], outcome: Outcome) -> None:
     now = emulated(agreements=(agreement(against=against, **changes),))
-    found = outputs.check_outputs(now, LIMITS, against)
+    found = numerics.check_outputs(now, LIMITS, against)
     assert (found.metric, found.verdict) == (f"outputs against {against}", outcome)
 
 
@@ -52,33 +52,33 @@ def test_tolerance_is_that_of_the_precision() -> None:
     close = agreement(max_rel=1e-3, sqnr_db=60.0)
     for variant, outcome in (("fp16@256", Outcome.PASS), ("fp32", Outcome.FAILED)):
         now = measured(variant=variant, agreements=(close,))
-        assert outputs.check_outputs(now, LIMITS, "off").verdict is outcome
+        assert numerics.check_outputs(now, LIMITS, "off").verdict is outcome
     own = with_limits(on_off_tolerances={"fp16": Tolerance(max_abs=1e-9)})
-    assert outputs.check_outputs(measured(), own, "off").verdict is Outcome.FAILED
-    assert outputs.check_outputs(measured(), Limits(), "off").verdict is Outcome.INVALID
+    assert numerics.check_outputs(measured(), own, "off").verdict is Outcome.FAILED
+    assert numerics.check_outputs(measured(), Limits(), "off").verdict is Outcome.INVALID
 
 
 def test_nan_fails_without_a_comparison() -> None:
     now = measured(agreements=(), nan_arms=(Arm.OFF,))
-    found = outputs.check_outputs(now, LIMITS, "reference")
+    found = numerics.check_outputs(now, LIMITS, "reference")
     assert found.verdict is Outcome.FAILED
     assert "NaN (SME2 off)" in found.message
-    nothing = outputs.check_outputs(measured(agreements=()), LIMITS, "reference")
+    nothing = numerics.check_outputs(measured(agreements=()), LIMITS, "reference")
     assert nothing.verdict is Outcome.INVALID
 
 
 def test_a_program_without_expected_outputs_is_not_judged_by_them() -> None:
     alone = measured(variant=AS_EXPORTED, agreements=(agreement(max_rel=1e-3, sqnr_db=60.0),))
-    found = outputs.check_outputs(alone, LIMITS, "reference")
+    found = numerics.check_outputs(alone, LIMITS, "reference")
     assert found.verdict is Outcome.NOT_MEASURED
     assert "NAME.reference_0.bin" in found.message
     # Its precision is not known, so it is not held to the strictest one.
-    assert outputs.check_outputs(alone, LIMITS, "off").verdict is Outcome.PASS
+    assert numerics.check_outputs(alone, LIMITS, "off").verdict is Outcome.PASS
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
     "outputs that agree, and the worst of them": (
-        lambda: outputs.check_outputs(
+        lambda: numerics.check_outputs(
             measured(
                 agreements=(
                     agreement(),
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "outputs that do not agree": (
-        lambda: outputs.check_outputs(
+        lambda: numerics.check_outputs(
             measured(
                 agreements=(
                     agreement(),
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "a tolerance without a ratio": (
-        lambda: outputs.check_outputs(measured(), TIGHT, "off"),
+        lambda: numerics.check_outputs(measured(), TIGHT, "off"),
         Check(
             "outputs against off",
             Outcome.FAILED,
@@ -146,17 +146,17 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "NaN in both arms": (
-        lambda: outputs.check_outputs(measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off"),
+        lambda: numerics.check_outputs(measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off"),
         Check("outputs against off", Outcome.FAILED, "The output holds NaN (SME2 on and off)."),
     ),
     "NaN in one output of two": (
-        lambda: outputs.check_outputs(
+        lambda: numerics.check_outputs(
             measured(agreements=(agreement(), agreement(index=1, has_nan=True))), LIMITS, "off"
         ),
         Check("outputs against off", Outcome.FAILED, "The output holds NaN."),
     ),
     "no tolerance": (
-        lambda: outputs.check_outputs(measured(), Limits(), "off"),
+        lambda: numerics.check_outputs(measured(), Limits(), "off"),
         Check(
             "outputs against off",
             Outcome.INVALID,
@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no output": (
-        lambda: outputs.check_outputs(measured(agreements=()), LIMITS, "off"),
+        lambda: numerics.check_outputs(measured(agreements=()), LIMITS, "off"),
         Check(
             "outputs against off",
             Outcome.INVALID,
@@ -186,7 +186,7 @@ ZERO = "nearly zero (its largest value is 0)"
 def test_a_dead_output_neither_fails_nor_passes() -> None:
     for changes in ({"identical": True}, {"max_rel": 1.0, "sqnr_db": 0.0}):
         dead = agreement(dead=ZERO, **changes)
-        found = outputs.check_outputs(measured(agreements=(dead,)), LIMITS, "off")
+        found = numerics.check_outputs(measured(agreements=(dead,)), LIMITS, "off")
         assert found.verdict is Outcome.NOT_MEASURED
         assert ZERO in found.message
         assert found.details == (f"output 0 (float32, on): not judged: what is expected is {ZERO}",)
@@ -195,7 +195,7 @@ def test_a_dead_output_neither_fails_nor_passes() -> None:
 def test_a_dead_output_does_not_hide_the_others() -> None:
     dead = agreement(index=1, dead=ZERO, identical=True)
     for other, outcome in ((agreement(), Outcome.PASS), (agreement(max_rel=0.9), Outcome.FAILED)):
-        found = outputs.check_outputs(measured(agreements=(other, dead)), LIMITS, "off")
+        found = numerics.check_outputs(measured(agreements=(other, dead)), LIMITS, "off")
         assert found.verdict is outcome
         assert found.message.endswith("1 output not judged: what is expected is zero or constant.")
 
@@ -208,5 +208,5 @@ def test_a_wrong_layer_norm_is_named_as_the_cause(width: int, known: bool) -> No
     )
     profile = build_profile(columns_of(run_of([("native_layer_norm.out", 5)])), shapes=(shapes,))
     now = measured(profiles={Arm.ON: profile}, agreements=(agreement(max_rel=0.9),))
-    found = outputs.check_outputs(now, LIMITS, "off")
+    found = numerics.check_outputs(now, LIMITS, "off")
     assert ("1 LayerNorm of 256 values or more" in found.message) is known
