@@ -19,7 +19,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import cost, judging, numerics, shares, sizes, speedup, structure, times
+from pytest_sme2.verdict import cost, judging, numerics, shares, speedup, structure, times
 from pytest_sme2.verdict.baselines import system_change
 from pytest_sme2.verdict.culprit import located
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since
@@ -131,7 +131,7 @@ class Gate:
     @_reported("program size")
     def check_size(self) -> None:
         """The size of the program's file."""
-        self._check(lambda: [sizes.check_size(self.measured, self.baseline, self.limits)])
+        self._check(lambda: [speedup.check_size(self.measured, self.baseline, self.limits)])
 
     @_reported("cost")
     def check_cost(self) -> None:
@@ -210,7 +210,9 @@ class Gate:
     def check_memory(self) -> None:
         """The peak resident set of each arm's processes."""
         measured = self.timed
-        self._check_arms(lambda arm: sizes.check_memory(measured, self.baseline, self.limits, arm))
+        self._check_arms(
+            lambda arm: speedup.check_memory(measured, self.baseline, self.limits, arm)
+        )
 
     @_reported("load time")
     def check_load(self) -> None:

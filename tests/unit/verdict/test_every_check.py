@@ -8,7 +8,7 @@ from pytest_sme2.results import (
     Category,
     Outcome,
 )
-from pytest_sme2.verdict import judging, shares, sizes, speedup, times
+from pytest_sme2.verdict import judging, shares, speedup, times
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (
     EMULATED,
@@ -33,7 +33,7 @@ def test_emulated_times_are_never_compared() -> None:
     ):
         assert found.verdict is Outcome.INVALID
         assert "mulated" in found.message
-    assert sizes.check_memory(now, baseline(), LIMITS).verdict is Outcome.INVALID
+    assert speedup.check_memory(now, baseline(), LIMITS).verdict is Outcome.INVALID
 
 
 def test_what_was_not_measured_is_invalid() -> None:
@@ -45,8 +45,8 @@ def test_what_was_not_measured_is_invalid() -> None:
         times.check_load(now, baseline(), LIMITS),
         speedup.check_speedup(now, baseline(), LIMITS),
         shares.check_share(now, baseline(), LIMITS, Category.CONV),
-        sizes.check_memory(now, baseline(), LIMITS),
-        sizes.check_size(now, baseline(), LIMITS),
+        speedup.check_memory(now, baseline(), LIMITS),
+        speedup.check_size(now, baseline(), LIMITS),
     ):
         assert found.verdict is Outcome.INVALID
 

@@ -12,7 +12,7 @@ from pytest_sme2.results import (
     Fingerprint,
     Outcome,
 )
-from pytest_sme2.verdict import sizes
+from pytest_sme2.verdict import speedup
 from tests.support.gate_examples import (
     ELSEWHERE,
     LIMITS,
@@ -31,36 +31,36 @@ from tests.support.gate_examples import (
 )
 def test_memory_verdicts(megabytes: int, outcome: Outcome) -> None:
     now = measured(peak_bytes={Arm.ON: megabytes * 10**6})
-    found = sizes.check_memory(now, baseline(), LIMITS)
+    found = speedup.check_memory(now, baseline(), LIMITS)
     assert (found.verdict, found.old, found.unit) == (outcome, 50e6, "bytes")
-    assert sizes.check_memory(now, None, LIMITS).verdict is Outcome.NO_BASELINE
+    assert speedup.check_memory(now, None, LIMITS).verdict is Outcome.NO_BASELINE
     other = baseline(fingerprint=Fingerprint("mac", ()))
-    assert sizes.check_memory(now, other, LIMITS).verdict is Outcome.INVALID
+    assert speedup.check_memory(now, other, LIMITS).verdict is Outcome.INVALID
 
 
 def test_baseline_without_memory_is_no_baseline() -> None:
     other = baseline(fingerprint=Fingerprint("mac", ()), figures={})
-    assert sizes.check_memory(measured(), other, LIMITS).verdict is Outcome.NO_BASELINE
+    assert speedup.check_memory(measured(), other, LIMITS).verdict is Outcome.NO_BASELINE
 
 
 def test_memory_against_the_maximum() -> None:
     now = measured()
     tight, wide = with_limits(max_memory_bytes=49_999_999), with_limits(max_memory_bytes=50_000_000)
-    assert sizes.check_memory(now, baseline(), tight).verdict is Outcome.REGRESSED
-    assert sizes.check_memory(now, None, wide).verdict is Outcome.PASS
-    assert sizes.check_memory(now, baseline(), wide).verdict is Outcome.PASS
+    assert speedup.check_memory(now, baseline(), tight).verdict is Outcome.REGRESSED
+    assert speedup.check_memory(now, None, wide).verdict is Outcome.PASS
+    assert speedup.check_memory(now, baseline(), wide).verdict is Outcome.PASS
 
 
 def test_thread_counts_are_kept_apart() -> None:
     old = baseline(figures={1: figures(), 4: figures(peak_bytes={Arm.ON: 90_000_000})})
     now = measured(threads=4, peak_bytes={Arm.ON: 90_000_000})
-    assert sizes.check_memory(now, old, LIMITS).verdict is Outcome.PASS
-    assert sizes.check_memory(measured(), old, LIMITS).verdict is Outcome.PASS
+    assert speedup.check_memory(now, old, LIMITS).verdict is Outcome.PASS
+    assert speedup.check_memory(measured(), old, LIMITS).verdict is Outcome.PASS
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
     "the same memory": (
-        lambda: sizes.check_memory(measured(), baseline(), LIMITS),
+        lambda: speedup.check_memory(measured(), baseline(), LIMITS),
         Check(
             "peak memory (on)",
             Outcome.PASS,
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "more memory": (
-        lambda: sizes.check_memory(measured(peak_bytes={Arm.ON: 60_000_000}), baseline(), LIMITS),
+        lambda: speedup.check_memory(measured(peak_bytes={Arm.ON: 60_000_000}), baseline(), LIMITS),
         Check(
             "peak memory (on)",
             Outcome.REGRESSED,
@@ -85,7 +85,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "more memory than allowed": (
-        lambda: sizes.check_memory(
+        lambda: speedup.check_memory(
             measured(), baseline(), with_limits(max_memory_bytes=49_000_000)
         ),
         Check(
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "memory within what is allowed": (
-        lambda: sizes.check_memory(measured(), None, with_limits(max_memory_bytes=80_000_000)),
+        lambda: speedup.check_memory(measured(), None, with_limits(max_memory_bytes=80_000_000)),
         Check(
             "peak memory (on)",
             Outcome.PASS,
@@ -109,7 +109,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "memory without baseline": (
-        lambda: sizes.check_memory(measured(), None, LIMITS),
+        lambda: speedup.check_memory(measured(), None, LIMITS),
         Check(
             "peak memory (on)",
             Outcome.NO_BASELINE,
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "memory of another target": (
-        lambda: sizes.check_memory(measured(), ELSEWHERE, LIMITS, Arm.OFF),
+        lambda: speedup.check_memory(measured(), ELSEWHERE, LIMITS, Arm.OFF),
         Check(
             "peak memory (off)",
             Outcome.INVALID,
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "memory under emulation": (
-        lambda: sizes.check_memory(emulated(), baseline(), LIMITS),
+        lambda: speedup.check_memory(emulated(), baseline(), LIMITS),
         Check(
             "peak memory (on)",
             Outcome.INVALID,
@@ -138,11 +138,11 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no memory measured": (
-        lambda: sizes.check_memory(measured(peak_bytes={}), baseline(), LIMITS),
+        lambda: speedup.check_memory(measured(peak_bytes={}), baseline(), LIMITS),
         Check("peak memory (on)", Outcome.INVALID, "It was not measured."),
     ),
     "nothing measured": (
-        lambda: sizes.check_memory(measured(peak_bytes=None), baseline(), LIMITS),
+        lambda: speedup.check_memory(measured(peak_bytes=None), baseline(), LIMITS),
         Check("peak memory (on)", Outcome.INVALID, "It was not measured."),
     ),
 }

@@ -10,7 +10,7 @@ from pytest_sme2.results import (
     Check,
     Outcome,
 )
-from pytest_sme2.verdict import sizes
+from pytest_sme2.verdict import speedup
 from tests.support.gate_examples import (
     LIMITS,
     assert_same_check,
@@ -31,13 +31,13 @@ from tests.support.gate_examples import (
 )
 def test_size_verdicts(size: int, outcome: Outcome) -> None:
     now = emulated(pte_bytes=size)
-    assert sizes.check_size(now, baseline(), LIMITS).verdict is outcome
-    assert sizes.check_size(now, None, LIMITS).verdict is Outcome.NO_BASELINE
+    assert speedup.check_size(now, baseline(), LIMITS).verdict is outcome
+    assert speedup.check_size(now, None, LIMITS).verdict is Outcome.NO_BASELINE
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
     "the same size": (
-        lambda: sizes.check_size(measured(), baseline(), LIMITS),
+        lambda: speedup.check_size(measured(), baseline(), LIMITS),
         Check(
             "program size",
             Outcome.PASS,
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "a larger program": (
-        lambda: sizes.check_size(measured(pte_bytes=110_000), baseline(), LIMITS),
+        lambda: speedup.check_size(measured(pte_bytes=110_000), baseline(), LIMITS),
         Check(
             "program size",
             Outcome.REGRESSED,
@@ -62,11 +62,11 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "no size": (
-        lambda: sizes.check_size(measured(pte_bytes=None), baseline(), LIMITS),
+        lambda: speedup.check_size(measured(pte_bytes=None), baseline(), LIMITS),
         Check("program size", Outcome.INVALID, "It was not measured."),
     ),
     "a baseline of nothing": (
-        lambda: sizes.check_size(measured(pte_bytes=10), baseline(pte_bytes=0), LIMITS),
+        lambda: speedup.check_size(measured(pte_bytes=10), baseline(pte_bytes=0), LIMITS),
         Check(
             "program size",
             Outcome.REGRESSED,
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "a smaller program": (
-        lambda: sizes.check_size(measured(pte_bytes=90_000), baseline(), LIMITS),
+        lambda: speedup.check_size(measured(pte_bytes=90_000), baseline(), LIMITS),
         Check(
             "program size",
             Outcome.IMPROVED,
