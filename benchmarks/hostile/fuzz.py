@@ -41,7 +41,7 @@ from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
-from pytest_sme2.verdict import baselines, contract, limits, shares, speedup, structure, times
+from pytest_sme2.verdict import baselines, contract, limits, speedup, structure, times
 from pytest_sme2.verdict.baseline_file import render
 from tests.support import damaged_etdumps, gate_examples, records
 from tests.support.artifacts import make_artifact
@@ -193,7 +193,7 @@ def baseline(chance: Random, folder: Path) -> None:
         speedup.check_speedup(measured, found, some)
         speedup.check_size(measured, found, some)
         for category in (measured.shares or {}).get(Arm.ON, {}):
-            shares.check_share(measured, found, some, category)
+            speedup.check_share(measured, found, some, category)
 
     read_within_bounds(read, path.name)
     try:

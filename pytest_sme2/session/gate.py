@@ -19,7 +19,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import cost, judging, numerics, shares, speedup, structure, times
+from pytest_sme2.verdict import cost, judging, numerics, speedup, structure, times
 from pytest_sme2.verdict.baselines import system_change
 from pytest_sme2.verdict.culprit import located
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since
@@ -201,7 +201,7 @@ class Gate:
         measured = self.measured
         self._check(
             lambda: [
-                shares.check_share(measured, self.baseline, self.limits, category)
+                speedup.check_share(measured, self.baseline, self.limits, category)
                 for category in (measured.shares or {}).get(measured.arm, {})
             ]
         )

@@ -8,7 +8,7 @@ from pytest_sme2.results import (
     Category,
     Outcome,
 )
-from pytest_sme2.verdict import judging, shares, speedup, times
+from pytest_sme2.verdict import judging, speedup, times
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (
     EMULATED,
@@ -29,7 +29,7 @@ def test_emulated_times_are_never_compared() -> None:
         times.check_latency(now, baseline(fingerprint=EMULATED), LIMITS),
         times.check_load(now, baseline(), LIMITS),
         speedup.check_speedup(now, baseline(), LIMITS),
-        shares.check_share(now, baseline(), LIMITS, Category.CONV),
+        speedup.check_share(now, baseline(), LIMITS, Category.CONV),
     ):
         assert found.verdict is Outcome.INVALID
         assert "mulated" in found.message
@@ -44,7 +44,7 @@ def test_what_was_not_measured_is_invalid() -> None:
         times.check_latency(now, baseline(), LIMITS),
         times.check_load(now, baseline(), LIMITS),
         speedup.check_speedup(now, baseline(), LIMITS),
-        shares.check_share(now, baseline(), LIMITS, Category.CONV),
+        speedup.check_share(now, baseline(), LIMITS, Category.CONV),
         speedup.check_memory(now, baseline(), LIMITS),
         speedup.check_size(now, baseline(), LIMITS),
     ):

@@ -16,7 +16,7 @@ from pytest_sme2.results import (
     Outcome,
     Spread,
 )
-from pytest_sme2.verdict import shares
+from pytest_sme2.verdict import speedup
 from tests.support.gate_examples import (
     BOUNDED,
     ELSEWHERE,
@@ -43,7 +43,7 @@ from tests.support.gate_examples import (
 )
 def test_share_against_the_baseline(share: float, outcome: Outcome) -> None:
     now = measured(shares=with_share(share))
-    found = shares.check_share(now, baseline(), LIMITS, Category.DATA_MOVEMENT)
+    found = speedup.check_share(now, baseline(), LIMITS, Category.DATA_MOVEMENT)
     assert found.verdict is outcome
     assert found.metric == "share of DATA_MOVEMENT (on)"
     assert (found.old, found.new) == (0.3, share)
@@ -64,7 +64,7 @@ def test_share_against_bounds(share: float, outcome: Outcome) -> None:
     bounded = with_limits(shares={Category.DATA_MOVEMENT: Bounds(0.2, 0.35)})
     now = measured(shares=with_share(share))
     for known in (None, baseline()):
-        found = shares.check_share(now, known, bounded, Category.DATA_MOVEMENT)
+        found = speedup.check_share(now, known, bounded, Category.DATA_MOVEMENT)
         assert found.verdict is outcome
 
 
@@ -80,7 +80,7 @@ def test_share_against_bounds(share: float, outcome: Outcome) -> None:
 def test_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> None:
     bounded = with_limits(shares={Category.CONV: Bounds(0.25, 0.5)})
     now = measured(shares={Arm.ON: {Category.CONV: share}})
-    assert shares.check_share(now, None, bounded, Category.CONV).verdict is outcome
+    assert speedup.check_share(now, None, bounded, Category.CONV).verdict is outcome
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,16 @@ def test_share_may_grow_by_the_limit(share: Spread, outcome: Outcome) -> None:
     old = baseline(figures={1: figures(shares={Arm.ON: {Category.CONV: Spread(0.25, 0.25, 0.25)}})})
     now = measured(shares={Arm.ON: {Category.CONV: share}})
     limits = with_limits(max_share_growth=0.25)
-    assert shares.check_share(now, old, limits, Category.CONV).verdict is outcome
+    assert speedup.check_share(now, old, limits, Category.CONV).verdict is outcome
 
 
 def test_share_without_baseline_or_of_another_target() -> None:
     now = measured()
     for none in (None, baseline(figures={})):
-        found = shares.check_share(now, none, LIMITS, Category.CONV)
+        found = speedup.check_share(now, none, LIMITS, Category.CONV)
         assert found.verdict is Outcome.NO_BASELINE
     other = baseline(fingerprint=Fingerprint("mac", ()))
-    assert shares.check_share(now, other, LIMITS, Category.CONV).verdict is Outcome.INVALID
+    assert speedup.check_share(now, other, LIMITS, Category.CONV).verdict is Outcome.INVALID
 
 
 def test_larger_share_of_the_same_code() -> None:
@@ -112,10 +112,10 @@ def test_larger_share_of_the_same_code() -> None:
     category, share = next(iter(by_category.items()))
     grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
     now = measured(shares=grown, runtime="r", inputs="i")
-    assert shares.check_share(now, baseline(), LIMITS, category, arm).verdict is Outcome.REGRESSED
+    assert speedup.check_share(now, baseline(), LIMITS, category, arm).verdict is Outcome.REGRESSED
     busy = dataclasses.replace(now, interference=0.3)
     for found, verdict in ((now, Outcome.INVALID), (busy, Outcome.MACHINE_CHANGED)):
-        check = shares.check_share(found, of_this_code(baseline(), now), LIMITS, category, arm)
+        check = speedup.check_share(found, of_this_code(baseline(), now), LIMITS, category, arm)
         assert check.verdict is verdict
         assert "byte for byte" in check.message
 
@@ -130,10 +130,10 @@ def test_larger_share_on_a_changed_machine_is_suspected() -> None:
     category, share = next(iter(by_category.items()))
     grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
     now = measured(shares=grown, yardstick_ns=1e6)
-    check = shares.check_share(now, old, LIMITS, category, arm)
+    check = speedup.check_share(now, old, LIMITS, category, arm)
     assert check.verdict is Outcome.REGRESSED
     slowed = dataclasses.replace(now, yardstick_ns=2e6)
-    check = shares.check_share(slowed, old, LIMITS, category, arm)
+    check = speedup.check_share(slowed, old, LIMITS, category, arm)
     assert check.verdict is Outcome.SUSPECTED
     assert "100% slower" in check.message
 
@@ -142,16 +142,16 @@ def test_thread_counts_are_kept_apart() -> None:
     old = baseline(figures={1: figures(), 4: figures(shares=with_share(0.6))})
     for threads, share in ((1, 0.3), (4, 0.6)):
         now = measured(threads=threads, shares=with_share(share))
-        found = shares.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
+        found = speedup.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
         assert (found.verdict, found.old) == (Outcome.PASS, share)
     now = measured(threads=2, shares=with_share(0.3))
-    found = shares.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
+    found = speedup.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
     assert found.verdict is Outcome.NO_BASELINE
 
 
 CASES: dict[str, tuple[Callable[[], Check], Check]] = {
     "share beyond its bounds with a baseline": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.37)), baseline(), BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
@@ -166,7 +166,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share without baseline": (
-        lambda: shares.check_share(measured(), None, LIMITS, Category.CONV, Arm.OFF),
+        lambda: speedup.check_share(measured(), None, LIMITS, Category.CONV, Arm.OFF),
         Check(
             "share of CONV (off)",
             Outcome.NO_BASELINE,
@@ -177,7 +177,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of another target": (
-        lambda: shares.check_share(measured(), ELSEWHERE, LIMITS, Category.CONV),
+        lambda: speedup.check_share(measured(), ELSEWHERE, LIMITS, Category.CONV),
         Check(
             "share of CONV (on)",
             Outcome.INVALID,
@@ -188,7 +188,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.3": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.3)), baseline(), LIMITS, Category.DATA_MOVEMENT
         ),
         Check(
@@ -203,7 +203,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.36": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.36)), baseline(), LIMITS, Category.DATA_MOVEMENT
         ),
         Check(
@@ -218,7 +218,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.4": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.4)), baseline(), LIMITS, Category.DATA_MOVEMENT
         ),
         Check(
@@ -233,7 +233,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.1": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.1)), baseline(), LIMITS, Category.DATA_MOVEMENT
         ),
         Check(
@@ -248,7 +248,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.3 with bounds": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.3)), None, BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
@@ -262,7 +262,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.18 with bounds": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.18)), None, BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
@@ -276,7 +276,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.37 with bounds": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.37)), None, BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
@@ -290,7 +290,7 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
         ),
     ),
     "share of 0.355 with bounds": (
-        lambda: shares.check_share(
+        lambda: speedup.check_share(
             measured(shares=with_share(0.355)), None, BOUNDED, Category.DATA_MOVEMENT
         ),
         Check(
