@@ -79,7 +79,7 @@ class Bench:
 
             return open_bundle(self.settings.device_bundle).runner
         if self.settings.device == "android":
-            from pytest_sme2.session.phone_package import phone_runner
+            from pytest_sme2.session.bundle import phone_runner
 
             return phone_runner(self.target.platform, executorch=runtime, progress=self.say)
         return wheel_runner(self.target.platform, executorch=runtime, progress=self.say)
