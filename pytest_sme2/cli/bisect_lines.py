@@ -43,12 +43,12 @@ def _measured(found: Bisection) -> str:
     return f"{count(len(found.probes), row.noun)} of {len(row.changes)} measured:"
 
 
-def _figure(culprit: Culprit) -> ExactFigure | None:
+def _figure_of(culprit: Culprit) -> ExactFigure | None:
     return next((figure for figure in FIGURES if figure.name == culprit.figure), None)
 
 
 def _change(found: Bisection, culprit: Culprit) -> str:
-    figure = _figure(culprit)
+    figure = _figure_of(culprit)
     if figure is None:
         probe = found.probes[culprit.border.first_bad]
         return "" if probe.latency is None else _latency(probe, probe.latency)
@@ -123,7 +123,7 @@ def _cells(found: Bisection, number: int) -> tuple[str, str, str, str]:
 
 def _value(found: Bisection, probe: Probe) -> str:
     """The figure that was searched by, else the one that is looked at first."""
-    figure = FIGURES[0] if found.culprit is None else _figure(found.culprit)
+    figure = FIGURES[0] if found.culprit is None else _figure_of(found.culprit)
     if figure is None or probe.measured is None:
         return "-"
     value = figure.value(probe.measured)

@@ -1,4 +1,4 @@
-"""Which kernels ran, whether a pair of runs shows what it claims, and an operator's known kernel."""
+"""Which kernels ran, what a pair of runs shows, and which kernel an operator is known to get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words: counted nouns, and what a command line or a file says, one of several choices or a list."""
+"""Words: counted nouns, and what a command line or a file says (a choice, or a list)."""
 
 from __future__ import annotations
 

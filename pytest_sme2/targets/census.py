@@ -255,15 +255,11 @@ _RECORD = "remembered.json"
 _CODE = (
     "system/elf.py",
     "trace/block_counter.c",
-    "trace/code_map.py",
-    "trace/cost_log.py",
     "trace/instructions.py",
     "trace/kernel_log.py",
     "targets/base.py",
     "targets/census.py",
     "targets/emulated.py",
-    "targets/guest.py",
-    "targets/remembered.py",
 )
 
 

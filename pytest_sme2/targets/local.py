@@ -1,4 +1,4 @@
-"""This machine as a target; what only a Mac has is in mac.py."""
+"""This machine as a target, and a Mac: kept awake while it measures, waited for while it is hot."""
 
 from __future__ import annotations
 

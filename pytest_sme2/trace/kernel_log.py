@@ -1,4 +1,4 @@
-"""Which kernels ran: read from the emulator's log or from XNNPACK's. Starts no process.
+"""Which kernels ran, and what they executed: read from the emulator's logs or from XNNPACK's.
 
 The emulator logs every block of code it translates, which it does when the block is first about
 to run. With the places the libraries were mapped to and their symbols, the blocks become kernel

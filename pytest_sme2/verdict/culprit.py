@@ -49,7 +49,7 @@ def _where(
         ranked = sorted(growth.operators, key=lambda change: -change.delta_ns)
         names += [(change.name, None) for change in ranked]
     if baseline is not None and reference_of(check.metric) is None:
-        names += _grown(measured, baseline, arm)
+        names += _longer(measured, baseline, arm)
     missed = [member for member, _ in profile.coverage.missed]
     if check.metric == "SME2 coverage":
         known_names = {name for name, _ in names}
@@ -66,7 +66,7 @@ def _where(
     return ""
 
 
-def _grown(measured: CaseResult, baseline: Baseline, arm: Arm) -> Iterator[tuple[str, int | None]]:
+def _longer(measured: CaseResult, baseline: Baseline, arm: Arm) -> Iterator[tuple[str, int | None]]:
     """The operators that cost more, then the names of those that there are more of."""
     before, now = baseline.costs.get(arm), measured.costs.get(arm)
     if before is not None and now is not None:

@@ -1,5 +1,5 @@
-"""Compares raw output files: how far apart they lie. Whether that is too far is decided in
-``outputs.py``.
+"""Compares raw output files, and says whether the answers are right: on against off, and against
+the eager model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many times faster SME2 makes a program: against the minimum, then against the baseline.
+"""Speedup, shares of the time, memory and size: against their limits, then the baseline.
 
 A speedup compares two arms that ran side by side, so it is compared even where the speed of the
 machine has changed since the baseline. Emulated times have no speedup.

@@ -2,7 +2,7 @@
 
 A lease is a lock on a file, so it ends with its process however that ends. There is one for each
 phone and adb server on this machine, whichever user asks and whatever the cache is. Machines that
-reach one phone are kept apart by a file on the phone (``claim.py``).
+reach one phone are kept apart by a file on the phone, which is seen by all.
 """
 
 from __future__ import annotations

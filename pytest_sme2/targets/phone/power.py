@@ -1,4 +1,4 @@
-"""A phone's power settings. Every change is restored.
+"""A phone's heat, and its power settings. Every change is restored.
 
 Before the first change, the old values are written to a note on the phone. The note is removed when
 the values are restored. A note that is found belongs to an interrupted run; its values are restored

@@ -1,6 +1,6 @@
 """Runs processes of runners on a phone, alone or in turns, and brings back what they left.
 
-The scripts are in ``script.py``; what the phone is, ``target.py`` knows.
+What the phone is, ``target.py`` knows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a phone's CPU and kernel show of SME2, and how long its streaming vectors are.
+"""A phone's cores, what its CPU and kernel show of SME2, and how long its streaming vectors are.
 
 A kernel that is built without SME hides it from every program. So what is missing from
 ``/proc/cpuinfo`` may still be in the chip.

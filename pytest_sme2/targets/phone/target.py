@@ -1,8 +1,8 @@
 """A phone over adb as a target: prepared, measured on, and restored.
 
-The protocol is in ``adb.py``, the phone's folder in ``storage.py``, its settings in ``power.py``,
-its heat in ``heat.py``. A lost connection raises ConnectionLostError; then the caller uses
-``recover`` and measures the pair again from the start (``retry.py``).
+The protocol is in ``adb.py``, the phone's folder in ``storage.py``, its settings and heat in
+``power.py``. A lost connection raises ConnectionLostError; then the caller uses
+``recover`` and measures the pair again from the start (``leases.py``).
 """
 
 from __future__ import annotations
