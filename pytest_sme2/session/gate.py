@@ -21,8 +21,7 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
 from pytest_sme2.verdict import cost, judging, numerics, speedup, structure, times
 from pytest_sme2.verdict.baselines import system_change
-from pytest_sme2.verdict.culprit import located
-from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since
+from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since, located
 
 _Method = TypeVar("_Method", bound=Callable[..., None])
 

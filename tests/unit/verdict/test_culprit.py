@@ -10,7 +10,7 @@ import pytest
 from pytest_sme2.results import Arm, CaseResult, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines
-from pytest_sme2.verdict.culprit import located
+from pytest_sme2.verdict.growth import located
 
 ROOT = Path(__file__).parents[3]
 FLIP = "`features = self.widen(self.stem(image).flip(-1))` at models/toy_cnn/model.py:32"
