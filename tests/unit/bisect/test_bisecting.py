@@ -14,7 +14,7 @@ import pytest
 from pytest_sme2.bisect import bisecting
 from pytest_sme2.bisect.bisecting import Bisecting, Bisection
 from pytest_sme2.bisect.row import Border, Release
-from pytest_sme2.cli.bisect_lines import document, lines
+from pytest_sme2.cli.commands.bisect import document, lines
 from pytest_sme2.errors import ModelError, RunError, TargetError, UsageError
 from pytest_sme2.results import CaseResult, Check, Limits, Outcome
 from pytest_sme2.system.pip import Pin
