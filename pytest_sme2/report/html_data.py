@@ -20,12 +20,13 @@ from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
 from pytest_sme2.report.case_summary import answers, noise_of
-from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost
-from pytest_sme2.report.engines import (
+from pytest_sme2.report.cost import (
+    LIMITS_OF_COST,
     engine_names,
     engine_shares,
     engines_of,
     kernel_operators,
+    largest_cost,
     unnamed_kernels,
 )
 from pytest_sme2.report.findings import next_step, run_findings, sentences

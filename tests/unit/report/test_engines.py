@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.report.engines import (
+from pytest_sme2.report.cost import (
     ENGINES,
     NEON,
     PORTABLE,
