@@ -1,4 +1,4 @@
-"""Cost in words and tables: executed instructions; and what a token costs. Pure."""
+"""Cost in words and tables: executed instructions, what a token costs, what operators ran on."""
 
 from __future__ import annotations
 

@@ -236,8 +236,8 @@ class _LogReader:
             self.code.take(line)
 
     def kernels(self) -> Iterator[Kernel]:
-        for name, count in self._named.items():
-            yield Kernel(name, family_of(name), count)
+        for name, times in self._named.items():
+            yield Kernel(name, family_of(name), times)
         places = dict(self._bounded)
         for place, seen in _clustered(self._unbounded):
             places.setdefault(place, _Unnamed()).add(seen)
