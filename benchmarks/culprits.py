@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.claims import Claim, finish
 from benchmarks.samples import SCHEMA, append_record, read_records
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.report.failure import NEGLIGIBLE
+from pytest_sme2.report.versus_baseline import NEGLIGIBLE
 from pytest_sme2.results import Artifact, Profile, TensorSpec
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.reference import OpenReference, Reference

@@ -169,7 +169,7 @@ def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
 def _failure(item: pytest.Item, gate: Gate) -> str:
     """What the failed checks say together, in a message that is enough to start fixing."""
     from pytest_sme2.plugin.reproduce import test_words
-    from pytest_sme2.report.failure import failure_text, reproduce
+    from pytest_sme2.report.versus_baseline import failure_text, reproduce
     from pytest_sme2.session.gate import failing
 
     checks = gate.take_checks()

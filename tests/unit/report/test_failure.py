@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.report.failure import MOST_LINES, WIDTH, failure_text, reproduce
+from pytest_sme2.report.versus_baseline import MOST_LINES, WIDTH, failure_text, reproduce
 from pytest_sme2.results import Arm, CaseResult, Check, Outcome, Profile, Verdict
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.verdict import baselines, judging
