@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_sme2.profile.build import robust_stats, robust_stats_of_each
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.coverage import settled_operators, sme2_states
 from pytest_sme2.profile.evidence import check_pair
@@ -30,7 +31,6 @@ from pytest_sme2.profile.operators import (
     select,
 )
 from pytest_sme2.profile.splits import transposes
-from pytest_sme2.profile.statistics import robust_stats, robust_stats_of_each
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.results import (
     Change,

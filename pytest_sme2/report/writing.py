@@ -16,9 +16,9 @@ from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
+from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.statistics import robust_stats
 from pytest_sme2.report.cost import (
     COST_COLUMNS,
     KERNEL_COLUMNS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_sme2.profile.statistics import outliers, robust_stats, robust_stats_of_each
+from pytest_sme2.profile.build import outliers, robust_stats, robust_stats_of_each
 
 
 @given(
