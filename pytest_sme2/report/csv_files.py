@@ -20,8 +20,7 @@ import numpy as np
 
 from pytest_sme2.profile.build import robust_stats, robust_stats_of_each
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.profile.coverage import settled_operators, sme2_states
-from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.coverage import check_pair, settled_operators, sme2_states
 from pytest_sme2.profile.operators import (
     OPERATOR,
     OUTSIDE,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import PAIR, Arm, Profile, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner

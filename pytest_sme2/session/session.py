@@ -311,7 +311,7 @@ class Session:
         """Whether the pair shows SME2 on and off; None where only one arm is run."""
         if not {Arm.ON, Arm.OFF} <= set(self.arms(case)):
             return None
-        from pytest_sme2.profile.evidence import check_pair
+        from pytest_sme2.profile.coverage import check_pair
 
         return check_pair(
             on=self.profile(case, Arm.ON),
