@@ -5,15 +5,6 @@ be tested, cached and run again alone. Nothing heavy is imported here: arrays ar
 annotations only. What computes, reads or prints does not live here.
 """
 
-from pytest_sme2.results.artifact import (
-    AS_EXPORTED,
-    FORWARD,
-    PAIR,
-    SHOWN,
-    Arm,
-    Artifact,
-    TensorSpec,
-)
 from pytest_sme2.results.case import (
     RUNTIME,
     Agreement,
@@ -65,7 +56,13 @@ from pytest_sme2.results.profile import (
     TransposeReport,
 )
 from pytest_sme2.results.run import (
+    AS_EXPORTED,
+    FORWARD,
+    PAIR,
+    SHOWN,
     SME1_ONLY,
+    Arm,
+    Artifact,
     Capabilities,
     CoreUse,
     FarmDevice,
@@ -73,6 +70,7 @@ from pytest_sme2.results.run import (
     Output,
     Run,
     RunRequest,
+    TensorSpec,
     Turn,
 )
 from pytest_sme2.results.timing import (

@@ -7,8 +7,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_sme2.results.artifact import Arm, Artifact
-from pytest_sme2.results.run import Run
+from pytest_sme2.results.run import Arm, Artifact, Run
 
 
 class KernelFamily(str, enum.Enum):
