@@ -18,7 +18,7 @@ from pytest_sme2.errors import NotMeasurableError, Sme2Error, TargetError
 from pytest_sme2.results import PAIR, Arm, Artifact, Capabilities, KernelCensus, Run, RunRequest
 from pytest_sme2.session.device import Farm, HeldDevice
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system import macos
+from pytest_sme2.system import platforms
 from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.local import MacTarget
@@ -231,7 +231,7 @@ def header_lines(bench: Bench) -> list[str]:
     if isinstance(target, MacTarget):
         state = ", ".join(f"{name} {value}" for name, value in target.state().items())
         lines.append(f"sme2: {target.cpu}, {state}")
-        lines += [f"sme2: warning: {warning}" for warning in macos.read_power().warnings]
+        lines += [f"sme2: warning: {warning}" for warning in platforms.read_power().warnings]
     return lines
 
 

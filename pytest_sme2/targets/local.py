@@ -17,9 +17,8 @@ from pathlib import Path
 from pytest_sme2.errors import TargetError
 from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system import macos
-from pytest_sme2.system.macos import sysctl
-from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.system import platforms
+from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform, sysctl
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
 
 _AT_HWCAP2 = 26
@@ -225,11 +224,11 @@ class MacTarget(LocalTarget):
 
     @property
     def cpu(self) -> str:
-        return macos.sysctl("machdep.cpu.brand_string")
+        return platforms.sysctl("machdep.cpu.brand_string")
 
     def missing_sme2(self) -> str:
         """Why there is no SME2."""
-        if macos.is_virtual_machine():
+        if platforms.is_virtual_machine():
             return (
                 f"this Mac ({self.cpu}) is a virtual machine that has no SME2. Use the Mac itself, "
                 "if it is an M4 or newer."
@@ -238,8 +237,8 @@ class MacTarget(LocalTarget):
 
     def prepare(self) -> None:
         """Keep it awake until ``restore``, or until this process ends."""
-        if self._awake is None and Path(macos.CAFFEINATE).exists():
-            self._awake = subprocess.Popen([macos.CAFFEINATE, "-dims", "-w", str(os.getpid())])
+        if self._awake is None and Path(platforms.CAFFEINATE).exists():
+            self._awake = subprocess.Popen([platforms.CAFFEINATE, "-dims", "-w", str(os.getpid())])
 
     def restore(self) -> None:
         awake, self._awake = self._awake, None
@@ -250,7 +249,7 @@ class MacTarget(LocalTarget):
     def cool_down(self) -> None:
         """Wait until the system does not slow the chip down against heat."""
         waited = 0.0
-        while macos.slows_down(pressure := macos.read_pressure()):
+        while platforms.slows_down(pressure := platforms.read_pressure()):
             if waited >= COOL_SECONDS:
                 raise TargetError(
                     f"This Mac is still too hot to measure after {COOL_SECONDS:.0f} s: thermal "
@@ -260,10 +259,10 @@ class MacTarget(LocalTarget):
             waited += _INTERVAL_SECONDS
 
     def state(self) -> dict[str, str]:
-        return {"macOS": macos.macos_version(), **macos.read_power().facts()}
+        return {"macOS": platforms.macos_version(), **platforms.read_power().facts()}
 
     def conditions(self) -> dict[str, str]:
-        return {**super().conditions(), **macos.read_power().facts()}
+        return {**super().conditions(), **platforms.read_power().facts()}
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         return self._watched([super().run(runner, request, folder)])[0]
@@ -273,20 +272,20 @@ class MacTarget(LocalTarget):
 
     def _watched(self, runs: list[Run]) -> list[Run]:
         """Marked where the system slowed the chip down; it takes longer to cool than to measure."""
-        hot = macos.slows_down(macos.read_pressure())
+        hot = platforms.slows_down(platforms.read_pressure())
         return [replace(run, throttled=True) for run in runs] if hot else runs
 
     def facts(self) -> dict[str, str]:
         """Low power mode makes another machine of it, so it belongs to the fingerprint."""
         if not self._power_mode:
-            mode = macos.read_power().mode
+            mode = platforms.read_power().mode
             # A Mac that does not tell has no other mode.
-            self._power_mode = "normal" if mode == macos.UNKNOWN else mode
+            self._power_mode = "normal" if mode == platforms.UNKNOWN else mode
         return {
             "cores": str(os.cpu_count()),
             "cpu": self.cpu,
-            "model": macos.sysctl("hw.model"),
-            "os": f"macOS {macos.macos_version().partition('.')[0]}",
+            "model": platforms.sysctl("hw.model"),
+            "os": f"macOS {platforms.macos_version().partition('.')[0]}",
             "power_mode": self._power_mode,
         }
 

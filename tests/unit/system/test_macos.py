@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.system import macos, platforms
-from pytest_sme2.system.macos import Power, parse_mode, parse_pressure, parse_source
+from pytest_sme2.system import platforms
+from pytest_sme2.system.platforms import Power, parse_mode, parse_pressure, parse_source
 
 ON_BATTERY = """\
 Now drawing from 'Battery Power'
@@ -66,10 +66,10 @@ def test_a_system_without_these_programs_is_unknown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("SYSCTL", "PMSET", "NOTIFYUTIL"):
-        monkeypatch.setattr(macos, name, str(tmp_path / "missing"))
-    assert macos.sysctl("kern.osproductversion") == "unknown"
-    assert macos.vector_bits() is None
-    assert macos.read_power() == Power("unknown", "unknown", "unknown")
+        monkeypatch.setattr(platforms, name, str(tmp_path / "missing"))
+    assert platforms.sysctl("kern.osproductversion") == "unknown"
+    assert platforms.vector_bits() is None
+    assert platforms.read_power() == Power("unknown", "unknown", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_a_translated_python_is_told_so(
     """It runs on Apple silicon already, so that is not advice."""
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setattr(macos, "sysctl", lambda _: translated)
+    monkeypatch.setattr(platforms, "sysctl", lambda _: translated)
     with pytest.raises(TargetError, match=words):
         platforms.host_platform()
