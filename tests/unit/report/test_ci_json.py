@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 
-from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
+from pytest_sme2.report.comment import bencher_metric_format, github_action_benchmark
 from pytest_sme2.results import Arm, Estimate
 from tests.support.gate_examples import CONV_OFF, CONV_ON, PORTABLE, emulated, measured, structure
 

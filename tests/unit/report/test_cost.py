@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.report.ci_json import metrics
+from pytest_sme2.report.comment import metrics
 from pytest_sme2.report.cost import cost_lines, instructions_per_token, millions, tokens_per_second
 from pytest_sme2.report.html_data import ReportCase, report_document
 from pytest_sme2.report.markdown_case import latency_lines
