@@ -158,7 +158,7 @@ def _class(operator: Operator) -> tuple[object, ...]:
         str(operator.category),
         operator.kind,
         str(operator.executor),
-        "unproven" if operator.unproven else "sme1" if operator.sme1 else operator.sme2,
+        operator.proof,
     )
 
 

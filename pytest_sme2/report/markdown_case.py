@@ -252,12 +252,11 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
         yield f"and {count(left, 'operator')} more, in the operator statistics (CSV)."
 
 
+_PROOFS = {True: "yes", False: "no", "sme1": "SME1", "unproven": "unproven"}
+
+
 def _sme2_word(operator: Operator) -> str:
-    if not operator.matrix:
-        return ""
-    if operator.sme2:
-        return "SME1" if operator.sme1 else "yes"
-    return "unproven" if operator.unproven else "no"
+    return _PROOFS[operator.proof] if operator.matrix else ""
 
 
 def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
