@@ -424,3 +424,20 @@ def test_throttled_pairs_are_not_compared_with_a_baseline() -> None:
     found = times.check_latency(measured(throttled_pairs=2), baseline(), LIMITS)
     assert found.verdict is Outcome.INVALID
     assert "slowed itself down against heat in 2 measured pairs" in found.message
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "outcome"),
+    [
+        (5.0, Outcome.PASS),
+        (6.15, Outcome.PASS),
+        (6.25, Outcome.INCONCLUSIVE),
+        (7.0, Outcome.REGRESSED),
+        (3.5, Outcome.IMPROVED),
+    ],
+)
+def test_load_verdicts(milliseconds: float, outcome: Outcome) -> None:
+    now = measured(loads_ns={Arm.ON: medians(milliseconds)})
+    found = times.check_load(now, baseline(), LIMITS)
+    assert (found.metric, found.verdict) == ("load time (on)", outcome)
+    assert times.check_load(now, None, LIMITS).verdict is Outcome.NO_BASELINE
