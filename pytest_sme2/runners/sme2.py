@@ -143,15 +143,6 @@ def library_file(compiler: Compiler, name: str) -> Path:
     )
 
 
-__all__ = [
-    "EXIT_MEANINGS",
-    "ProcessFiles",
-    "Runner",
-    "Sme2Runner",
-    "executorch_sdk",
-    "wheel_runner",
-]
-
 # As in cpp/failure.h.
 EXIT_MEANINGS: Mapping[int, str] = {
     2: "wrong usage",
