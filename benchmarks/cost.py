@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
 from benchmarks.detection_programs import layers_artifact
+from benchmarks.harness import Claim, finish
 from benchmarks.running import ROOT
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish
 
 LEAST_SPEEDUP = 100.0
 FEWEST_RUNS = 10_000

@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.claims import clean_claims, finish
+from benchmarks.harness import clean_claims, finish
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest

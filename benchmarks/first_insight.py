@@ -23,8 +23,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.claims import Claim, finish
 from benchmarks.first_run import Newcomer
+from benchmarks.harness import Claim, finish
 from benchmarks.running import ROOT
 
 MOST_CPU_SECONDS = 150.0

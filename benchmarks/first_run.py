@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish
 from benchmarks.running import ROOT
 
 MOST_SECONDS = 360.0

@@ -1,3 +1,121 @@
-"""x"""
+"""What all benchmarks share: claims and how they are told, stored and judged; samples; arguments.
+
+A claim is a figure, its limit, its peer. A limit is written down before anything is measured, in
+the script of the benchmark that it belongs to. Samples that are collected a little at a time stand
+one a line, in JSON; a collection that was killed goes on where it was.
+"""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.system.wording import count
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One figure; ``key`` names it within its benchmark."""
+
+    key: str
+    what: str
+    value: float
+    unit: str = ""
+    limit: float | None = None
+    """None where the figure is only told."""
+    least: bool = False
+    """Whether the limit is the least that is allowed; else it is the most."""
+    peer: str = ""
+    """What it is compared with, measured in the same run."""
+    peer_value: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """None where there is no limit; a figure that is no number meets none."""
+        if self.limit is None:
+            return None
+        return self.value >= self.limit if self.least else self.value <= self.limit
+
+    @property
+    def ratio(self) -> float | None:
+        """The figure as a part of the peer's."""
+        return self.value / self.peer_value if self.peer_value else None
+
+    def told_value(self) -> str:
+        return told(self.value, self.unit)
+
+    def told_limit(self) -> str:
+        if self.limit is None:
+            return ""
+        return f"{'≥' if self.least else '≤'} {told(self.limit, self.unit)}"
+
+    def told_peer(self) -> str:
+        if self.peer_value is None:
+            return self.peer
+        return f"{self.peer}: {told(self.peer_value, self.unit)}"
+
+    def told_ratio(self) -> str:
+        return "" if self.ratio is None else f"{number(self.ratio)}x"
+
+    def told_met(self) -> str:
+        return {True: "yes", False: "**no**", None: ""}[self.met]
+
+
+def number(value: float) -> str:
+    """Three digits that count; whole numbers whole."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    digits = f"{value:.3g}"
+    return digits if "e" not in digits else f"{value:.2e}"
+
+
+def told(value: float, unit: str) -> str:
+    if value != value:
+        return "unknown"
+    if unit == "%":
+        return f"{100 * value:.3g} %"
+    if unit == "x":
+        return f"{number(value)}x"
+    return f"{number(value)} {unit}".rstrip()
+
+
+def claim_from(document: Mapping[str, Any]) -> Claim:
+    return Claim(
+        **{name: document[name] for name in Claim.__dataclass_fields__ if name in document}
+    )
+
+
+def finish(
+    claims: Sequence[Claim], path: Path | None, details: Mapping[str, Any] | None = None
+) -> int:
+    """Print the claims, store them where asked to, and give the exit code: 1 beyond a limit."""
+    for claim in claims:
+        bound = f" (limit {claim.told_limit()}: {'met' if claim.met else 'MISSED'})"
+        peer = f"; {claim.told_peer()}, {claim.told_ratio()}" if claim.peer else ""
+        print(f"{claim.what}: {claim.told_value()}{peer}{'' if claim.met is None else bound}")
+    if path is not None:
+        write_json(path, {"claims": [asdict(claim) for claim in claims], "details": details or {}})
+    return 1 if any(claim.met is False for claim in claims) else 0
+
+
+def write_json(path: Path, document: object) -> None:
+    """Whole or not at all: a result that is there is a result that was finished."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.part")
+    unfinished.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    unfinished.replace(path)
+
+
+def clean_claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
+    """The claim of trials that each must end clean; a row counts one kind of them."""
+    trials = sum(row["trials"] for row in rows)
+    clean = sum(row["clean"] for row in rows)
+    return [
+        Claim("trials", f"trials of {count(len(rows), 'kind')} of faults and damage", trials),
+        Claim("clean", "trials that ended clean", clean, limit=trials, least=True),
+    ]

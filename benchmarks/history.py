@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish
 from pytest_sme2.report.history_series import all_series, change_points
 from tests.support.histories import run as history_run
 from tests.support.pretended_device import PROCESS_SPREAD, Burst, PretendedDevice

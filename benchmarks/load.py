@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish
 from pytest_sme2.plugin.conclusion import conclude_run
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.compare import compare

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish
 from pytest_sme2.fake_phone.lab import FakeLab, fake_target
 from pytest_sme2.results import Arm, Artifact, Outcome, RunRequest
 from pytest_sme2.runners.sme2 import PROGRAM, RUNNER_SOURCES, Sme2Runner

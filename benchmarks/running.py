@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from benchmarks.catalogue import Benchmark
-from benchmarks.claims import Claim, claim_from, clean_claims, write_json
+from benchmarks.harness import Claim, claim_from, clean_claims, write_json
 from benchmarks.machine import commit, machine, versions
 
 ROOT = Path(__file__).parents[1]

@@ -32,7 +32,7 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Check, Outcome
 from pytest_sme2.session.cases import Case

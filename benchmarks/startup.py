@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish
 
 MOST_MILLISECONDS = 30.0
 

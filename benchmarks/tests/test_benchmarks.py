@@ -18,7 +18,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import page, running
 from benchmarks.catalogue import BENCHMARKS, BY_NAME, Benchmark, chosen
-from benchmarks.claims import Claim, claim_from, clean_claims, finish, number, told
+from benchmarks.harness import Claim, claim_from, clean_claims, finish, number, told
 from benchmarks.running import ROOT, Result
 
 KEPT = page.load(command.KEPT)
