@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Claim, finish
-from benchmarks.samples import SCHEMA, append_record, read_records
+from benchmarks.harness import SCHEMA, Claim, append_record, finish, read_records
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.report.versus_baseline import NEGLIGIBLE
 from pytest_sme2.results import Artifact, Profile, TensorSpec

@@ -37,8 +37,7 @@ import scipy.stats
 
 from benchmarks.detection_programs import layers_artifact
 from benchmarks.detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
-from benchmarks.harness import Claim, finish
-from benchmarks.samples import SCHEMA, CommandLine, append_record, read_records
+from benchmarks.harness import SCHEMA, Claim, CommandLine, append_record, finish, read_records
 from pytest_sme2.results import Arm, Outcome, PairedTiming, Run, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
