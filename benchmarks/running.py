@@ -7,8 +7,10 @@ what is missing. What the figures mean is for claims.py and page.py to say.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
+import platform
 import shlex
 import signal
 import subprocess
@@ -22,7 +24,58 @@ from typing import Any, TextIO
 
 from benchmarks.catalogue import Benchmark
 from benchmarks.harness import Claim, claim_from, clean_claims, write_json
-from benchmarks.machine import commit, machine, versions
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.targets.local import LocalTarget
+
+PACKAGES = ("pytest-sme2", "pytest", "pytest-benchmark", "executorch", "torch", "numpy", "scipy")
+
+
+def machine() -> dict[str, str]:
+    facts = dict(LocalTarget().fingerprint().facts)
+    return {
+        "cpu": facts["cpu"],
+        "cores": str(os.cpu_count()),
+        "memory": _memory(),
+        "system": _system(),
+        "platform": host_platform(),
+    }
+
+
+def _memory() -> str:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return "unknown"
+    return f"{total / 2**30:.0f} GiB"
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.platform(terse=True)
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit(folder: Path) -> str:
+    """The checkout's commit, with a mark where files differ from it."""
+    asked = subprocess.run(
+        ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip() or "unknown"
+
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = 1
