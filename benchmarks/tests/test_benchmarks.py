@@ -17,9 +17,8 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import page, running
-from benchmarks.catalogue import BENCHMARKS, BY_NAME, Benchmark, chosen
 from benchmarks.harness import Claim, claim_from, clean_claims, finish, number, told
-from benchmarks.running import ROOT, Result
+from benchmarks.running import BENCHMARKS, BY_NAME, ROOT, Benchmark, Result, chosen
 
 KEPT = page.load(command.KEPT)
 
@@ -305,8 +304,8 @@ def one_command(checkout, monkeypatch):
         monkeypatch.setattr(command, name, checkout / name)
     monkeypatch.setattr(command, "BY_NAME", {"tiny": TINY})
     monkeypatch.setattr(command, "BENCHMARKS", (TINY,))
-    monkeypatch.setattr("benchmarks.catalogue.BENCHMARKS", (TINY,))
-    monkeypatch.setattr("benchmarks.catalogue.BY_NAME", {"tiny": TINY})
+    monkeypatch.setattr("benchmarks.running.BENCHMARKS", (TINY,))
+    monkeypatch.setattr("benchmarks.running.BY_NAME", {"tiny": TINY})
     return checkout
 
 
