@@ -23,7 +23,7 @@ def detection():
 
 @pytest.fixture
 def rules():
-    return importlib.import_module("benchmarks.detection_rules")
+    return importlib.import_module("benchmarks.detection")
 
 
 class PretendedTarget(Machine):
