@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.hostile import attacks, disks, fuzz, fuzz_outside, kills, surroundings
-from benchmarks.hostile.stage import enter_namespace
-from benchmarks.hostile.trials import Row, count
+from benchmarks.hostile.stage import Row, count, enter_namespace
 
 SUBJECTS = (
     *fuzz.SUBJECTS,

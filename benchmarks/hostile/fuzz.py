@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
-from benchmarks.hostile.trials import NotCleanError, Subject, expect
+from benchmarks.hostile.stage import NotCleanError, Subject, expect
 from pytest_sme2.cli.experiment_file import read_plan, template
 from pytest_sme2.errors import EtdumpError, Sme2Error
 from pytest_sme2.export.store import load_artifact

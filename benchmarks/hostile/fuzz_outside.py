@@ -17,7 +17,7 @@ from random import Random
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.fuzz import read_within_bounds
-from benchmarks.hostile.trials import Subject, expect
+from benchmarks.hostile.stage import Subject, expect
 from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.weights import upstream_of

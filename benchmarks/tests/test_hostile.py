@@ -11,7 +11,7 @@ import pytest
 import pytest_sme2
 from benchmarks.hostile import fuzz, fuzz_outside
 from benchmarks.hostile.__main__ import SUBJECTS, main
-from benchmarks.hostile.trials import NotCleanError, NotPossibleError, Subject, count
+from benchmarks.hostile.stage import NotCleanError, NotPossibleError, Subject, count
 
 TRIALS = {"fuzz-etdump": 1, "fuzz-metrics": 4, "fuzz-run-directory": 4}
 FUZZED = [*fuzz.SUBJECTS, *fuzz_outside.SUBJECTS]
