@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import page, running
+from benchmarks import cost, page, running
 from benchmarks.harness import Claim, claim_from, clean_claims, finish, number, told
 from benchmarks.running import BENCHMARKS, BY_NAME, ROOT, Benchmark, Result, chosen
 
@@ -418,3 +418,16 @@ def test_kept_results_are_full_ones_and_their_headlines_complete():
         assert result.name == name
     assert not [line for line in page.headlines(KEPT) if "{" in line]
     assert {name for name, _ in page.HEADLINES} <= set(BY_NAME)
+
+
+def test_what_counting_takes_is_the_median_of_its_rounds() -> None:
+    row = cost._row([(2.0, 3.0), (2.2, 3.2), (2.0, 9.0)])
+    assert row == {"uncounted_s": 2.0, "counted_s": 3.2, "ratio": 1.6}
+    whole = cost._counting_claims({"a": row, "b": cost._row([(8.0, 8.8)])})[-1]
+    assert whole.value == pytest.approx(1.2)
+
+
+def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cost.main(["everything"])
+    assert "Choose from: same, layers, counting, suite" in capsys.readouterr().err
