@@ -17,8 +17,12 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import cost, page, running
+from benchmarks.first_insight import INSIGHT, MODEL, readme_block
 from benchmarks.harness import Claim, claim_from, clean_claims, finish, number, told
 from benchmarks.running import BENCHMARKS, BY_NAME, ROOT, Benchmark, Result, chosen
+from pytest_sme2.report.terminal import run_lines
+from pytest_sme2.session.run_directory import read_record
+from tests.support.records import toy_run
 
 KEPT = page.load(command.KEPT)
 
@@ -431,3 +435,21 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cost.main(["everything"])
     assert "Choose from: same, layers, counting, suite" in capsys.readouterr().err
+
+
+def test_the_commands_and_the_test_are_the_readme_s() -> None:
+    commands = readme_block("bash run").splitlines()
+    assert [line.split()[0] for line in commands] == ["sme2", "pytest", "pytest"]
+    assert "--update-baselines" in commands[1]
+    assert "--update-baselines" not in commands[2]
+    assert "sme2_gate.check_evidence()" in readme_block("python file=test_my_models.py")
+
+
+def test_the_insight_is_the_coverage_in_the_terminal_s_table(tmp_path: Path) -> None:
+    compile(MODEL, "model.py", "exec")
+    found = INSIGHT.search(
+        "\n".join(run_lines([read_record(folder) for folder in toy_run(tmp_path)]))
+    )
+    assert found is not None
+    assert found[1] == "3 of 3"
+    assert INSIGHT.search("toy-fp32 -  NO_BASELINE\n") is None
