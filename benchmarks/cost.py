@@ -21,7 +21,6 @@ suite
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
@@ -36,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.detection_programs import layers_artifact
-from benchmarks.harness import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 from benchmarks.running import ROOT
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
@@ -344,9 +343,7 @@ def _suite(out: Path, models: str, *options: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parts = ("same", "layers", "counting", "suite")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--runs", type=int, default=20, help="counted runs; default %(default)s")
@@ -354,7 +351,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of counting; default %(default)s")
     parser.add_argument("--cases", default=",".join(SUITE_CASES), help="MODEL:VARIANT,…")
     parser.add_argument("--models", default="", help="of the suite; default: all")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
     unknown = sorted({*arguments.parts} - {*parts})
     if unknown:

@@ -40,9 +40,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.detection_programs import layers_artifact
-from benchmarks.harness import SCHEMA, Claim, CommandLine, append_record, finish, read_records
+from benchmarks.harness import (
+    SCHEMA,
+    Claim,
+    CommandLine,
+    append_record,
+    finish,
+    gate_claims,
+    read_records,
+)
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact, Capabilities, Outcome, Run, RunRequest
+from pytest_sme2.results import Arm, Artifact, Capabilities, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.cases import Case
@@ -55,7 +63,6 @@ from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.judging import combine
 
-FEWEST_SLOWER, FEWEST_EQUAL = 100, 300
 STORED_SESSIONS = 3
 VARIANT = "fp32"
 EQUAL = 1.0
@@ -355,24 +362,8 @@ def judge(session: GateSession, case: Case) -> dict[str, Any]:
 
 
 def claims(records: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    slower = [entry for entry in records if entry["factor"] != EQUAL]
-    equal = [entry for entry in records if entry["factor"] == EQUAL]
-
-    def count(outcome: Outcome) -> int:
-        return sum(entry["outcome"] == str(outcome) for entry in equal)
-
-    return [
-        Claim("slower", "real verdicts on programs at least 5 % slower", len(slower),
-              limit=FEWEST_SLOWER, least=True),
-        Claim("green", "of these, green", sum(entry["green"] for entry in slower), limit=0),
-        Claim("equal", "real verdicts on equal programs", len(equal),
-              limit=FEWEST_EQUAL, least=True),
-        Claim("alarms", "of these, REGRESSED", count(Outcome.REGRESSED), limit=0),
-        Claim("suspected", "of these, SUSPECTED, which fails as well", count(Outcome.SUSPECTED)),
-        Claim("invalid", "of these, INVALID (too noisy), which fails as well",
-              count(Outcome.INVALID)),
-        Claim("open", "of these, INCONCLUSIVE, which warns", count(Outcome.INCONCLUSIVE)),
-    ]  # fmt: skip
+    told = [(entry["factor"], entry["outcome"], entry["green"]) for entry in records]
+    return gate_claims("real", told)
 
 
 def account(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:

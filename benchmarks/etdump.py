@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 
 LEAST_SPEEDUP = 100.0
 FEWEST_RUNS = 10_000
@@ -204,11 +204,10 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="of 12 events each")
     parser.add_argument("--largest-mb", type=float, default=100.0, help="where growth ends")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--child", choices=[*SIDES, "trace"], help=argparse.SUPPRESS)
     parser.add_argument("--dump", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--warm", type=Path, help=argparse.SUPPRESS)

@@ -125,6 +125,27 @@ def clean_claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     ]
 
 
+FEWEST_SLOWER, FEWEST_EQUAL = 100, 300
+
+
+def gate_claims(kind: str, verdicts: Sequence[tuple[float, str, bool]]) -> list[Claim]:
+    """Of verdicts on programs where the truth is known: how much slower, what was said, green."""
+    slower = [green for factor, _, green in verdicts if factor != 1]
+    equal = [str(outcome) for factor, outcome, _ in verdicts if factor == 1]
+    return [
+        Claim("slower", f"{kind} verdicts on programs at least 5 % slower", len(slower),
+              limit=FEWEST_SLOWER, least=True),
+        Claim("green", "of these, green", sum(slower), limit=0),
+        Claim("equal", f"{kind} verdicts on equal programs", len(equal),
+              limit=FEWEST_EQUAL, least=True),
+        Claim("alarms", "of these, REGRESSED", equal.count("REGRESSED"), limit=0),
+        Claim("suspected", "of these, SUSPECTED, which fails as well", equal.count("SUSPECTED")),
+        Claim("invalid", "of these, INVALID (too noisy), which fails as well",
+              equal.count("INVALID")),
+        Claim("open", "of these, INCONCLUSIVE, which warns", equal.count("INCONCLUSIVE")),
+    ]  # fmt: skip
+
+
 # --- samples --------------------------------------------------------------------------------------
 
 
@@ -195,3 +216,15 @@ class CommandLine:
             print(f"{self.name}: {error}", file=sys.stderr)
             return error.exit_code
         return code
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """What a benchmark says of itself and, as its first argument, ``--json``."""
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the claims to this file")
+    return parser

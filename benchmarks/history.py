@@ -22,7 +22,6 @@ Apache Otava, where it is installed, looks at the same series with its own defau
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import math
 import random
@@ -30,10 +29,9 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 from pytest_sme2.report.history_series import all_series, change_points
 from tests.support.histories import run as history_run
 from tests.support.pretended_device import PROCESS_SPREAD, Burst, PretendedDevice
@@ -337,10 +335,7 @@ def claims(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="for machines")
+    parser = parser_of(__doc__)
     parser.add_argument("--series", type=int, default=SERIES, help="histories of each kind")
     arguments = parser.parse_args(argv)
     print("This is a simulation: no machine is timed.")

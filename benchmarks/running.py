@@ -1,7 +1,7 @@
 """Runs benchmarks one after another, each alone in a process of its own, and keeps their results.
 
 A result is a JSON file that is written whole at the end, so a run that was broken off goes on with
-what is missing. What the figures mean is for claims.py and page.py to say.
+what is missing. What the figures mean is for harness.py and page.py to say.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from benchmarks.harness import Claim, claim_from, clean_claims, write_json
+from benchmarks.harness import Claim, claim_from, write_json
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.targets.local import LocalTarget
 
@@ -295,7 +295,8 @@ def run_one(
         "commit": commit(ROOT),
         "machine": machine(),
         "versions": versions(),
-        **_with_claims(measured),
+        "claims": measured["claims"],
+        "details": measured["details"],
     }
     write_json(folder / f"{benchmark.name}.json", document)
     result = read_result(folder / f"{benchmark.name}.json")
@@ -323,14 +324,6 @@ def _run_alone(arguments: list[str], output: TextIO) -> int:
                 os.killpg(process.pid, number)
                 process.wait(timeout=SECONDS_TO_END)
         raise
-
-
-def _with_claims(measured: Any) -> dict[str, Any]:
-    """What a benchmark wrote; where it only counted trials, with the claim that follows."""
-    if "claims" in measured:
-        return {"claims": measured["claims"], "details": measured["details"]}
-    rows = measured["rows"]
-    return {"claims": [asdict(claim) for claim in clean_claims(rows)], "details": measured}
 
 
 def _last_line(log: Path) -> str:

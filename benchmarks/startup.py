@@ -15,7 +15,6 @@ thread that waits for nothing.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import resource
@@ -24,9 +23,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.harness import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 
 MOST_MILLISECONDS = 30.0
 
@@ -71,10 +69,9 @@ def one_start(arguments: list[str], folder: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
     order = random.Random(arguments.seed)
     rounds: list[dict[str, float]] = []

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import filelock
 
@@ -65,17 +66,9 @@ class Row:
     seconds: float = 0.0
     not_possible: str = ""
 
-    def document(self) -> dict[str, object]:
-        counted: dict[str, object] = {
-            "name": self.name,
-            "what": self.what,
-            "trials": self.trials,
-            "clean": self.clean,
-            "seconds": round(self.seconds, 1),
-        }
-        if self.not_possible:
-            counted["not_possible"] = self.not_possible
-        return counted
+    def document(self) -> dict[str, Any]:
+        counted = {**vars(self), "seconds": round(self.seconds, 1)}
+        return {name: value for name, value in counted.items() if value != ""}
 
 
 def expect(condition: object, problem: str) -> None:

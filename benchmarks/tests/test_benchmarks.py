@@ -110,8 +110,8 @@ def test_every_benchmark_says_what_it_compares_and_gives_json(benchmark_):
     text = path.read_text("utf-8")
     head = text.split('"""')[1]
     assert f"python -m benchmarks.{benchmark_.name}" in head
-    # samples.py has the option for those that collect over a long time.
-    assert '"--json"' in text or "CommandLine(" in text
+    # Both have the option --json.
+    assert "parser_of(__doc__)" in text or "CommandLine(" in text
 
 
 def test_no_benchmark_is_left_out_of_the_catalogue():
@@ -162,13 +162,7 @@ path.write_text(json.dumps({"claims": [claim], "details": {"n": 1}}))
 print("measured")
 sys.exit(0 if "--quick" in sys.argv else 1)
 """
-COUNTS = """\
-import json, pathlib, sys
-rows = [{"name": "kill", "what": "killed", "trials": 3, "clean": 3}]
-pathlib.Path(sys.argv[-1]).write_text(json.dumps({"rows": rows}))
-"""
 TINY = Benchmark("tiny", "a tiny one", 0.1, quick=("--quick",))
-COUNTING = Benchmark("counting", "counts", 0.1)
 
 
 @pytest.fixture
@@ -178,7 +172,6 @@ def checkout(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "tiny.py").write_text(SCRIPT)
-    (folder / "counting.py").write_text(COUNTS)
     monkeypatch.setattr(running, "ROOT", tmp_path)
     return tmp_path
 
@@ -240,12 +233,6 @@ def test_a_damaged_result_is_none(checkout, text):
     (checkout / "out" / "tiny.json").write_text(text)
     (_,), _, _ = run(checkout)
     assert calls(checkout) == 1
-
-
-def test_counted_trials_become_a_claim(checkout):
-    (result,), _, _ = run(checkout, (COUNTING,))
-    assert result.claim("clean").met is True
-    assert result.details["rows"][0]["trials"] == 3
 
 
 def test_samples_that_are_not_there_are_asked_for(checkout):

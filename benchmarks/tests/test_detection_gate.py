@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from benchmarks import harness
 from benchmarks.simulated_gate import Scenario, account, claims, pair_rates, run, session_rates
 from pytest_sme2.results import Outcome
 
@@ -34,8 +35,8 @@ def entry(gate, setting=0, factor=1.0, outcome="PASS", green=True):
 
 def test_the_plan_is_enough_for_the_limits(gate):
     planned = [item for setting in gate.SETTINGS for item in setting.planned.items()]
-    assert sum(count for factor, count in planned if factor == 1) >= gate.FEWEST_EQUAL
-    assert sum(count for factor, count in planned if factor >= 1.05) >= gate.FEWEST_SLOWER
+    assert sum(count for factor, count in planned if factor == 1) >= harness.FEWEST_EQUAL
+    assert sum(count for factor, count in planned if factor >= 1.05) >= harness.FEWEST_SLOWER
     for setting in gate.SETTINGS:
         assert {*setting.planned} <= {gate.EQUAL, *setting.programs.slower}
 
