@@ -17,9 +17,9 @@ from pytest_sme2.results import (
 from pytest_sme2.verdict import times
 from tests.support.gate_examples import (
     LIMITS,
-    assert_same_check,
     measurement,
 )
+from tests.support.golden import check_whole_checks
 
 
 @pytest.mark.parametrize("decided", [Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED])
@@ -108,54 +108,21 @@ def test_pairs_that_rule_nothing_out_do_not_pass(high: float | None) -> None:
     assert found.message.endswith("Measure on an idle machine, or longer (--sme2-budget).")
 
 
-CASES: dict[str, tuple[Callable[[], Check], Check]] = {
+CASES: dict[str, Callable[[], Check]] = {
     "slower than the reference": (
-        lambda: times.check_against(measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS),
-        Check(
-            "latency against executorch 1.5.0",
-            Outcome.REGRESSED,
-            "3.0% slower than executorch 1.5.0 over 1 interleaved pair.",
-            old=10000000.0,
-            new=10300000.0,
-            unit="ns",
-            interval=(1.01, 1.05),
-            limit=0.02,
-        ),
+        lambda: times.check_against(measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS)
     ),
     "faster than the reference": (
-        lambda: times.check_against(measurement(0.9, 0.94, None), LIMITS),
-        Check(
-            "latency against executorch 1.5.0",
-            Outcome.IMPROVED,
-            "8.0% faster than executorch 1.5.0 over 1 interleaved pair.",
-            old=10000000.0,
-            new=9200000.0,
-            unit="ns",
-            interval=(0.9, 0.94),
-            limit=0.02,
-        ),
+        lambda: times.check_against(measurement(0.9, 0.94, None), LIMITS)
     ),
     "too close to the reference": (
-        lambda: times.check_against(measurement(1.0, 1.05, None), LIMITS),
-        Check(
-            "latency against executorch 1.5.0",
-            Outcome.SUSPECTED,
-            "Suspected regression: 2.5% slower than executorch 1.5.0 over 1 interleaved pair. "
-            "Measure longer (--sme2-budget).",
-            old=10000000.0,
-            new=10250000.0,
-            unit="ns",
-            interval=(1.0, 1.05),
-            limit=0.02,
-        ),
+        lambda: times.check_against(measurement(1.0, 1.05, None), LIMITS)
     ),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_whole_check(case: str) -> None:
-    make, expected = CASES[case]
-    assert_same_check(make(), expected)
+def test_whole_checks() -> None:
+    check_whole_checks("against", CASES)
 
 
 def cut_short(ratio: float) -> PairedTiming:

@@ -19,7 +19,6 @@ from tests.support.gate_examples import (
     ELSEWHERE,
     LIMITS,
     STRUCTURES,
-    assert_same_check,
     baseline,
     emulated,
     measured,
@@ -28,6 +27,7 @@ from tests.support.gate_examples import (
     session,
     with_limits,
 )
+from tests.support.golden import check_whole_checks
 
 
 @pytest.mark.parametrize(
@@ -299,125 +299,35 @@ def test_unchanged_latency_does_not_mention_the_code() -> None:
     assert "byte for byte" not in check.message
 
 
-CASES: dict[str, tuple[Callable[[], Check], Check]] = {
-    "the same latency": (
-        lambda: times.check_latency(measured(), baseline(), LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.PASS,
-            "0.0% faster than the baseline.",
-            old=10000000.0,
-            new=10000000.0,
-            unit="ns",
-            interval=(0.98766, 1.0125),
-            limit=0.02,
-        ),
-    ),
+CASES: dict[str, Callable[[], Check]] = {
+    "the same latency": (lambda: times.check_latency(measured(), baseline(), LIMITS)),
     "slower": (
-        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.REGRESSED,
-            "10.0% slower than the baseline. If that is intended, accept it with "
-            "--update-baselines.",
-            old=10000000.0,
-            new=11000000.0,
-            unit="ns",
-            interval=(1.08642, 1.11375),
-            limit=0.02,
-        ),
+        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS)
     ),
     "faster": (
-        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.IMPROVED,
-            "10.0% faster than the baseline. Keep it with --update-baselines.",
-            old=10000000.0,
-            new=9000000.0,
-            unit="ns",
-            interval=(0.88889, 0.91125),
-            limit=0.02,
-        ),
+        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS)
     ),
     "perhaps slower": (
         lambda: times.check_latency(
             measured(medians_ns={Arm.ON: medians(10.2)}), baseline(), LIMITS
-        ),
-        Check(
-            "latency (on)",
-            Outcome.INCONCLUSIVE,
-            "2.0% slower than the baseline. Pairs decide it: keep what the baseline measured (sme2 "
-            "bundle), or name it with --against.",
-            old=10000000.0,
-            new=10200000.0,
-            unit="ns",
-            interval=(1.00741, 1.03275),
-            limit=0.02,
-        ),
+        )
     ),
     "perhaps slower, provisional": (
         lambda: times.check_latency(
             measured(medians_ns={Arm.ON: medians(10.2)}),
             baseline(sessions=(session(1), session(2))),
             LIMITS,
-        ),
-        Check(
-            "latency (on)",
-            Outcome.INCONCLUSIVE,
-            "2.0% slower than the baseline (provisional: 2 of 3 sessions; run "
-            "--update-baselines again at another time). Pairs decide it: keep what the baseline "
-            "measured (sme2 bundle), or name it with --against.",
-            old=10000000.0,
-            new=10200000.0,
-            unit="ns",
-            interval=(1.00086, 1.03951),
-            limit=0.02,
-        ),
+        )
     ),
-    "latency without baseline": (
-        lambda: times.check_latency(measured(), None, LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.NO_BASELINE,
-            "No baseline for 1 thread on this target. Make one with --update-baselines.",
-            new=10000000.0,
-            unit="ns",
-            limit=0.02,
-        ),
-    ),
-    "latency not measured": (
-        lambda: times.check_latency(measured(medians_ns=None), None, LIMITS),
-        Check("latency (on)", Outcome.INVALID, "It was not measured.", limit=0.02),
-    ),
-    "latency under emulation": (
-        lambda: times.check_latency(emulated(), None, LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.INVALID,
-            "Emulated times say nothing about hardware and are never compared. Choose a real "
-            "device with --device.",
-        ),
-    ),
-    "latency of another target": (
-        lambda: times.check_latency(measured(), ELSEWHERE, LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.INVALID,
-            "The baseline is of another target (cpu 'Cortex-X5' there, 'Neoverse-V3' "
-            "here; os 'BSD' there, 'Linux' here), so times are not compared.",
-            new=10000000.0,
-            unit="ns",
-            limit=0.02,
-        ),
-    ),
+    "latency without baseline": (lambda: times.check_latency(measured(), None, LIMITS)),
+    "latency not measured": (lambda: times.check_latency(measured(medians_ns=None), None, LIMITS)),
+    "latency under emulation": (lambda: times.check_latency(emulated(), None, LIMITS)),
+    "latency of another target": (lambda: times.check_latency(measured(), ELSEWHERE, LIMITS)),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_whole_check(case: str) -> None:
-    make, expected = CASES[case]
-    assert_same_check(make(), expected)
+def test_whole_checks() -> None:
+    check_whole_checks("latency", CASES)
 
 
 def test_throttled_pairs_are_not_compared_with_a_baseline() -> None:

@@ -18,7 +18,6 @@ from tests.support.gate_examples import (
     PORTABLE,
     STRUCTURES,
     TRANSPOSE,
-    assert_same_check,
     baseline,
     emulated,
     measured,
@@ -27,6 +26,7 @@ from tests.support.gate_examples import (
 from tests.support.gate_examples import (
     structure as structure_of,
 )
+from tests.support.golden import check_whole_checks
 
 
 @pytest.mark.parametrize(
@@ -102,72 +102,24 @@ def test_other_executorch_version_is_named() -> None:
     assert found.message.count("made with") == 1
 
 
-CASES: dict[str, tuple[Callable[[], Check], Check]] = {
-    "the same operators": (
-        lambda: structure.check_operators(measured(), baseline()),
-        Check(
-            "operators (on)",
-            Outcome.PASS,
-            "The same 6 operators as in the baseline.",
-            old=6,
-            new=6,
-            unit="count",
-        ),
-    ),
+CASES: dict[str, Callable[[], Check]] = {
+    "the same operators": (lambda: structure.check_operators(measured(), baseline())),
     "other operators": (
         lambda: structure.check_operators(
             measured(structures=with_on(conv=3, slow=1, transpose=4)), baseline()
-        ),
-        Check(
-            "operators (on)",
-            Outcome.REGRESSED,
-            "3 operators more and 1 operator fewer than in the baseline. If that is "
-            "intended, accept it with --update-baselines.",
-            old=6,
-            new=8,
-            unit="count",
-            limit=6,
-            details=(
-                "+2 Transpose (ND, X16) Transpose (DATA_MOVEMENT, transpose, delegated)",
-                "+1 Convolution (NHWC, F16) IGEMM (CONV, convolution, delegated)",
-                "-1 Convolution (NHWC, PF16) IGEMM (CONV, convolution, delegated)",
-            ),
-        ),
+        )
     ),
     "fewer operators": (
         lambda: structure.check_operators(
             measured(structures=with_on(conv=4, transpose=1)), baseline()
-        ),
-        Check(
-            "operators (on)",
-            Outcome.IMPROVED,
-            "0 operators more and 1 operator fewer than in the baseline. Keep it with"
-            " --update-baselines.",
-            old=6,
-            new=5,
-            unit="count",
-            limit=6,
-            details=("-1 Transpose (ND, X16) Transpose (DATA_MOVEMENT, transpose, delegated)",),
-        ),
+        )
     ),
-    "operators without baseline": (
-        lambda: structure.check_operators(measured(), None),
-        Check(
-            "operators (on)",
-            Outcome.NO_BASELINE,
-            "No baseline. Make one with --update-baselines.",
-            new=6,
-            unit="count",
-        ),
-    ),
+    "operators without baseline": (lambda: structure.check_operators(measured(), None)),
     "operators of an arm that did not run": (
-        lambda: structure.check_operators(measured(structures={}), None, Arm.ON),
-        Check("operators (on)", Outcome.INVALID, "The on arm did not run."),
+        lambda: structure.check_operators(measured(structures={}), None, Arm.ON)
     ),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_whole_check(case: str) -> None:
-    make, expected = CASES[case]
-    assert_same_check(make(), expected)
+def test_whole_checks() -> None:
+    check_whole_checks("operators", CASES)
