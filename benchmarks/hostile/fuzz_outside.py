@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
 import json
-import socket
 import tarfile
-import threading
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -37,7 +33,7 @@ from pytest_sme2.system.debian_packages import (
     unpack_content,
 )
 from pytest_sme2.system.elf import read_layout
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
+from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
     parse_cores,
     parse_silicon,
@@ -53,6 +49,7 @@ from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.library import read_package
 from pytest_sme2.trace.program import read_outline
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
+from tests.support.phones import answering
 from tools.sweep.programs import draw
 from tools.sweep.results import SWEEP, SweepResults, read_results, write_results
 from tools.sweep.running import BatchResult, Difference
@@ -225,8 +222,7 @@ def adb(chance: Random, folder: Path) -> None:
         )
     )
     answer = damaged_bytes(chance, good) if chance.random() < 0.8 else good
-    with _answering(answer) as port:
-        server = AdbServer("127.0.0.1", port)
+    with answering(answer) as server:
         device = AdbDevice(server, "phone")
         asked = chance.choice(
             (
@@ -239,27 +235,6 @@ def adb(chance: Random, folder: Path) -> None:
         )
         read_within_bounds(asked, "")
     expect({path.name for path in folder.iterdir()} <= {"x"}, "something is left")
-
-
-@contextlib.contextmanager
-def _answering(answer: bytes) -> Iterator[int]:
-    """Accept one connection, read the requests, and say the same to all of them."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                connection, _ = listening.accept()
-                with connection:
-                    connection.settimeout(5)
-                    connection.sendall(answer)
-                    connection.shutdown(socket.SHUT_WR)
-                    while connection.recv(1 << 16):
-                        pass
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield listening.getsockname()[1]
-    thread.join(10)
 
 
 NOTE_TEXT = json.dumps(

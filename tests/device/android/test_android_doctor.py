@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.fake_phone.lab import FakeLab
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from tests.support.phones import leftovers, settings_of
+
+
+def doctor(phone: FakePhone, out: Path) -> int:
+    place = ["--phone", f"adb-server={phone.lab.address}", "--serial", phone.serial]
+    return main(["doctor", "--device", "android", *place, "--out", str(out)])
 
 
 def test_a_phone_is_tried_out_and_left_as_it_was(
@@ -19,15 +24,7 @@ def test_a_phone_is_tried_out_and_left_as_it_was(
     phone = sme2_lab.add(max_frequencies_khz=(2_000_000, 3_600_000))
     before = settings_of(phone)
     out = tmp_path / "phone.json"
-    words = [
-        "--phone",
-        f"adb-server={sme2_lab.address}",
-        "--serial",
-        phone.serial,
-        "--out",
-        str(out),
-    ]
-    assert main(["doctor", "--device", "android", *words]) == 0
+    assert doctor(phone, out) == 0
     found = json.loads(out.read_text())["machine"]
     facts = found["machine"]
     assert facts["Android"].startswith("16, ")
@@ -60,16 +57,8 @@ def test_a_phone_that_refuses_settings_is_tried_out_twice(
     phone = sme2_lab.add(settings_refused=True)
     before = settings_of(phone)
     out = tmp_path / "phone.json"
-    words = [
-        "--phone",
-        f"adb-server={sme2_lab.address}",
-        "--serial",
-        phone.serial,
-        "--out",
-        str(out),
-    ]
     for _ in range(2):
-        assert main(["doctor", "--device", "android", *words]) == 0, capsys.readouterr().out
+        assert doctor(phone, out) == 0, capsys.readouterr().out
         facts = json.loads(out.read_text())["machine"]["machine"]
         assert "WRITE_SECURE_SETTINGS" in facts["power settings"]
         assert settings_of(phone) == before

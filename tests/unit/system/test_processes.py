@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.system.processes import _Leash, run_process, whitelisted_environment
+from tests.support.gone import wait_until_gone
 
 
 def python(code: str) -> list[str]:
@@ -62,20 +63,6 @@ def test_a_program_that_takes_too_long_ends_with_its_children(tmp_path):
         if mark.exists() and mark.read_text():
             break
     wait_until_gone(int(mark.read_text()))
-
-
-def wait_until_gone(process: int) -> None:
-    for _ in range(10_000):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return
-        # Nobody may be there to reap an orphan; then it is a zombie, which is over too.
-        status = Path(f"/proc/{process}/stat")
-        if status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z":
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"process {process} is still there")
 
 
 def test_an_interrupt_ends_the_program(tmp_path, monkeypatch):
