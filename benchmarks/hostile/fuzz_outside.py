@@ -405,7 +405,7 @@ NOT_FUZZED = {
     "fake_phone/root": "reads files of this package",
     "fake_phone/supervisor": "reads what its own lab says",
     "plugin/hooks": "reads what a worker of the same run reports",
-    "report/experiments": "adds to documents that the same process has written",
+    "cli/experiments": "adds to documents that the same process has written",
     "report/history_page": "reads files of this package",
     "report/html": "reads files of this package",
     "report/html_data": "shows nothing of a manifest that it cannot read",
