@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
 import pytest
 
 from pytest_sme2.results import (
+    Arm,
+    Bounds,
+    Category,
     Check,
     Estimate,
+    Fingerprint,
     Outcome,
+    Spread,
 )
 from pytest_sme2.verdict import speedup
 from tests.support.gate_examples import (
+    BOUNDED,
+    ELSEWHERE,
     LIMITS,
     baseline,
     figures,
     measured,
+    of_this_code,
     session,
     with_limits,
+    with_share,
 )
 from tests.support.golden import check_whole_checks
 
@@ -130,3 +140,180 @@ CASES: dict[str, Callable[[], Check]] = {
 
 def test_whole_checks() -> None:
     check_whole_checks("speedup", CASES)
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (0.30, Outcome.PASS),
+        (0.34, Outcome.PASS),
+        (0.36, Outcome.SUSPECTED),
+        (0.40, Outcome.REGRESSED),
+        (0.10, Outcome.PASS),
+    ],
+)
+def test_share_against_the_baseline(share: float, outcome: Outcome) -> None:
+    now = measured(shares=with_share(share))
+    found = speedup.check_share(now, baseline(), LIMITS, Category.DATA_MOVEMENT)
+    assert found.verdict is outcome
+    assert found.metric == "share of DATA_MOVEMENT (on)"
+    assert (found.old, found.new) == (0.3, share)
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (0.30, Outcome.PASS),
+        (0.205, Outcome.PASS),
+        (0.195, Outcome.SUSPECTED),
+        (0.18, Outcome.REGRESSED),
+        (0.355, Outcome.SUSPECTED),
+        (0.37, Outcome.REGRESSED),
+    ],
+)
+def test_share_against_bounds(share: float, outcome: Outcome) -> None:
+    bounded = with_limits(shares={Category.DATA_MOVEMENT: Bounds(0.2, 0.35)})
+    now = measured(shares=with_share(share))
+    for known in (None, baseline()):
+        found = speedup.check_share(now, known, bounded, Category.DATA_MOVEMENT)
+        assert found.verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
+        (Spread(0.25, 0.25, 0.25), Outcome.PASS),
+        (Spread(0.75, 0.5, 1.0), Outcome.SUSPECTED),
+        (Spread(0.125, 0.0, 0.25), Outcome.SUSPECTED),
+    ],
+)
+def test_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> None:
+    bounded = with_limits(shares={Category.CONV: Bounds(0.25, 0.5)})
+    now = measured(shares={Arm.ON: {Category.CONV: share}})
+    assert speedup.check_share(now, None, bounded, Category.CONV).verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
+        (Spread(0.75, 0.5, 1.0), Outcome.SUSPECTED),
+        (Spread(0.75, 0.625, 1.0), Outcome.REGRESSED),
+    ],
+)
+def test_share_may_grow_by_the_limit(share: Spread, outcome: Outcome) -> None:
+    old = baseline(figures={1: figures(shares={Arm.ON: {Category.CONV: Spread(0.25, 0.25, 0.25)}})})
+    now = measured(shares={Arm.ON: {Category.CONV: share}})
+    limits = with_limits(max_share_growth=0.25)
+    assert speedup.check_share(now, old, limits, Category.CONV).verdict is outcome
+
+
+def test_share_without_baseline_or_of_another_target() -> None:
+    now = measured()
+    for none in (None, baseline(figures={})):
+        found = speedup.check_share(now, none, LIMITS, Category.CONV)
+        assert found.verdict is Outcome.NO_BASELINE
+    other = baseline(fingerprint=Fingerprint("mac", ()))
+    assert speedup.check_share(now, other, LIMITS, Category.CONV).verdict is Outcome.INVALID
+
+
+def test_larger_share_of_the_same_code() -> None:
+    (arm, by_category), *_ = (measured().shares or {}).items()
+    category, share = next(iter(by_category.items()))
+    grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
+    now = measured(shares=grown, runtime="r", inputs="i")
+    assert speedup.check_share(now, baseline(), LIMITS, category, arm).verdict is Outcome.REGRESSED
+    busy = dataclasses.replace(now, interference=0.3)
+    for found, verdict in ((now, Outcome.INVALID), (busy, Outcome.MACHINE_CHANGED)):
+        check = speedup.check_share(found, of_this_code(baseline(), now), LIMITS, category, arm)
+        assert check.verdict is verdict
+        assert "byte for byte" in check.message
+
+
+def test_larger_share_on_a_changed_machine_is_suspected() -> None:
+    old = baseline()
+    old = dataclasses.replace(
+        old,
+        sessions=tuple(dataclasses.replace(entry, yardstick_ns=1e6) for entry in old.sessions),
+    )
+    (arm, by_category), *_ = (measured().shares or {}).items()
+    category, share = next(iter(by_category.items()))
+    grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
+    now = measured(shares=grown, yardstick_ns=1e6)
+    check = speedup.check_share(now, old, LIMITS, category, arm)
+    assert check.verdict is Outcome.REGRESSED
+    slowed = dataclasses.replace(now, yardstick_ns=2e6)
+    check = speedup.check_share(slowed, old, LIMITS, category, arm)
+    assert check.verdict is Outcome.SUSPECTED
+    assert "100% slower" in check.message
+
+
+def test_thread_counts_of_shares_are_kept_apart() -> None:
+    old = baseline(figures={1: figures(), 4: figures(shares=with_share(0.6))})
+    for threads, share in ((1, 0.3), (4, 0.6)):
+        now = measured(threads=threads, shares=with_share(share))
+        found = speedup.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
+        assert (found.verdict, found.old) == (Outcome.PASS, share)
+    now = measured(threads=2, shares=with_share(0.3))
+    found = speedup.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
+    assert found.verdict is Outcome.NO_BASELINE
+
+
+SHARES_CASES: dict[str, Callable[[], Check]] = {
+    "share beyond its bounds with a baseline": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.37)), baseline(), BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+    "share without baseline": (
+        lambda: speedup.check_share(measured(), None, LIMITS, Category.CONV, Arm.OFF)
+    ),
+    "share of another target": (
+        lambda: speedup.check_share(measured(), ELSEWHERE, LIMITS, Category.CONV)
+    ),
+    "share of 0.3": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.3)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.36": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.36)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.4": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.4)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.1": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.1)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.3 with bounds": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.3)), None, BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.18 with bounds": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.18)), None, BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.37 with bounds": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.37)), None, BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.355 with bounds": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.355)), None, BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+}
+
+
+def test_whole_checks_of_shares() -> None:
+    check_whole_checks("shares", SHARES_CASES)
