@@ -1,4 +1,4 @@
-"""Verdicts of check_speedup."""
+"""Verdicts on speedup, shares, memory and size."""
 
 from __future__ import annotations
 

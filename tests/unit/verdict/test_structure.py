@@ -1,4 +1,4 @@
-"""Verdicts of check_operators."""
+"""Verdicts on operators, delegation and kernels."""
 
 from __future__ import annotations
 
