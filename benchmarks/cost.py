@@ -239,7 +239,7 @@ def counting_cost(
                 for _ in range(rounds)
             ]
             rows[f"{case} {arm}"] = _row(pairs)
-            print(f"{case} {arm}: {rows[f'{case} {arm}']}", flush=True)
+            print(f"{case} {arm}", flush=True)
     return [*_counting_claims(rows), _memory(bench, folder)], {"counting": rows}
 
 

@@ -326,12 +326,6 @@ class Rate:
         found = scipy.stats.binomtest(self.count, self.trials).proportion_ci(0.95, "exact")
         return float(found.low), float(found.high)
 
-    def __str__(self) -> str:
-        if not self.trials:
-            return "no trials"
-        low, high = self.interval()
-        return f"{self.count}/{self.trials} = {self.share:.1%} [{low:.1%}, {high:.1%}]"
-
 
 @dataclass(frozen=True)
 class Scenario:
@@ -414,51 +408,26 @@ def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
 def account(scenario: Scenario) -> dict[str, Any]:
     """What is kept of a scenario's samples: rates by rule, and what a verdict took."""
     pairs = [len(trial.reference) for trial in scenario.trials]
+    ratios = [ratio for trial in scenario.trials for ratio in log_ratios(trial)]
+    floors = [entry["noise_floor"] for entry in scenario.entries if entry["noise_floor"]]
     return {
         "verdicts": dict(Counter(map(str, scenario.outcomes))),
         "pairs": statistics.fmean(pairs) if pairs else None,
         "seconds": statistics.fmean(entry["seconds"] for entry in scenario.entries)
         if scenario.entries
         else None,
+        "measured extra": statistics.median(ratios) if ratios else None,
+        "noise of a process": statistics.median(floors) if floors else None,
+        "pairs dropped": sum(len(entry["dropped"]) for entry in scenario.entries),
+        "changed since": sum(
+            str(outcome) != entry["outcome"]
+            for outcome, entry in zip(scenario.outcomes, scenario.entries, strict=True)
+        ),
         "alarms": {
             rule: {"count": rate.count, "trials": rate.trials, "interval": rate.interval()}
             for rule, rate in scenario.alarms.items()
         },
     }
-
-
-def print_scenarios(scenarios: Mapping[int, Scenario]) -> None:
-    for scenario in scenarios.values():
-        if not scenario.entries:
-            continue
-        ratios = [ratio for trial in scenario.trials for ratio in log_ratios(trial)]
-        floors = [entry["noise_floor"] for entry in scenario.entries if entry["noise_floor"]]
-        changed = sum(
-            str(outcome) != entry["outcome"]
-            for outcome, entry in zip(scenario.outcomes, scenario.entries, strict=True)
-        )
-        pairs = [len(trial.reference) for trial in scenario.trials]
-        counted = Counter(map(str, scenario.outcomes))
-        print(f"\n{scenario.condition}, +{scenario.extra} % extra work by construction")
-        print(f"  verdicts            {dict(counted)}")
-        print(f"  measured extra      {statistics.median(ratios):+.2%} (median of all pairs)")
-        print(
-            f"  pairs, seconds      {statistics.fmean(pairs):.1f}, "
-            f"{statistics.fmean(entry['seconds'] for entry in scenario.entries):.1f} a verdict"
-        )
-        if floors:
-            print(f"  noise of a process  {statistics.median(floors):.2%}")
-        print(f"  pairs dropped       {sum(len(entry['dropped']) for entry in scenario.entries)}")
-        if changed:
-            print(f"  {changed} verdicts differ from those given when the samples were taken")
-
-
-def print_rules_table(scenarios: Mapping[int, Scenario]) -> None:
-    names = {extra: "A/A alarms" if not extra else f"+{extra} % caught" for extra in scenarios}
-    alarms = {extra: scenario.alarms for extra, scenario in scenarios.items()}
-    print(f"\n  {'rule':40}" + "".join(f"{name:34}" for name in names.values()))
-    for rule in alarms[0]:
-        print(f"  {rule:40}" + "".join(f"{alarms[extra][rule]!s:34}" for extra in names))
 
 
 def report(arguments: argparse.Namespace) -> int:
@@ -468,11 +437,6 @@ def report(arguments: argparse.Namespace) -> int:
         for condition in CONDITIONS
     }
     print(RULES)
-    for scenarios in by_condition.values():
-        if any(scenario.entries for scenario in scenarios.values()):
-            print_scenarios(scenarios)
-            print_rules_table(scenarios)
-    print()
     details = {
         condition: {str(extra): account(scenario) for extra, scenario in scenarios.items()}
         for condition, scenarios in by_condition.items()

@@ -399,16 +399,7 @@ def _facts(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def report(arguments: argparse.Namespace) -> int:
     records = read_records(arguments.folder / "verdicts.jsonl")
-    details = account(records)
-    for setting, by_factor in details.items():
-        print(setting)
-        for factor, facts in by_factor.items():
-            told = ", ".join(f"{count} {name}" for name, count in sorted(facts["verdicts"].items()))
-            print(
-                f"  {factor:>5}x  {told}; {facts['paired']} decided by pairs; "
-                f"{facts['inference_ns'] / 1e6:.3g} ms per inference, load {facts['load']:.0f}"
-            )
-    return finish(claims(records), arguments.json, details)
+    return finish(claims(records), arguments.json, account(records))
 
 
 def _end(number: int, frame: object) -> None:

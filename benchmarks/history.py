@@ -258,7 +258,7 @@ def measure(detector: Detector, series: int) -> dict[str, dict[str, Any]]:
             "alarms among steps": steps[1.0].alarms,
             "sums": {name: [score.found, score.planted] for name, score in sums.items()},
         }
-        print(f"{machine.name}: {found[machine.name]}", flush=True)
+        print(machine.name, flush=True)
     return found
 
 
@@ -352,7 +352,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         for machine in MACHINES[:2]
     }
-    print(f"runs that a step needs behind it: {delays}")
     planted, found, alarms = exact()
     made = [
         *claims(measured, peer, name, few),

@@ -232,12 +232,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = SCENARIOS if arguments.only is None else SCENARIOS[arguments.only : arguments.only + 1]
     with ProcessPoolExecutor(2) as pool:
         trials = [trial for found in pool.map(run, chosen) for trial in found]
-    details = account(trials)
-    for scenario, by_factor in details.items():
-        print(scenario)
-        for factor, counts in by_factor.items():
-            told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-            print(f"  {factor:>5}x  {told}")
     pairs = {
         f"{noise:g}": {f"{slowdown:g}": pair_rates(noise, slowdown) for slowdown in PAIR_SLOWDOWNS}
         for noise in PAIR_NOISE
@@ -246,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{spread:g}": {str(count): session_rates(spread, count) for count in SESSION_COUNTS}
         for spread in SESSION_SPREADS
     }
-    kept = {"verdicts": details, "pairs": pairs, "sessions": sessions}
+    kept = {"verdicts": account(trials), "pairs": pairs, "sessions": sessions}
     return finish(claims(trials), arguments.json, kept)
 
 

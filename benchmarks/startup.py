@@ -84,10 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     quiet = sorted(rounds, key=lambda found: sum(found.values()))[: max(1, len(rounds) // 2)]
     medians = {name: statistics.median(found[name] for found in quiet) * 1000 for name in ARMS}
     alone = medians["pytest alone"]
-    print("| start of pytest | median CPU ms | over pytest alone |")
-    print("|---|---:|---:|")
-    for name, value in medians.items():
-        print(f"| {name} | {value:.1f} | {value - alone:+.1f} |")
     claim = Claim(
         "cost",
         "what the installed plugin adds to the start of pytest",

@@ -76,7 +76,7 @@ def test_a_green_slowdown_and_a_false_alarm_miss_their_limits(gate, tmp_path, ca
     assert found == {
         "slower": 2, "green": 1, "equal": 2, "alarms": 1, "suspected": 0, "invalid": 0, "open": 0,
     }  # fmt: skip
-    assert "2x  1 PASS; 1 decided by pairs" in capsys.readouterr().out
+    assert "  2:\n    verdicts: PASS 1\n    green: 1\n    paired: 1\n" in capsys.readouterr().out
 
 
 def test_a_scenario_is_judged_by_what_is_true():
