@@ -414,5 +414,5 @@ SIZE_CASES: dict[str, Callable[[], Check]] = {
 }
 
 
-def test_whole_checks_of_memory_of_size() -> None:
+def test_whole_checks_of_size() -> None:
     check_whole_checks("size", SIZE_CASES)
