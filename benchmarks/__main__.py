@@ -19,10 +19,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from benchmarks.catalogue import BENCHMARKS, BY_NAME, chosen
-from benchmarks.claims import Claim
+from benchmarks.harness import Claim
 from benchmarks.page import write_pages
-from benchmarks.running import ROOT, Result, run_all
+from benchmarks.running import BENCHMARKS, BY_NAME, ROOT, Result, chosen, run_all
 from pytest_sme2.system.cache import cache_folder
 
 OUT = ROOT / "sme2-out" / "benchmarks"

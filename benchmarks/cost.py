@@ -21,7 +21,6 @@ suite
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
@@ -35,8 +34,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
 from benchmarks.detection_programs import layers_artifact
+from benchmarks.harness import Claim, finish, parser_of
 from benchmarks.running import ROOT
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
@@ -58,8 +57,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import find_qemu
-from pytest_sme2.targets.census import observed_run
-from pytest_sme2.targets.counter import block_counter
+from pytest_sme2.targets.census import block_counter, observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict import baselines
@@ -241,7 +239,7 @@ def counting_cost(
                 for _ in range(rounds)
             ]
             rows[f"{case} {arm}"] = _row(pairs)
-            print(f"{case} {arm}: {rows[f'{case} {arm}']}", flush=True)
+            print(f"{case} {arm}", flush=True)
     return [*_counting_claims(rows), _memory(bench, folder)], {"counting": rows}
 
 
@@ -345,9 +343,7 @@ def _suite(out: Path, models: str, *options: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parts = ("same", "layers", "counting", "suite")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--runs", type=int, default=20, help="counted runs; default %(default)s")
@@ -355,7 +351,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of counting; default %(default)s")
     parser.add_argument("--cases", default=",".join(SUITE_CASES), help="MODEL:VARIANT,…")
     parser.add_argument("--models", default="", help="of the suite; default: all")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
     unknown = sorted({*arguments.parts} - {*parts})
     if unknown:

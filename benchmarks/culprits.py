@@ -17,9 +17,6 @@ culprit.
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import importlib.metadata
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,16 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
-from benchmarks.samples import SCHEMA, append_record, read_records
-from pytest_sme2.profile.structure import structure_of
-from pytest_sme2.report.failure import NEGLIGIBLE
-from pytest_sme2.results import Artifact, Profile, TensorSpec
+from benchmarks.detection_programs import kept_program, lowered
+from benchmarks.harness import SCHEMA, Claim, append_record, finish, parser_of, read_records
+from pytest_sme2.profile.operators import structure_of
+from pytest_sme2.report.versus_baseline import NEGLIGIBLE
+from pytest_sme2.results import Artifact, Profile
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.reference import OpenReference, Reference
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.versus import CANDIDATE, Versus
-from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.verdict.baselines import operator_times
 from pytest_sme2.verdict.growth import OVERHEAD, TRACED_PAIRS, growth_of
 
@@ -150,39 +146,16 @@ REGRESSIONS = (
 
 
 def artifact_of(choices: Mapping[str, Any], shape: tuple[int, ...]) -> Artifact:
-    """The exported network, kept for the next time."""
-    version = importlib.metadata.version("executorch")
-    folder = cache_folder() / "benchmarks" / f"executorch-{version}"
+    """The exported network."""
     told = "_".join(f"{name}_{value}" for name, value in sorted(choices.items())) or "plain"
-    path = folder / f"culprits_{told}.pte"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        unfinished.write_bytes(_export(_network(**choices), shape))
-        unfinished.replace(path)
-    spec = TensorSpec("float32", shape)
-    return Artifact(
-        model="network",
-        variant="fp32",
-        folder=folder,
-        pte=path,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        inputs=(spec,),
+    return kept_program(
+        "network",
+        f"culprits_{told}",
+        shape,
+        lambda: lowered(_network(**choices), shape),
         outputs=(),
         weights="random (seed 0)",
-        versions={"executorch": version},
     )
-
-
-def _export(model: Any, shape: tuple[int, ...]) -> bytes:
-    import torch
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-
-    lowered = to_edge_transform_and_lower(
-        torch.export.export(model, (torch.randn(shape),)), partitioner=[XnnpackPartitioner()]
-    )
-    return bytes(lowered.to_executorch().buffer)
 
 
 Pairs = Sequence[tuple[Profile, Profile]]
@@ -248,10 +221,7 @@ def claims(records: Sequence[Mapping[str, Any]]) -> list[Claim]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="for machines")
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--samples",
         type=Path,

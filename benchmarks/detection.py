@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import math
 import os
 import statistics
 import subprocess
@@ -34,11 +35,10 @@ from pathlib import Path
 from typing import Any
 
 import scipy.stats
+from pytest_benchmark.utils import PercentageRegressionCheck
 
-from benchmarks.claims import Claim, finish
 from benchmarks.detection_programs import layers_artifact
-from benchmarks.detection_rules import ALL_PAIRS_RULES, ONE_PAIR_RULES, Trial, log_ratios
-from benchmarks.samples import SCHEMA, CommandLine, append_record, read_records
+from benchmarks.harness import SCHEMA, Claim, CommandLine, append_record, finish, read_records
 from pytest_sme2.results import Arm, Outcome, PairedTiming, Run, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
@@ -48,7 +48,103 @@ from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.processes import rounds_log_ratio
 from pytest_sme2.timing.sampling import SamplingPlan
+
+Process = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One comparison's samples: process i of one list is the partner of process i of the other."""
+
+    reference: tuple[Process, ...]
+    candidate: tuple[Process, ...]
+    turn: int | None = None
+    """Runs a turn where partners took turns; None where one ran after the other."""
+
+    def pairs(self) -> list[Trial]:
+        """Every pair as a comparison of its own, for rules that take one process a side."""
+        return [
+            Trial((reference,), (candidate,), self.turn)
+            for reference, candidate in zip(self.reference, self.candidate, strict=True)
+        ]
+
+
+def log_ratios(trial: Trial) -> list[float]:
+    """One a pair, as the product itself takes them."""
+    return [
+        math.log(statistics.median(candidate) / statistics.median(reference))
+        if trial.turn is None
+        else rounds_log_ratio(reference, candidate, trial.turn)
+        for reference, candidate in zip(trial.reference, trial.candidate, strict=True)
+    ]
+
+
+def pytest_benchmark_fails(field: str, limit_percent: float) -> Callable[[Trial], bool]:
+    """``--benchmark-compare-fail=FIELD:N%`` by pytest-benchmark's own code, on all runs."""
+    check = PercentageRegressionCheck(field, limit_percent)
+
+    def figures(process: Process) -> dict[str, float]:
+        return {"min": min(process), "mean": statistics.fmean(process)}
+
+    def rule(trial: Trial) -> bool:
+        return bool(check.fails(figures(trial.candidate[0]), figures(trial.reference[0])))
+
+    return rule
+
+
+def mean_of_ten(limit_percent: float) -> Callable[[Trial], bool]:
+    """A script that runs ten times and compares means."""
+
+    def rule(trial: Trial) -> bool:
+        now = statistics.fmean(trial.candidate[0][:10])
+        before = statistics.fmean(trial.reference[0][:10])
+        return now > before * (1 + limit_percent / 100)
+
+    return rule
+
+
+def t_test_on_values(trial: Trial) -> bool:
+    """As ``pyperf compare_to`` does: values of many processes, Student's t-test at 95 %.
+
+    pyperf takes three values a process by default; here each is the mean of a third of the runs.
+    """
+    now = [value for process in trial.candidate for value in _three_values(process)]
+    before = [value for process in trial.reference for value in _three_values(process)]
+    significant = scipy.stats.ttest_ind(now, before).pvalue < 0.05
+    return bool(significant and statistics.fmean(now) > statistics.fmean(before))
+
+
+def _three_values(process: Process) -> list[float]:
+    third = len(process) // 3
+    return [statistics.fmean(process[start * third : (start + 1) * third]) for start in range(3)]
+
+
+def mann_whitney_on_runs(trial: Trial) -> bool:
+    """Mann and Whitney's test with every run as a replicate, one-sided at 1 %."""
+    now = [value for process in trial.candidate for value in process]
+    before = [value for process in trial.reference for value in process]
+    result = scipy.stats.mannwhitneyu(now, before, alternative="greater", method="asymptotic")
+    return bool(result.pvalue < 0.01)
+
+
+ONE_PAIR_RULES: Mapping[str, Callable[[Trial], bool]] = {
+    "pytest-benchmark, mean:5%": pytest_benchmark_fails("mean", 5),
+    "pytest-benchmark, mean:2%": pytest_benchmark_fails("mean", 2),
+    "pytest-benchmark, min:5%": pytest_benchmark_fails("min", 5),
+    "pytest-benchmark, min:2%": pytest_benchmark_fails("min", 2),
+    "mean of ten runs, 5%": mean_of_ten(5),
+    "mean of ten runs, 2%": mean_of_ten(2),
+}
+"""Each pair of processes is a trial of its own."""
+
+ALL_PAIRS_RULES: Mapping[str, Callable[[Trial], bool]] = {
+    "t-test on three values a process, 95%": t_test_on_values,
+    "Mann-Whitney on all runs, 1%": mann_whitney_on_runs,
+}
+"""All pairs that our own verdict used are one trial."""
+
 
 BASE_LAYERS = 100
 EXTRA_LAYERS = (0, 3, 5)
@@ -230,12 +326,6 @@ class Rate:
         found = scipy.stats.binomtest(self.count, self.trials).proportion_ci(0.95, "exact")
         return float(found.low), float(found.high)
 
-    def __str__(self) -> str:
-        if not self.trials:
-            return "no trials"
-        low, high = self.interval()
-        return f"{self.count}/{self.trials} = {self.share:.1%} [{low:.1%}, {high:.1%}]"
-
 
 @dataclass(frozen=True)
 class Scenario:
@@ -318,51 +408,26 @@ def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
 def account(scenario: Scenario) -> dict[str, Any]:
     """What is kept of a scenario's samples: rates by rule, and what a verdict took."""
     pairs = [len(trial.reference) for trial in scenario.trials]
+    ratios = [ratio for trial in scenario.trials for ratio in log_ratios(trial)]
+    floors = [entry["noise_floor"] for entry in scenario.entries if entry["noise_floor"]]
     return {
         "verdicts": dict(Counter(map(str, scenario.outcomes))),
         "pairs": statistics.fmean(pairs) if pairs else None,
         "seconds": statistics.fmean(entry["seconds"] for entry in scenario.entries)
         if scenario.entries
         else None,
+        "measured extra": statistics.median(ratios) if ratios else None,
+        "noise of a process": statistics.median(floors) if floors else None,
+        "pairs dropped": sum(len(entry["dropped"]) for entry in scenario.entries),
+        "changed since": sum(
+            str(outcome) != entry["outcome"]
+            for outcome, entry in zip(scenario.outcomes, scenario.entries, strict=True)
+        ),
         "alarms": {
             rule: {"count": rate.count, "trials": rate.trials, "interval": rate.interval()}
             for rule, rate in scenario.alarms.items()
         },
     }
-
-
-def print_scenarios(scenarios: Mapping[int, Scenario]) -> None:
-    for scenario in scenarios.values():
-        if not scenario.entries:
-            continue
-        ratios = [ratio for trial in scenario.trials for ratio in log_ratios(trial)]
-        floors = [entry["noise_floor"] for entry in scenario.entries if entry["noise_floor"]]
-        changed = sum(
-            str(outcome) != entry["outcome"]
-            for outcome, entry in zip(scenario.outcomes, scenario.entries, strict=True)
-        )
-        pairs = [len(trial.reference) for trial in scenario.trials]
-        counted = Counter(map(str, scenario.outcomes))
-        print(f"\n{scenario.condition}, +{scenario.extra} % extra work by construction")
-        print(f"  verdicts            {dict(counted)}")
-        print(f"  measured extra      {statistics.median(ratios):+.2%} (median of all pairs)")
-        print(
-            f"  pairs, seconds      {statistics.fmean(pairs):.1f}, "
-            f"{statistics.fmean(entry['seconds'] for entry in scenario.entries):.1f} a verdict"
-        )
-        if floors:
-            print(f"  noise of a process  {statistics.median(floors):.2%}")
-        print(f"  pairs dropped       {sum(len(entry['dropped']) for entry in scenario.entries)}")
-        if changed:
-            print(f"  {changed} verdicts differ from those given when the samples were taken")
-
-
-def print_rules_table(scenarios: Mapping[int, Scenario]) -> None:
-    names = {extra: "A/A alarms" if not extra else f"+{extra} % caught" for extra in scenarios}
-    alarms = {extra: scenario.alarms for extra, scenario in scenarios.items()}
-    print(f"\n  {'rule':40}" + "".join(f"{name:34}" for name in names.values()))
-    for rule in alarms[0]:
-        print(f"  {rule:40}" + "".join(f"{alarms[extra][rule]!s:34}" for extra in names))
 
 
 def report(arguments: argparse.Namespace) -> int:
@@ -372,11 +437,6 @@ def report(arguments: argparse.Namespace) -> int:
         for condition in CONDITIONS
     }
     print(RULES)
-    for scenarios in by_condition.values():
-        if any(scenario.entries for scenario in scenarios.values()):
-            print_scenarios(scenarios)
-            print_rules_table(scenarios)
-    print()
     details = {
         condition: {str(extra): account(scenario) for extra, scenario in scenarios.items()}
         for condition, scenarios in by_condition.items()

@@ -39,11 +39,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.claims import Claim, finish
 from benchmarks.detection_programs import layers_artifact
-from benchmarks.samples import SCHEMA, CommandLine, append_record, read_records
+from benchmarks.harness import (
+    SCHEMA,
+    Claim,
+    CommandLine,
+    append_record,
+    finish,
+    gate_claims,
+    read_records,
+)
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact, Capabilities, Outcome, Run, RunRequest
+from pytest_sme2.results import Arm, Artifact, Capabilities, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.cases import Case
@@ -56,7 +63,6 @@ from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.judging import combine
 
-FEWEST_SLOWER, FEWEST_EQUAL = 100, 300
 STORED_SESSIONS = 3
 VARIANT = "fp32"
 EQUAL = 1.0
@@ -356,24 +362,8 @@ def judge(session: GateSession, case: Case) -> dict[str, Any]:
 
 
 def claims(records: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    slower = [entry for entry in records if entry["factor"] != EQUAL]
-    equal = [entry for entry in records if entry["factor"] == EQUAL]
-
-    def count(outcome: Outcome) -> int:
-        return sum(entry["outcome"] == str(outcome) for entry in equal)
-
-    return [
-        Claim("slower", "real verdicts on programs at least 5 % slower", len(slower),
-              limit=FEWEST_SLOWER, least=True),
-        Claim("green", "of these, green", sum(entry["green"] for entry in slower), limit=0),
-        Claim("equal", "real verdicts on equal programs", len(equal),
-              limit=FEWEST_EQUAL, least=True),
-        Claim("alarms", "of these, REGRESSED", count(Outcome.REGRESSED), limit=0),
-        Claim("suspected", "of these, SUSPECTED, which fails as well", count(Outcome.SUSPECTED)),
-        Claim("invalid", "of these, INVALID (too noisy), which fails as well",
-              count(Outcome.INVALID)),
-        Claim("open", "of these, INCONCLUSIVE, which warns", count(Outcome.INCONCLUSIVE)),
-    ]  # fmt: skip
+    told = [(entry["factor"], entry["outcome"], entry["green"]) for entry in records]
+    return gate_claims("real", told)
 
 
 def account(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -409,16 +399,7 @@ def _facts(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def report(arguments: argparse.Namespace) -> int:
     records = read_records(arguments.folder / "verdicts.jsonl")
-    details = account(records)
-    for setting, by_factor in details.items():
-        print(setting)
-        for factor, facts in by_factor.items():
-            told = ", ".join(f"{count} {name}" for name, count in sorted(facts["verdicts"].items()))
-            print(
-                f"  {factor:>5}x  {told}; {facts['paired']} decided by pairs; "
-                f"{facts['inference_ns'] / 1e6:.3g} ms per inference, load {facts['load']:.0f}"
-            )
-    return finish(claims(records), arguments.json, details)
+    return finish(claims(records), arguments.json, account(records))
 
 
 def _end(number: int, frame: object) -> None:

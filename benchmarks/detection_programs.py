@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.system.cache import cache_folder
@@ -20,51 +22,65 @@ SIDE = 16
 SELFCHECK_LAYERS, SELFCHECK_SIDE = 10, 64
 
 
-def export_layers(layers: int, side: int, channels: int = CHANNELS, seed: int = 0) -> bytes:
-    """A chain of equal 3x3 convolutions, each with its ReLU, lowered to XNNPACK."""
+def lowered(model: Any, shape: tuple[int, ...]) -> bytes:
+    """The model in eager form as a program, lowered to XNNPACK."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
+
+    found = to_edge_transform_and_lower(
+        torch.export.export(model, (torch.randn(shape),)), partitioner=[XnnpackPartitioner()]
+    )
+    return bytes(found.to_executorch().buffer)
+
+
+def kept_program(
+    name: str, file: str, shape: tuple[int, ...], make: Callable[[], bytes], **facts: Any
+) -> Artifact:
+    """A program that is exported once and then kept."""
+    version = importlib.metadata.version("executorch")
+    folder = cache_folder() / "benchmarks" / f"executorch-{version}"
+    path = folder / f"{file}.pte"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_bytes(make())
+        unfinished.replace(path)
+    return Artifact(
+        model=name,
+        variant="fp32",
+        folder=folder,
+        pte=path,
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        inputs=(TensorSpec("float32", shape),),
+        versions={"executorch": version},
+        **facts,
+    )
+
+
+def export_layers(layers: int, side: int, channels: int = CHANNELS, seed: int = 0) -> bytes:
+    """A chain of equal 3x3 convolutions, each with its ReLU."""
+    import torch
 
     torch.manual_seed(seed)
     blocks = []
     for _ in range(layers):
         blocks += [torch.nn.Conv2d(channels, channels, 3, padding=1), torch.nn.ReLU()]
-    model = torch.nn.Sequential(*blocks).eval()
-    example = (torch.randn(1, channels, side, side),)
-    lowered = to_edge_transform_and_lower(
-        torch.export.export(model, example), partitioner=[XnnpackPartitioner()]
-    )
-    return bytes(lowered.to_executorch().buffer)
+    return lowered(torch.nn.Sequential(*blocks).eval(), (1, channels, side, side))
 
 
 def layers_artifact(
     layers: int, side: int = SIDE, channels: int = CHANNELS, seed: int = 0
 ) -> Artifact:
-    """The program with that many layers, exported once and then kept.
-
-    Another seed gives another program of the same work: other weights, so other bytes.
-    """
-    version = importlib.metadata.version("executorch")
-    folder = cache_folder() / "benchmarks" / f"executorch-{version}"
-    other = f"_{seed}" if seed else ""
-    path = folder / f"layers_{layers}_{channels}x{side}x{side}{other}.pte"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        unfinished.write_bytes(export_layers(layers, side, channels, seed))
-        unfinished.replace(path)
-    spec = TensorSpec("float32", (1, channels, side, side))
-    return Artifact(
-        model=f"layers_{layers}",
-        variant="fp32",
-        folder=folder,
-        pte=path,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        inputs=(spec,),
-        outputs=(spec,),
+    """That many layers. Another seed gives other weights, so other bytes, of the same work."""
+    shape, other = (1, channels, side, side), f"_{seed}" if seed else ""
+    return kept_program(
+        f"layers_{layers}",
+        f"layers_{layers}_{channels}x{side}x{side}{other}",
+        shape,
+        lambda: export_layers(layers, side, channels, seed),
+        outputs=(TensorSpec("float32", shape),),
         weights=f"random (seed {seed})",
-        versions={"executorch": version},
     )
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 
 LEAST_SPEEDUP = 100.0
 FEWEST_RUNS = 10_000
@@ -184,31 +184,11 @@ def claims(result: dict[str, Any]) -> list[Claim]:
     ]
 
 
-def table(result: dict[str, Any]) -> str:
-    reader, inspector = result["reader"], result["inspector"]
-    lines = [
-        f"{result['runs']} runs, {result['mb']:.1f} MB      seconds    peak MB",
-        f"Inspector DataFrame     {inspector['seconds']:10.3f} {inspector['rss_mb']:10.1f}",
-        f"profile by category     {reader['seconds']:10.4f} {reader['peak_mb']:10.1f}",
-        f"ratio                   {result['speedup']:9.0f}x",
-        "",
-        "        MB    seconds        CPU  ms/MB    peak MB",
-    ]
-    for row in result["growth"]:
-        rate = 1e3 * row["cpu_seconds"] / row["mb"]
-        lines.append(
-            f"{row['mb']:10.1f} {row['seconds']:10.4f} {row['cpu_seconds']:10.4f} {rate:6.2f} "
-            f"{row['peak_mb']:10.1f}"
-        )
-    return "\n".join(lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="of 12 events each")
     parser.add_argument("--largest-mb", type=float, default=100.0, help="where growth ends")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--child", choices=[*SIDES, "trace"], help=argparse.SUPPRESS)
     parser.add_argument("--dump", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--warm", type=Path, help=argparse.SUPPRESS)
@@ -220,7 +200,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(measure(options.child, options.dump, options.warm, options.repeats)))
         return 0
     result = compare(options.runs, options.largest_mb, options.repeats)
-    print(table(result))
     return finish(claims(result), options.json, result)
 
 

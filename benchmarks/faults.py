@@ -30,16 +30,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.claims import clean_claims, finish
+from benchmarks.harness import clean_claims, finish, parser_of
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.system.files import write_text
 from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
-from pytest_sme2.targets.phone.retry import redo_when_lost
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict import baselines
 from tests.support import gate_examples
@@ -356,11 +356,10 @@ def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser = parser_of(__doc__)
     parser.add_argument("--trials", type=int, default=50, help="of each fault")
     parser.add_argument("--fault", action="append", choices=NAMES, help="only this one")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to this file")
     parser.add_argument("--session", nargs=5, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.session:

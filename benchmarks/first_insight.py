@@ -14,7 +14,6 @@ from it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -23,8 +22,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.claims import Claim, finish
 from benchmarks.first_run import Newcomer
+from benchmarks.harness import Claim, finish, parser_of
 from benchmarks.running import ROOT
 
 MOST_CPU_SECONDS = 150.0
@@ -114,8 +113,7 @@ NAMES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = parser_of(__doc__)
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         newcomer, commands, found = stages(Path(name))

@@ -15,7 +15,6 @@ processes of its own, with a cache of its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -28,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 from benchmarks.running import ROOT
 
 MOST_SECONDS = 360.0
@@ -152,9 +151,8 @@ NAMES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--cases", type=int, metavar="N", help="rows of the table (default: all)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         newcomer, details = stages(Path(name), arguments.cases)

@@ -22,7 +22,6 @@ Apache Otava, where it is installed, looks at the same series with its own defau
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import math
 import random
@@ -30,12 +29,10 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import Claim, finish
-from pytest_sme2.report.change_points import change_points
-from pytest_sme2.report.history_series import all_series
+from benchmarks.harness import Claim, finish, parser_of
+from pytest_sme2.report.history_series import all_series, change_points
 from tests.support.histories import run as history_run
 from tests.support.pretended_device import PROCESS_SPREAD, Burst, PretendedDevice
 
@@ -261,7 +258,7 @@ def measure(detector: Detector, series: int) -> dict[str, dict[str, Any]]:
             "alarms among steps": steps[1.0].alarms,
             "sums": {name: [score.found, score.planted] for name, score in sums.items()},
         }
-        print(f"{machine.name}: {found[machine.name]}", flush=True)
+        print(machine.name, flush=True)
     return found
 
 
@@ -338,10 +335,7 @@ def claims(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="for machines")
+    parser = parser_of(__doc__)
     parser.add_argument("--series", type=int, default=SERIES, help="histories of each kind")
     arguments = parser.parse_args(argv)
     print("This is a simulation: no machine is timed.")
@@ -358,7 +352,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         for machine in MACHINES[:2]
     }
-    print(f"runs that a step needs behind it: {delays}")
     planted, found, alarms = exact()
     made = [
         *claims(measured, peer, name, few),

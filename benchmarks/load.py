@@ -15,7 +15,6 @@ controller fit into a machine of 4 GiB.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import random
 import resource
@@ -25,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 from pytest_sme2.plugin.conclusion import conclude_run
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.compare import compare
@@ -151,11 +150,10 @@ def _work(work: Callable[[Path], None], path: Path) -> Peak:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--operators", type=int, default=2000)
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
     cases, operators = arguments.cases, arguments.operators
     with tempfile.TemporaryDirectory() as name:

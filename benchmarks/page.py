@@ -10,8 +10,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.catalogue import BENCHMARKS
-from benchmarks.running import Result, read_result
+from benchmarks.running import BENCHMARKS, Result, read_result
 
 PAGE = Path("docs") / "project.md"
 README = Path("README.md")

@@ -12,7 +12,6 @@ with one process after the other, on the same phones.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import queue
@@ -25,11 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 from pytest_sme2.fake_phone.lab import FakeLab, fake_target
 from pytest_sme2.results import Arm, Artifact, Outcome, RunRequest
-from pytest_sme2.runners.build import RUNNER_SOURCES
-from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
+from pytest_sme2.runners.sme2 import PROGRAM, RUNNER_SOURCES, Sme2Runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.system.toolchain import find_compiler
@@ -163,13 +161,10 @@ def claims_of(found: dict[Kind, Counter[Outcome]]) -> list[Claim]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--verdicts", type=int, default=40, help="of each kind (%(default)s)")
     parser.add_argument("--phones", type=int, default=6, help="at the same time (%(default)s)")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds (%(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name, start_lab(emulator=find_qemu().path) as lab:
         runner = build(Path(name) / "runner")

@@ -1,14 +1,16 @@
 """Runs benchmarks one after another, each alone in a process of its own, and keeps their results.
 
 A result is a JSON file that is written whole at the end, so a run that was broken off goes on with
-what is missing. What the figures mean is for claims.py and page.py to say.
+what is missing. What the figures mean is for harness.py and page.py to say.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
+import platform
 import shlex
 import signal
 import subprocess
@@ -16,13 +18,206 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from benchmarks.catalogue import Benchmark
-from benchmarks.claims import Claim, claim_from, clean_claims, write_json
-from benchmarks.machine import commit, machine, versions
+from benchmarks.harness import Claim, claim_from, write_json
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.targets.local import LocalTarget
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One script of this folder; all of them take ``--json FILE``."""
+
+    name: str
+    title: str
+    minutes: float
+    """What a full run takes on two cores: for the progress line, never a limit."""
+    full: tuple[str, ...] = ()
+    quick: tuple[str, ...] | None = ()
+    """None where few trials would say nothing: it is then left out of a quick run."""
+    quick_minutes: float = 0.5
+    long: bool = False
+    """Takes long in full: it is run only when it is named, or with --all."""
+    samples: str | None = None
+    """A file that has to be there, made by a command of its own."""
+
+    def command(self, *, quick: bool) -> list[str]:
+        """As it is typed after ``python``."""
+        chosen = self.quick if quick else self.full
+        return ["-m", f"benchmarks.{self.name}", *(chosen or ())]
+
+
+BENCHMARKS = (
+    Benchmark("startup", "start of pytest", 1.5, quick=("--rounds", "5"), quick_minutes=0.2),
+    Benchmark(
+        "etdump",
+        "reading ETDumps",
+        2,
+        quick=("--runs", "1000", "--largest-mb", "10", "--repeats", "3"),
+        quick_minutes=1,
+    ),
+    Benchmark(
+        "first_run",
+        "the main command from nothing, and where its time goes",
+        30,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
+        "first_insight",
+        "from an empty folder to the first insight about a model of one's own",
+        5,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
+        "load",
+        "memory of a large run",
+        5,
+        quick=("--cases", "4", "--operators", "200", "--runs", "200"),
+        quick_minutes=0.3,
+        long=True,
+    ),
+    Benchmark(
+        "detection",
+        "false alarms and missed slowdowns, against other rules",
+        0.5,
+        full=("report",),
+        quick=None,
+        long=True,
+        samples="sme2-out/detection.jsonl",
+    ),
+    Benchmark(
+        "detection_gate",
+        "the whole gate on real programs where the truth is known",
+        0.1,
+        full=("report",),
+        quick=None,
+        long=True,
+        samples="sme2-out/detection_gate/verdicts.jsonl",
+    ),
+    Benchmark(
+        "culprits",
+        "whether a failure names the operator that is to blame",
+        10,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
+        "simulated_gate",
+        "the gate on pretended machines where the truth is known (a simulation)",
+        5,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
+        "history",
+        "histories of 500 commits where every change is known (a simulation)",
+        6,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
+        "cost",
+        "counted instructions: the same every time, one layer more, what counting adds",
+        60,
+        quick=("counting", "--rounds", "1", "--cases", "toy_cnn:int8"),
+        long=True,
+    ),
+    Benchmark(
+        "phone_turns",
+        "turns on a phone whose clock has two speeds",
+        25,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
+        "faults",
+        "a phone that breaks while it is measured on",
+        25,
+        quick=("--trials", "1"),
+        quick_minutes=1,
+        long=True,
+    ),
+    Benchmark(
+        "hostile",
+        "kills, full disks, hostile files and names",
+        20,
+        quick=("--quick",),
+        quick_minutes=3,
+        long=True,
+    ),
+)
+
+BY_NAME = {benchmark.name: benchmark for benchmark in BENCHMARKS}
+
+
+def chosen(names: list[str], *, quick: bool, everything: bool) -> list[Benchmark]:
+    """What to run: what is named, else all that fits the kind of run."""
+    if names:
+        return [BY_NAME[name] for name in names]
+    return [
+        benchmark
+        for benchmark in BENCHMARKS
+        if (benchmark.quick is not None if quick else everything or not benchmark.long)
+    ]
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+PACKAGES = ("pytest-sme2", "pytest", "pytest-benchmark", "executorch", "torch", "numpy", "scipy")
+
+
+def machine() -> dict[str, str]:
+    facts = dict(LocalTarget().fingerprint().facts)
+    return {
+        "cpu": facts["cpu"],
+        "cores": str(os.cpu_count()),
+        "memory": _memory(),
+        "system": _system(),
+        "platform": host_platform(),
+    }
+
+
+def _memory() -> str:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return "unknown"
+    return f"{total / 2**30:.0f} GiB"
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.platform(terse=True)
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit(folder: Path) -> str:
+    """The checkout's commit, with a mark where files differ from it."""
+    asked = subprocess.run(
+        ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip() or "unknown"
+
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = 1
@@ -100,7 +295,8 @@ def run_one(
         "commit": commit(ROOT),
         "machine": machine(),
         "versions": versions(),
-        **_with_claims(measured),
+        "claims": measured["claims"],
+        "details": measured["details"],
     }
     write_json(folder / f"{benchmark.name}.json", document)
     result = read_result(folder / f"{benchmark.name}.json")
@@ -128,14 +324,6 @@ def _run_alone(arguments: list[str], output: TextIO) -> int:
                 os.killpg(process.pid, number)
                 process.wait(timeout=SECONDS_TO_END)
         raise
-
-
-def _with_claims(measured: Any) -> dict[str, Any]:
-    """What a benchmark wrote; where it only counted trials, with the claim that follows."""
-    if "claims" in measured:
-        return {"claims": measured["claims"], "details": measured["details"]}
-    rows = measured["rows"]
-    return {"claims": [asdict(claim) for claim in clean_claims(rows)], "details": measured}
 
 
 def _last_line(log: Path) -> str:

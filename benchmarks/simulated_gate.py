@@ -16,7 +16,6 @@ are 0.1 s instead of 0.15 s), and pairs that rule nothing out became INVALID, wh
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import sys
@@ -32,7 +31,7 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish, gate_claims, parser_of
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Check, Outcome
 from pytest_sme2.session.cases import Case
@@ -45,7 +44,6 @@ from pytest_sme2.verdict.judging import combine
 from tests.support.pretended_device import Burst, PretendedDevice, pretend, program
 from tests.support.stored_sessions import outcomes
 
-FEWEST_SLOWER, FEWEST_EQUAL = 100, 300
 SLOWDOWNS = (1.05, 1.3, 2.0, 3.0)
 OLD, NEW = program("old"), program("new")
 
@@ -211,24 +209,7 @@ def session_rates(spread: float, count: int) -> dict[str, dict[str, int]]:
 
 
 def claims(trials: Sequence[Trial]) -> list[Claim]:
-    slower = [trial for trial in trials if trial.factor > 1]
-    equal = [trial for trial in trials if trial.factor == 1]
-
-    def count(outcome: Outcome) -> int:
-        return sum(trial.outcome is outcome for trial in equal)
-
-    return [
-        Claim("slower", "simulated verdicts on programs at least 5 % slower", len(slower),
-              limit=FEWEST_SLOWER, least=True),
-        Claim("green", "of these, green", sum(trial.green for trial in slower), limit=0),
-        Claim("equal", "simulated verdicts on equal programs", len(equal),
-              limit=FEWEST_EQUAL, least=True),
-        Claim("alarms", "of these, REGRESSED", count(Outcome.REGRESSED), limit=0),
-        Claim("suspected", "of these, SUSPECTED, which fails as well", count(Outcome.SUSPECTED)),
-        Claim("invalid", "of these, INVALID (too noisy), which fails as well",
-              count(Outcome.INVALID)),
-        Claim("open", "of these, INCONCLUSIVE, which warns", count(Outcome.INCONCLUSIVE)),
-    ]  # fmt: skip
+    return gate_claims("simulated", [(each.factor, each.outcome, each.green) for each in trials])
 
 
 def account(trials: Sequence[Trial]) -> dict[str, dict[str, dict[str, int]]]:
@@ -244,22 +225,13 @@ def account(trials: Sequence[Trial]) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="for machines")
+    parser = parser_of(__doc__)
     parser.add_argument("--only", type=int, metavar="N", help="only the scenario of this number")
     arguments = parser.parse_args(argv)
     print("This is a simulation: no machine is timed.")
     chosen = SCENARIOS if arguments.only is None else SCENARIOS[arguments.only : arguments.only + 1]
     with ProcessPoolExecutor(2) as pool:
         trials = [trial for found in pool.map(run, chosen) for trial in found]
-    details = account(trials)
-    for scenario, by_factor in details.items():
-        print(scenario)
-        for factor, counts in by_factor.items():
-            told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-            print(f"  {factor:>5}x  {told}")
     pairs = {
         f"{noise:g}": {f"{slowdown:g}": pair_rates(noise, slowdown) for slowdown in PAIR_SLOWDOWNS}
         for noise in PAIR_NOISE
@@ -268,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{spread:g}": {str(count): session_rates(spread, count) for count in SESSION_COUNTS}
         for spread in SESSION_SPREADS
     }
-    kept = {"verdicts": details, "pairs": pairs, "sessions": sessions}
+    kept = {"verdicts": account(trials), "pairs": pairs, "sessions": sessions}
     return finish(claims(trials), arguments.json, kept)
 
 

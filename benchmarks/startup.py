@@ -15,7 +15,6 @@ thread that waits for nothing.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import resource
@@ -24,9 +23,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.claims import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 
 MOST_MILLISECONDS = 30.0
 
@@ -71,10 +69,9 @@ def one_start(arguments: list[str], folder: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
     order = random.Random(arguments.seed)
     rounds: list[dict[str, float]] = []
@@ -87,10 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     quiet = sorted(rounds, key=lambda found: sum(found.values()))[: max(1, len(rounds) // 2)]
     medians = {name: statistics.median(found[name] for found in quiet) * 1000 for name in ARMS}
     alone = medians["pytest alone"]
-    print("| start of pytest | median CPU ms | over pytest alone |")
-    print("|---|---:|---:|")
-    for name, value in medians.items():
-        print(f"| {name} | {value:.1f} | {value - alone:+.1f} |")
     claim = Claim(
         "cost",
         "what the installed plugin adds to the start of pytest",

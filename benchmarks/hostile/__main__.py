@@ -10,16 +10,12 @@ Mounts are made in a namespace of their own and are gone when this ends.
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from benchmarks.harness import clean_claims, finish, parser_of
 from benchmarks.hostile import attacks, disks, fuzz, fuzz_outside, kills, surroundings
-from benchmarks.hostile.stage import enter_namespace
-from benchmarks.hostile.trials import Row, count
+from benchmarks.hostile.stage import Row, count, enter_namespace
 
 SUBJECTS = (
     *fuzz.SUBJECTS,
@@ -32,12 +28,11 @@ SUBJECTS = (
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer trials: minutes")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--only", action="append", metavar="NAME", help="what begins like this")
     parser.add_argument("--trial", type=int, metavar="N", help="only the one with this number")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to this file")
     arguments = parser.parse_args(words)
     chosen = [
         subject
@@ -58,19 +53,9 @@ def main(words: Sequence[str] | None = None) -> int:
         row = count(subject, numbers, arguments.seed, lambda line: print(line, flush=True))
         rows.append(row)
         print(line_of(row), flush=True)
-    if arguments.json is not None:
-        document = {
-            "name": "hostile",
-            "seed": arguments.seed,
-            "quick": arguments.quick,
-            "python": platform.python_version(),
-            "rows": [row.document() for row in rows],
-        }
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    unclean = sum(row.trials - row.clean for row in rows)
-    trials = sum(row.trials for row in rows)
-    print(f"{trials} trials, {trials - unclean} clean, {unclean} not")
-    return 1 if unclean else 0
+    kept = [row.document() for row in rows]
+    details = {"seed": arguments.seed, "quick": arguments.quick, "rows": kept}
+    return finish(clean_claims(kept), arguments.json, details)
 
 
 def line_of(row: Row) -> str:

@@ -17,8 +17,7 @@ import tarfile
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.stage import Ending, Stage, make_stage
-from benchmarks.hostile.trials import NotPossibleError, Subject, expect
+from benchmarks.hostile.stage import Ending, NotPossibleError, Stage, Subject, expect, make_stage
 
 PRECIOUS = "keep me\n"
 MEMORY_BYTES = 3 << 30

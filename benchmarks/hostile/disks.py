@@ -15,12 +15,13 @@ from random import Random
 from benchmarks.hostile.stage import (
     DEVICE,
     Stage,
+    Subject,
+    expect,
     fill_cache,
     make_stage,
     resize_disk,
     small_disk,
 )
-from benchmarks.hostile.trials import Subject, expect
 from pytest_sme2.system.cache import mark_cache
 
 PLENTY = 1 << 30

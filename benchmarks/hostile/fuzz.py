@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
-from benchmarks.hostile.trials import NotCleanError, Subject, expect
+from benchmarks.hostile.stage import NotCleanError, Subject, expect
 from pytest_sme2.cli.experiment_file import read_plan, template
 from pytest_sme2.errors import EtdumpError, Sme2Error
 from pytest_sme2.export.store import load_artifact
@@ -41,16 +41,7 @@ from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
-from pytest_sme2.verdict import (
-    baselines,
-    contract,
-    limits,
-    shares,
-    sizes,
-    speedup,
-    structure,
-    times,
-)
+from pytest_sme2.verdict import baselines, contract, limits, speedup, structure, times
 from pytest_sme2.verdict.baseline_file import render
 from tests.support import damaged_etdumps, gate_examples, records
 from tests.support.artifacts import make_artifact
@@ -196,13 +187,13 @@ def baseline(chance: Random, folder: Path) -> None:
             structure.check_operators(measured, found, arm)
             structure.check_kernels(measured, found, arm)
             times.check_latency(measured, found, some, arm)
-            sizes.check_memory(measured, found, some, arm)
+            speedup.check_memory(measured, found, some, arm)
             times.check_load(measured, found, some, arm)
         structure.check_coverage(measured, found, some)
         speedup.check_speedup(measured, found, some)
-        sizes.check_size(measured, found, some)
+        speedup.check_size(measured, found, some)
         for category in (measured.shares or {}).get(Arm.ON, {}):
-            shares.check_share(measured, found, some, category)
+            speedup.check_share(measured, found, some, category)
 
     read_within_bounds(read, path.name)
     try:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
 import json
-import socket
 import tarfile
-import threading
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.fuzz import read_within_bounds
-from benchmarks.hostile.trials import Subject, expect
+from benchmarks.hostile.stage import Subject, expect
 from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.weights import upstream_of
@@ -30,10 +26,14 @@ from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
 from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
 from pytest_sme2.session import shard
-from pytest_sme2.system.apt_sources import Archive, parse_deb822, system_archives
-from pytest_sme2.system.debian_packages import unpack_content
+from pytest_sme2.system.debian_packages import (
+    Archive,
+    parse_deb822,
+    system_archives,
+    unpack_content,
+)
 from pytest_sme2.system.elf import read_layout
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
+from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
     parse_cores,
     parse_silicon,
@@ -42,14 +42,14 @@ from pytest_sme2.targets.phone.answers import (
     parse_vector_length,
     parse_zones,
 )
-from pytest_sme2.targets.phone.claim import CLAIM, holder, read_claim
-from pytest_sme2.targets.phone.heat import Heat
-from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
+from pytest_sme2.targets.phone.leases import CLAIM, holder, read_claim
+from pytest_sme2.targets.phone.power import NOTE, SETTINGS, Heat, parse_note
 from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution
-from pytest_sme2.trace.package import read_package
+from pytest_sme2.trace.library import read_package
 from pytest_sme2.trace.program import read_outline
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
+from tests.support.phones import answering
 from tools.sweep.programs import draw
 from tools.sweep.results import SWEEP, SweepResults, read_results, write_results
 from tools.sweep.running import BatchResult, Difference
@@ -222,8 +222,7 @@ def adb(chance: Random, folder: Path) -> None:
         )
     )
     answer = damaged_bytes(chance, good) if chance.random() < 0.8 else good
-    with _answering(answer) as port:
-        server = AdbServer("127.0.0.1", port)
+    with answering(answer) as server:
         device = AdbDevice(server, "phone")
         asked = chance.choice(
             (
@@ -236,27 +235,6 @@ def adb(chance: Random, folder: Path) -> None:
         )
         read_within_bounds(asked, "")
     expect({path.name for path in folder.iterdir()} <= {"x"}, "something is left")
-
-
-@contextlib.contextmanager
-def _answering(answer: bytes) -> Iterator[int]:
-    """Accept one connection, read the requests, and say the same to all of them."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                connection, _ = listening.accept()
-                with connection:
-                    connection.settimeout(5)
-                    connection.sendall(answer)
-                    connection.shutdown(socket.SHUT_WR)
-                    while connection.recv(1 << 16):
-                        pass
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield listening.getsockname()[1]
-    thread.join(10)
 
 
 NOTE_TEXT = json.dumps(
@@ -400,15 +378,14 @@ READERS = {
     "session/bundle": "fuzz-bundle",
     "session/run_directory": "fuzz-metrics",
     "session/shard": "fuzz-tests",
-    "system/apt_sources": "fuzz-apt-sources",
     "system/debian_packages": "fuzz-package",
     "system/elf": "fuzz-qemu-log",
     "targets/phone/adb": "fuzz-adb",
-    "targets/phone/claim": "fuzz-claim",
+    "targets/phone/leases": "fuzz-claim",
     "targets/phone/power": "fuzz-note",
     "trace/etdump": "fuzz-etdump",
     "trace/etrecord": "fuzz-etrecord",
-    "trace/package": "fuzz-library",
+    "trace/library": "fuzz-library",
     "verdict/baseline_file": "fuzz-baseline",
     "verdict/baselines": "fuzz-baseline",
     "verdict/contract": "fuzz-contract",
@@ -428,25 +405,20 @@ NOT_FUZZED = {
     "fake_phone/root": "reads files of this package",
     "fake_phone/supervisor": "reads what its own lab says",
     "plugin/hooks": "reads what a worker of the same run reports",
-    "report/experiments": "adds to documents that the same process has written",
+    "cli/experiments": "adds to documents that the same process has written",
     "report/history_page": "reads files of this package",
     "report/html": "reads files of this package",
     "report/html_data": "shows nothing of a manifest that it cannot read",
     "report/matrix_page": "reads files of this package",
     "report/writing": "makes a manifest anew that it cannot read",
     "runners/sdk": "unpacks a wheel that pip has checked",
-    "runners/source_build": "quotes the end of a compiler's log",
-    "runners/source_checks": "looks for words in a source tree that is built and run as well",
+    "runners/source_build": "looks for words in a source tree that is built and run as well",
     "session/run_lock": "compares a name that has no meaning",
-    "session/phone_package": "packs a bundle that the same process has written",
-    "system/conditions": "reads the kernel's own files",
     "system/locks": "reads a holder's name; tested with nonsense in tests/unit/system",
     "system/platforms": "reads a file of the kernel; tested with nonsense in tests/unit/system",
     "system/reading": "is what the others read with",
-    "targets/counter": "reads a file of this package",
     "targets/local": "reads the kernel's own files",
-    "targets/phone/leases": "quotes a reason that a worker of the same run gave",
-    "targets/remembered": "a damaged run in the cache is made again",
+    "targets/census": "a damaged run in the cache is made again",
     "timing/selfcheck": "reads the kernel's own files",
     "verdict/numerics": "reads numbers of any value as they are",
 }

@@ -13,8 +13,16 @@ import time
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.stage import DEVICE, Stage, descendants, finish, make_stage, usual_seconds
-from benchmarks.hostile.trials import Subject, expect
+from benchmarks.hostile.stage import (
+    DEVICE,
+    Stage,
+    Subject,
+    descendants,
+    expect,
+    finish,
+    make_stage,
+    usual_seconds,
+)
 
 
 def _strike(chance: Random, stage: Stage, command: list[str], seconds: float) -> None:

@@ -16,14 +16,16 @@ from random import Random
 from benchmarks.hostile.stage import (
     MOUNTS,
     ROOT,
+    NotPossibleError,
     Stage,
+    Subject,
     also_at,
+    expect,
     fill_cache,
     finish,
     make_stage,
     read_only,
 )
-from benchmarks.hostile.trials import NotPossibleError, Subject, expect
 from pytest_sme2.export.artifacts import is_utf8
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.session.run_directory import METRICS

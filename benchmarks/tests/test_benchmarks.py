@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import page, running
-from benchmarks.catalogue import BENCHMARKS, BY_NAME, Benchmark, chosen
-from benchmarks.claims import Claim, claim_from, clean_claims, finish, number, told
-from benchmarks.running import ROOT, Result
+from benchmarks import cost, page, running
+from benchmarks.first_insight import INSIGHT, MODEL, readme_block
+from benchmarks.harness import Claim, claim_from, clean_claims, finish, number, told
+from benchmarks.running import BENCHMARKS, BY_NAME, ROOT, Benchmark, Result, chosen
+from pytest_sme2.report.terminal import run_lines
+from pytest_sme2.session.run_directory import read_record
+from tests.support.records import toy_run
 
 KEPT = page.load(command.KEPT)
 
@@ -107,8 +110,8 @@ def test_every_benchmark_says_what_it_compares_and_gives_json(benchmark_):
     text = path.read_text("utf-8")
     head = text.split('"""')[1]
     assert f"python -m benchmarks.{benchmark_.name}" in head
-    # samples.py has the option for those that collect over a long time.
-    assert '"--json"' in text or "CommandLine(" in text
+    # Both have the option --json.
+    assert "parser_of(__doc__)" in text or "CommandLine(" in text
 
 
 def test_no_benchmark_is_left_out_of_the_catalogue():
@@ -159,13 +162,7 @@ path.write_text(json.dumps({"claims": [claim], "details": {"n": 1}}))
 print("measured")
 sys.exit(0 if "--quick" in sys.argv else 1)
 """
-COUNTS = """\
-import json, pathlib, sys
-rows = [{"name": "kill", "what": "killed", "trials": 3, "clean": 3}]
-pathlib.Path(sys.argv[-1]).write_text(json.dumps({"rows": rows}))
-"""
 TINY = Benchmark("tiny", "a tiny one", 0.1, quick=("--quick",))
-COUNTING = Benchmark("counting", "counts", 0.1)
 
 
 @pytest.fixture
@@ -175,7 +172,6 @@ def checkout(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "tiny.py").write_text(SCRIPT)
-    (folder / "counting.py").write_text(COUNTS)
     monkeypatch.setattr(running, "ROOT", tmp_path)
     return tmp_path
 
@@ -239,12 +235,6 @@ def test_a_damaged_result_is_none(checkout, text):
     assert calls(checkout) == 1
 
 
-def test_counted_trials_become_a_claim(checkout):
-    (result,), _, _ = run(checkout, (COUNTING,))
-    assert result.claim("clean").met is True
-    assert result.details["rows"][0]["trials"] == 3
-
-
 def test_samples_that_are_not_there_are_asked_for(checkout):
     needy = replace(TINY, samples="sme2-out/samples.jsonl")
     _, failed, _ = run(checkout, (needy,))
@@ -305,8 +295,8 @@ def one_command(checkout, monkeypatch):
         monkeypatch.setattr(command, name, checkout / name)
     monkeypatch.setattr(command, "BY_NAME", {"tiny": TINY})
     monkeypatch.setattr(command, "BENCHMARKS", (TINY,))
-    monkeypatch.setattr("benchmarks.catalogue.BENCHMARKS", (TINY,))
-    monkeypatch.setattr("benchmarks.catalogue.BY_NAME", {"tiny": TINY})
+    monkeypatch.setattr("benchmarks.running.BENCHMARKS", (TINY,))
+    monkeypatch.setattr("benchmarks.running.BY_NAME", {"tiny": TINY})
     return checkout
 
 
@@ -415,3 +405,34 @@ def test_kept_results_are_full_ones_and_their_headlines_complete():
         assert result.name == name
     assert not [line for line in page.headlines(KEPT) if "{" in line]
     assert {name for name, _ in page.HEADLINES} <= set(BY_NAME)
+
+
+def test_what_counting_takes_is_the_median_of_its_rounds() -> None:
+    row = cost._row([(2.0, 3.0), (2.2, 3.2), (2.0, 9.0)])
+    assert row == {"uncounted_s": 2.0, "counted_s": 3.2, "ratio": 1.6}
+    whole = cost._counting_claims({"a": row, "b": cost._row([(8.0, 8.8)])})[-1]
+    assert whole.value == pytest.approx(1.2)
+
+
+def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cost.main(["everything"])
+    assert "Choose from: same, layers, counting, suite" in capsys.readouterr().err
+
+
+def test_the_commands_and_the_test_are_the_readme_s() -> None:
+    commands = readme_block("bash run").splitlines()
+    assert [line.split()[0] for line in commands] == ["sme2", "pytest", "pytest"]
+    assert "--update-baselines" in commands[1]
+    assert "--update-baselines" not in commands[2]
+    assert "sme2_gate.check_evidence()" in readme_block("python file=test_my_models.py")
+
+
+def test_the_insight_is_the_coverage_in_the_terminal_s_table(tmp_path: Path) -> None:
+    compile(MODEL, "model.py", "exec")
+    found = INSIGHT.search(
+        "\n".join(run_lines([read_record(folder) for folder in toy_run(tmp_path)]))
+    )
+    assert found is not None
+    assert found[1] == "3 of 3"
+    assert INSIGHT.search("toy-fp32 -  NO_BASELINE\n") is None

@@ -11,7 +11,7 @@ import pytest
 import pytest_sme2
 from benchmarks.hostile import fuzz, fuzz_outside
 from benchmarks.hostile.__main__ import SUBJECTS, main
-from benchmarks.hostile.trials import NotCleanError, NotPossibleError, Subject, count
+from benchmarks.hostile.stage import NotCleanError, NotPossibleError, Subject, count
 
 TRIALS = {"fuzz-etdump": 1, "fuzz-metrics": 4, "fuzz-run-directory": 4}
 FUZZED = [*fuzz.SUBJECTS, *fuzz_outside.SUBJECTS]
@@ -93,9 +93,9 @@ def test_the_counts_are_written_for_a_program(
     monkeypatch.setenv("SME2_HOSTILE_MOUNTS", "mapped")
     path = tmp_path / "hostile.json"
     assert main(["--only", "fuzz-limits", "--trial", "3", "--seed", "5", "--json", str(path)]) == 0
-    document = json.loads(path.read_text())
-    assert (document["name"], document["seed"]) == ("hostile", 5)
-    (row,) = document["rows"]
+    details = json.loads(path.read_text())["details"]
+    assert details["seed"] == 5
+    (row,) = details["rows"]
     assert (row["name"], row["trials"], row["clean"]) == ("fuzz-limits", 1, 1)
     assert row["what"] == "damaged limits.toml"
-    assert "1 trials, 1 clean, 0 not" in capsys.readouterr().out
+    assert "trials that ended clean: 1 (limit ≥ 1: met)" in capsys.readouterr().out

@@ -26,8 +26,7 @@ from pytest_sme2.export.store import (
 )
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
-from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.cache_limit import mark_used
+from pytest_sme2.system.cache import cache_folder, mark_used
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 

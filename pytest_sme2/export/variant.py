@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.results import AS_EXPORTED
-from pytest_sme2.system.choices import split_list
+from pytest_sme2.system.wording import split_list
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4", "int4_channel")
 NO_PASSES = "no_passes"

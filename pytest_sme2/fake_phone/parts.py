@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.system.apt_sources import system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder, trusted
-from pytest_sme2.system.debian_packages import unpack_packages
+from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
 from pytest_sme2.system.locks import locked
 
 # adbd is in bookworm-backports, and in the main archive of later releases.

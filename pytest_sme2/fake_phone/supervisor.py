@@ -28,23 +28,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pytest_sme2.fake_phone.namespaces import (
-    SHELL,
-    ProcessTree,
-    becoming_shell,
-    bring_up_loopback,
-    forbid_vsock,
-    leave_machine,
-    mount,
-)
 from pytest_sme2.fake_phone.root import (
     DATA,
     LIBRARIES,
     LINKER,
+    SHELL,
     Phone,
+    ProcessTree,
     Userland,
+    becoming_shell,
+    bring_up_loopback,
     build_root,
+    forbid_vsock,
+    leave_machine,
     make_devices,
+    mount,
     own_loader,
 )
 

@@ -10,8 +10,7 @@ from typing import Any
 from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.report.baseline_update import Update, unaccepted, update_lines
-from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
-from pytest_sme2.report.comment import comment_text
+from pytest_sme2.report.comment import bencher_metric_format, comment_text, github_action_benchmark
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH

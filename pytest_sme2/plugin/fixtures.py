@@ -120,11 +120,10 @@ def sme2_gate(
 
 def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
     """What a test management system should know about the case, as text."""
-    import statistics
-
+    from pytest_sme2.report.case_summary import summarize
     from pytest_sme2.verdict.judging import WARNING
 
-    measured = gate.measured
+    measured, summary = gate.measured, summarize(gate)
     yield "sme2.model", measured.model
     yield "sme2.variant", measured.variant
     yield "sme2.device", measured.fingerprint.target
@@ -132,11 +131,10 @@ def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
         yield f"sme2.verdict.{check.metric}", str(check.verdict)
         if check.verdict in WARNING:
             yield f"sme2.warning.{check.metric}", check.message
-    coverage = measured.coverage
-    if coverage is not None:
-        yield "sme2.coverage", f"{coverage.sme2_operators}/{coverage.matrix_operators}"
-    for arm, medians in (measured.medians_ns or {}).items():
-        yield f"sme2.latency_{arm}_ms", f"{statistics.median(medians) / 1e6:.6g}"
+    if summary.coverage is not None:
+        yield "sme2.coverage", "{}/{}".format(*summary.coverage)
+    for arm, median in summary.medians_ms.items():
+        yield f"sme2.latency_{arm}_ms", f"{median:.6g}"
     if measured.speedup is not None:
         yield "sme2.speedup", f"{measured.speedup.value:.4g}"
 
@@ -169,7 +167,7 @@ def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
 def _failure(item: pytest.Item, gate: Gate) -> str:
     """What the failed checks say together, in a message that is enough to start fixing."""
     from pytest_sme2.plugin.reproduce import test_words
-    from pytest_sme2.report.failure import failure_text, reproduce
+    from pytest_sme2.report.versus_baseline import failure_text, reproduce
     from pytest_sme2.session.gate import failing
 
     checks = gate.take_checks()

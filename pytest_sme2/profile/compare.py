@@ -1,6 +1,6 @@
 """Two profiles side by side: what got faster, what was added or removed, what the bottleneck is.
 
-Pure. Whether a pair of runs proves anything is asked in ``evidence.py``; whether a difference is
+Pure. Whether a pair of runs proves anything is asked in ``coverage.py``; whether a difference is
 more than noise, in ``timing/stats.py`` and ``verdict/``.
 """
 

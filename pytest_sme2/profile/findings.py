@@ -19,7 +19,7 @@ from pytest_sme2.profile.cost import (
     work_coverage,
 )
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
-from pytest_sme2.profile.known_kernels import evidence
+from pytest_sme2.profile.kernel_matrix import evidence
 from pytest_sme2.profile.shapes import is_pointwise, kernel_size, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, split_findings
 from pytest_sme2.results import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from pytest_sme2.profile.build import robust_stats_of_each
 from pytest_sme2.profile.coverage import sme2_states
-from pytest_sme2.profile.statistics import robust_stats_of_each
 from pytest_sme2.results import OperatorProfile, Profile, RobustStats
 
 if TYPE_CHECKING:

@@ -8,14 +8,21 @@ in ``build.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, classify
-from pytest_sme2.results import Columns, Operator
+from pytest_sme2.results import (
+    Columns,
+    Executor,
+    Operator,
+    OperatorCount,
+    Profile,
+    Structure,
+)
 
 EXECUTE = "Method::execute"
 
@@ -258,3 +265,36 @@ def _fitted(
     scale[over] = available[over] / total[over]
     excess = float(np.max(total[over] / np.maximum(available[over], 1.0)) - 1.0)
     return np.floor(duration * scale[inverse]).astype(np.int64), excess
+
+
+def structure_of(profile: Profile) -> Structure:
+    """What the program is made of."""
+    counts: dict[tuple[str, Executor], OperatorCount] = {}
+    for entry in profile.operators:
+        operator = entry.operator
+        one = OperatorCount(
+            _name(operator), operator.category, operator.kind, operator.executor,
+            operator.matrix, operator.sme2, 1, operator.unproven, operator.sme1,
+        )  # fmt: skip
+        before = counts.get((one.name, one.executor))
+        counts[(one.name, one.executor)] = (
+            one if before is None else replace(before, count=before.count + 1)
+        )
+    return sort_structure(counts.values())
+
+
+def _name(operator: Operator) -> str:
+    """XNNPACK has one name for convolutions that run as IGEMM, depthwise or not: two are counted
+    apart, since one of them is matrix work.
+    """
+    by_shape = operator.kind == "depthwise" and operator.algorithm == "IGEMM"
+    return f"{operator.name}, depthwise" if by_shape else operator.name
+
+
+def sort_structure(counts: Iterable[OperatorCount]) -> Structure:
+    """Sorted by name, as two structures are compared and written."""
+
+    def order(entry: OperatorCount) -> tuple[str, str]:
+        return entry.name, entry.executor.value
+
+    return Structure(tuple(sorted(counts, key=order)))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share
@@ -18,9 +21,67 @@ from pytest_sme2.report.cost import (
 )
 from pytest_sme2.report.text import duration, percent
 from pytest_sme2.report.versus_baseline import headline
-from pytest_sme2.results import Arm, CaseResult, Category, OperatorProfile
+from pytest_sme2.results import Arm, CaseResult, Category, Check, OperatorProfile, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.verdict.judging import combine, estimate_text
+from pytest_sme2.timing.stats import robust_spread
+from pytest_sme2.verdict.judging import FAILING, combine, estimate_text
+
+# As many as the statistics of a pair ask for.
+_FEWEST_PROCESSES = 3
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Both are fractions: 0.01 is 1 %."""
+
+    noise_floor: float
+    """The relative spread of process medians within an arm."""
+    detectable: float | None
+    """The smallest difference between the arms that would be seen 4 times of 5."""
+
+    def __str__(self) -> str:
+        text = f"noise floor {percent(self.noise_floor)}"
+        if self.detectable is None:
+            return text
+        return f"{text}, smallest detectable difference {percent(self.detectable)}"
+
+
+def noise_of(record: CaseRecord) -> Noise | None:
+    """None where nothing was timed, or too little to tell."""
+    measured = record.measured
+    if measured.emulated:
+        return None
+    pairs = record.measurement
+    if pairs is not None:
+        return None if pairs.noise_floor is None else Noise(pairs.noise_floor, pairs.detectable)
+    # Without pairs, such as on a CPU without SME2, one arm's processes still show the noise.
+    spreads = [
+        robust_spread([math.log(value) for value in values])
+        for values in (measured.medians_ns or {}).values()
+        if len(values) >= _FEWEST_PROCESSES
+    ]
+    return Noise(max(spreads), None) if spreads else None
+
+
+def overall(found: Mapping[str, Noise]) -> str:
+    """The precision of several cases in one sentence: the range, and who is noisiest."""
+    floors = {name: entry.noise_floor for name, entry in found.items()}
+    text = f"noise floor {_range(list(floors.values()))}"
+    seen = [entry.detectable for entry in found.values() if entry.detectable is not None]
+    if seen:
+        text += f", smallest detectable difference {_range(seen)}"
+    if len(found) > 1:
+        text += f"; the noisiest is {max(floors, key=lambda name: floors[name])}"
+    return text
+
+
+def _range(values: list[float]) -> str:
+    low, high = percent(min(values)), percent(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+# --- the summary ----------------------------------------------------------------------------------
+
 
 NOTHING = "-"
 _WORDS = {
@@ -31,9 +92,18 @@ _WORDS = {
 _DEPTHWISE = "depthwise convolutions"
 
 
+class Judged(Protocol):
+    """A case with its checks: a record, or the gate that makes it."""
+
+    @property
+    def measured(self) -> CaseResult: ...
+    @property
+    def checks(self) -> Sequence[Check]: ...
+
+
 @dataclass(frozen=True)
 class CaseSummary:
-    """Texts for cells; a dash stands for what is not known."""
+    """Texts for cells, where a dash stands for what is not known; and values for other programs."""
 
     sme2: str
     """Matrix operators on SME2: ``4 of 6``."""
@@ -55,23 +125,41 @@ class CaseSummary:
     """How many times fewer instructions SME2 makes it."""
     most_work: str
     """The category with most of the instructions."""
-    verdict: str
+    outcome: Outcome | None
+    """None where nothing was checked."""
     effect: str
     where: str
     """The line of the model that the effect is about."""
+    coverage: tuple[int, int] | None
+    """Matrix operators on SME2, and all of them."""
+    medians_ms: Mapping[str, float]
+    """By arm, the median of its processes."""
+
+    @property
+    def verdict(self) -> str:
+        return NOTHING if self.outcome is None else str(self.outcome)
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome in FAILING
 
 
-def summarize(record: CaseRecord) -> CaseSummary:
-    measured = record.measured
+def summarize(record: Judged) -> CaseSummary:
+    measured, coverage = record.measured, record.measured.coverage
     peak = (measured.peak_bytes or {}).get(measured.arm)
     most = largest_cost(measured)
     effect, where = headline(record.checks)
+    medians = {
+        str(arm): statistics.median(values)
+        for arm, values in (measured.medians_ns or {}).items()
+        if values
+    }
     return CaseSummary(
         sme2=covered(measured),
         work=coverage_by_work(measured),
         sme1=covered(measured, Arm.SME1),
-        off=_latency(measured, Arm.OFF),
-        on=_latency(measured, Arm.ON),
+        off=duration(medians["off"]) if "off" in medians else NOTHING,
+        on=duration(medians["on"]) if "on" in medians else NOTHING,
         speedup=NOTHING if measured.speedup is None else estimate_text(measured.speedup),
         largest=_largest(measured),
         memory=NOTHING if peak is None else f"{peak / 1e6:.0f} MB",
@@ -80,15 +168,12 @@ def summarize(record: CaseRecord) -> CaseSummary:
         counted_on=millions(instructions(measured, Arm.ON)),
         gain=fewer(measured),
         most_work=NOTHING if most is None else f"{most[0]} {most[1]:.0%}",
-        verdict=str(combine(record.checks)) if record.checks else NOTHING,
+        outcome=combine(record.checks) if record.checks else None,
         effect=effect,
         where=where,
+        coverage=None if coverage is None else (coverage.sme2_operators, coverage.matrix_operators),
+        medians_ms={arm: value / 1e6 for arm, value in medians.items()},
     )
-
-
-def _latency(measured: CaseResult, arm: Arm) -> str:
-    medians = (measured.medians_ns or {}).get(arm)
-    return duration(statistics.median(medians)) if medians else NOTHING
 
 
 def _largest(measured: CaseResult) -> str:
@@ -103,9 +188,9 @@ def _largest(measured: CaseResult) -> str:
 # --- the three answers ----------------------------------------------------------------------------
 
 
-def answers(record: CaseRecord) -> list[tuple[str, str, str]]:
+def answers(record: CaseRecord, summary: CaseSummary) -> list[tuple[str, str, str]]:
     """Whether SME2 is used, what it gains, what else costs most: title, answer, more about it."""
-    measured, summary = record.measured, summarize(record)
+    measured = record.measured
     work = f"{summary.work} of their work" if summary.work != NOTHING else ""
     used = ("SME2 used", f"{summary.sme2} matrix operators", work)
     if measured.coverage is None:

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from pytest_sme2.profile.build import robust_stats, robust_stats_of_each
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.profile.coverage import settled_operators, sme2_states
-from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.coverage import check_pair, settled_operators, sme2_states
 from pytest_sme2.profile.operators import (
     OPERATOR,
     OUTSIDE,
@@ -29,8 +29,7 @@ from pytest_sme2.profile.operators import (
     durations,
     select,
 )
-from pytest_sme2.profile.statistics import robust_stats, robust_stats_of_each
-from pytest_sme2.profile.transposes import transposes
+from pytest_sme2.profile.splits import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.results import (
     Change,
@@ -159,7 +158,7 @@ def _class(operator: Operator) -> tuple[object, ...]:
         str(operator.category),
         operator.kind,
         str(operator.executor),
-        "unproven" if operator.unproven else "sme1" if operator.sme1 else operator.sme2,
+        operator.proof,
     )
 
 

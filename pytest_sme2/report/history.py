@@ -7,20 +7,51 @@ holds as well as a binary format would.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import os
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.report.commit import project_commit
+from pytest_sme2.errors import RunError, Sme2Error, UsageError
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode, encode, safe_name, write_text
+from pytest_sme2.system.processes import git
 from pytest_sme2.system.reading import json_value, read_bytes
 from pytest_sme2.timing.stats import centre_interval
+
+# GitHub Actions, GitLab CI.
+_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
+_DIGITS = 12
+# A report does not wait for long.
+_SECONDS = 10.0
+
+
+@functools.cache
+def project_commit() -> str | None:
+    """Its first digits, with a ``+`` where files are changed; None where there is no commit."""
+    for name in _VARIABLES:
+        value = os.environ.get(name, "")
+        if re.fullmatch("[0-9a-f]{40,64}", value):
+            return value[:_DIGITS]
+    commit = _git("rev-parse", "HEAD")
+    if commit is None or not re.fullmatch("[0-9a-f]{40,64}", commit):
+        return None
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return commit[:_DIGITS] + ("+" if changed else "")
+
+
+def _git(*words: str) -> str | None:
+    try:
+        return git(Path(), *words, seconds=_SECONDS).strip()
+    except RunError:
+        return None
+
 
 SCHEMA = 1
 SUFFIX = ".jsonl"

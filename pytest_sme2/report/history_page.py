@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from pytest_sme2.report.change_points import MISSING
 from pytest_sme2.report.history_series import (
+    MISSING,
     Figure,
     FigureHistory,
     Point,

@@ -19,23 +19,22 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
-from pytest_sme2.report.case_summary import answers
-from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost
-from pytest_sme2.report.engines import (
+from pytest_sme2.report.case_summary import CaseSummary, answers, noise_of, summarize
+from pytest_sme2.report.cost import (
+    LIMITS_OF_COST,
     engine_names,
     engine_shares,
     engines_of,
     kernel_operators,
+    largest_cost,
     unnamed_kernels,
 )
 from pytest_sme2.report.findings import next_step, run_findings, sentences
-from pytest_sme2.report.noise import noise_of
 from pytest_sme2.report.perfetto import inference_events
 from pytest_sme2.report.versus_baseline import (
     change_text,
     count_cases,
     deciding,
-    headline,
     interval_text,
     limit_text,
     worst_first,
@@ -57,7 +56,6 @@ from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.verdict.judging import FAILING, combine
 
 SCHEMA = 1
 MOST_DETAILS = 5
@@ -82,7 +80,7 @@ def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()
         "schema": SCHEMA,
         "version": __version__,
         "headline": _headline(entries),
-        "next": next_step([record for record in records if _failed(record)] or records),
+        "next": next_step([record for record in records if summarize(record).failed] or records),
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
         "insights": [
@@ -96,10 +94,6 @@ def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()
         ],
         "cases": (_case(entry, rules) for entry in entries),
     }
-
-
-def _failed(record: CaseRecord) -> bool:
-    return any(check.verdict in FAILING for check in record.checks)
 
 
 def _headline(entries: Sequence[ReportCase]) -> dict[str, Any]:
@@ -147,10 +141,9 @@ def _commit(folder: Path) -> str:
 def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
     record, measured = entry.record, entry.record.measured
     timed = not measured.emulated
+    summary = summarize(record)
     reason, shares = deciding(record.checks), engine_shares(measured)
-    outcome = combine(record.checks) if record.checks else None
-    news = reason is not None and outcome is not Outcome.PASS
-    effect, where = headline(record.checks) if news else ("", "")
+    news = reason is not None and summary.outcome is not Outcome.PASS
     return {
         "id": record.id,
         "model": measured.model,
@@ -158,17 +151,20 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         "device": measured.device,
         "emulated": measured.emulated,
         "arm": str(measured.arm),
-        "verdict": None if outcome is None else str(outcome),
-        "reason": effect or None,
-        "where": where or None,
+        "verdict": None if summary.outcome is None else str(summary.outcome),
+        "reason": (summary.effect or None) if news else None,
+        "where": (summary.where or None) if news else None,
         "message": None if reason is None else reason.message,
         "details": [] if reason is None else list(reason.details[:MOST_DETAILS]),
-        "answers": answers(record),
+        "answers": answers(record, summary),
         "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
-        "coverage": _coverage(measured),
+        "coverage": summary.coverage,
         "evidence": None if measured.evidence is None else measured.evidence.message,
         "valid": measured.evidence is None or measured.evidence.valid,
-        "latency": {str(arm): _latency(values) for arm, values in _medians(measured).items()},
+        "latency": {
+            str(arm): _latency(values, summary.medians_ms[str(arm)])
+            for arm, values in _medians(measured).items()
+        },
         "speedup": _speedup(measured),
         "precision": _precision(record),
         "cost": _case_cost(measured),
@@ -197,7 +193,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
             }
             for check in record.checks
         ],
-        "history": _history(entry.baseline, measured) if timed else [],
+        "history": _history(entry.baseline, measured, summary) if timed else [],
         "baseline": _baseline(entry.baseline, measured),
         "environment": _environment(measured),
         "reproduce": reproduce_command(record),
@@ -209,21 +205,16 @@ def _medians(measured: CaseResult) -> Mapping[Arm, tuple[float, ...]]:
     return {arm: values for arm, values in (measured.medians_ns or {}).items() if values}
 
 
-def _latency(medians: Sequence[float]) -> dict[str, Any]:
+def _latency(medians: Sequence[float], centre: float) -> dict[str, Any]:
     """In milliseconds: the centre, its interval where there are enough processes, all of them."""
     bounds = centre_interval(medians)
     low, high = (None, None) if bounds is None else (round(end / 1e6, 6) for end in bounds)
     return {
-        "median": round(statistics.median(medians) / 1e6, 6),
+        "median": round(centre, 6),
         "low": low,
         "high": high,
         "processes": [round(value / 1e6, 6) for value in medians],
     }
-
-
-def _coverage(measured: CaseResult) -> list[int] | None:
-    found = measured.coverage
-    return None if found is None else [found.sme2_operators, found.matrix_operators]
 
 
 def _speedup(measured: CaseResult) -> list[float] | None:
@@ -267,7 +258,9 @@ def _arm(entry: ReportCase, arm: Arm, rules: Sequence[Rule], timed: bool) -> dic
         "category": [categories[member.operator.category] for member in operators],
         "kind": [kinds[member.operator.kind] for member in operators],
         "portable": [int(member.operator.executor is Executor.PORTABLE) for member in operators],
-        "sme2": _proofs(profile),
+        "sme2": [
+            _PROOFS[member.operator.proof] if member.operator.matrix else 0 for member in operators
+        ],
         "engine": engines_of(entry.record.measured, arm),
         "module": [names[member.module] for member in operators],
         "shapes": [
@@ -319,18 +312,8 @@ def _cost(cost: InferenceCost) -> dict[str, Any]:
     }
 
 
-def _proofs(profile: Profile) -> list[int]:
-    """An operator each: 0 no matrix operator, 1 on SME2, 2 not on SME2, 3 unproven."""
-    return [
-        0
-        if not member.operator.matrix
-        else 1
-        if member.operator.sme2
-        else 3
-        if member.operator.unproven
-        else 2
-        for member in profile.operators
-    ]
+# 0: no matrix operator.
+_PROOFS = {True: 1, "sme1": 1, False: 2, "unproven": 3}
 
 
 def _timeline(
@@ -395,7 +378,9 @@ def _kernels(measured: CaseResult) -> dict[str, Any] | None:
     }
 
 
-def _history(baseline: Baseline | None, measured: CaseResult) -> list[dict[str, Any]]:
+def _history(
+    baseline: Baseline | None, measured: CaseResult, summary: CaseSummary
+) -> list[dict[str, Any]]:
     """The accepted sessions with the same thread count, oldest first, and this run as the last."""
     if baseline is None or baseline.fingerprint.key != measured.fingerprint.key:
         return []
@@ -415,8 +400,8 @@ def _history(baseline: Baseline | None, measured: CaseResult) -> list[dict[str, 
     ]
     if not past:
         return []
-    now = {str(arm): statistics.median(values) / 1e6 for arm, values in _medians(measured).items()}
-    return [*past, {"recorded": measured.recorded, "epoch": None, "executorch": "", **now}]
+    now = {"recorded": measured.recorded, "epoch": None, "executorch": ""}
+    return [*past, {**now, **summary.medians_ms}]
 
 
 def _baseline(baseline: Baseline | None, measured: CaseResult) -> dict[str, Any] | None:

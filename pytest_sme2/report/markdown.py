@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_sme2.report.case_summary import summarize
+from pytest_sme2.report.case_summary import NOTHING, CaseSummary, summarize
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
-from pytest_sme2.report.markdown_text import (
+from pytest_sme2.report.text import (
     EMULATED_NOTE,
     RANDOM_NOTE,
     SME1_NOTE,
@@ -64,14 +64,15 @@ def step_summary(records: Sequence[CaseRecord]) -> str:
 
 def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
     """Several run directories side by side: the same model and variant on each device."""
-    cases: dict[tuple[str, str], dict[str, CaseRecord]] = {}
+    cases: dict[tuple[str, str], dict[str, tuple[CaseRecord, CaseSummary]]] = {}
     devices: dict[str, None] = {}
     for name, records in runs.items():
         for record in records:
             device = f"{record.measured.device} ({name})" if len(runs) > 1 else name
             devices[device] = None
             label = record.id.removeprefix(f"{record.measured.model}-")
-            cases.setdefault((record.measured.model, label), {})[device] = record
+            found = cases.setdefault((record.measured.model, label), {})
+            found[device] = record, summarize(record)
     lines = ["# SME2 performance on several devices", ""]
     for title, field in (
         ("Speedup by SME2, with its interval", "speedup"),
@@ -91,22 +92,26 @@ def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
     without = [
         device
         for device in devices
-        if all(found[device].measured.arm is Arm.OFF for found in cases.values() if device in found)
+        if all(
+            found[device][0].measured.arm is Arm.OFF for found in cases.values() if device in found
+        )
     ]
     if without:
         names = ", ".join(map(code, without))
         lines += [f"Without SME2, so that only the off arm was run: {names}.", ""]
-    lines += _notes([record for found in cases.values() for record in found.values()])
+    lines += _notes([record for found in cases.values() for record, _ in found.values()])
     for name, records in runs.items():
         for record in records:
             lines += ["", *case_lines(record, "##", where=name)]
     return document(lines)
 
 
-def _on(found: Mapping[str, CaseRecord], device: str, field: str) -> str:
-    record = found.get(device)
-    text = "-" if record is None else prose(getattr(summarize(record), field))
-    if field != "largest" or text == "-" or record is None or record.measured.arm is Arm.ON:
+def _on(found: Mapping[str, tuple[CaseRecord, CaseSummary]], device: str, field: str) -> str:
+    if device not in found:
+        return NOTHING
+    record, shown = found[device]
+    text = prose(getattr(shown, field))
+    if field != "largest" or text == NOTHING or record.measured.arm is Arm.ON:
         return text
     return f"{text} (SME2 off)"  # another device may have SME2 where this one has none
 
@@ -124,13 +129,14 @@ _OVERVIEW = {
 
 
 def _overview(records: Sequence[CaseRecord]) -> list[str]:
+    shown = [(record, summarize(record)) for record in records]
     rows = [
         [
             code(record.id),
             code(record.measured.device),
             *(prose(getattr(found, field)) for field in _OVERVIEW.values()),
         ]
-        for record, found in ((record, summarize(record)) for record in records)
+        for record, found in shown
     ]
     headings = ["case", "device", *_OVERVIEW]
     kept = [
@@ -143,8 +149,8 @@ def _overview(records: Sequence[CaseRecord]) -> list[str]:
     )
     failed = [
         f"- {code(record.id)}: {prose(summary(record.checks))}"
-        for record in records
-        if any(check.verdict in FAILING for check in record.checks)
+        for record, found in shown
+        if found.failed
     ]
     return [*failed, *([""] * bool(failed)), *lines, *_notes(records)]
 

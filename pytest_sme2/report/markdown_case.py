@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings
+from pytest_sme2.report.case_summary import noise_of
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
-from pytest_sme2.report.markdown_text import TOP, code, prose, table
-from pytest_sme2.report.noise import noise_of
-from pytest_sme2.report.text import duration, percent, printable, times
+from pytest_sme2.report.text import TOP, code, duration, percent, printable, prose, table, times
 from pytest_sme2.results import (
     PAIR,
     SHOWN,
@@ -253,12 +252,11 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
         yield f"and {count(left, 'operator')} more, in the operator statistics (CSV)."
 
 
+_PROOFS = {True: "yes", False: "no", "sme1": "SME1", "unproven": "unproven"}
+
+
 def _sme2_word(operator: Operator) -> str:
-    if not operator.matrix:
-        return ""
-    if operator.sme2:
-        return "SME1" if operator.sme1 else "yes"
-    return "unproven" if operator.unproven else "no"
+    return _PROOFS[operator.proof] if operator.matrix else ""
 
 
 def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:

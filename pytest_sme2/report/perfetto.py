@@ -173,11 +173,7 @@ def _events(
                     "category": str(operator.category),
                     "kind": operator.kind,
                     "executor": str(operator.executor),
-                    "sme2": "unproven"
-                    if operator.unproven
-                    else "sme1"
-                    if operator.sme1
-                    else operator.sme2,
+                    "sme2": operator.proof,
                     "run": int(selection.run[position]),
                 },
             )

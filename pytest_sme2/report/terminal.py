@@ -9,12 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from pytest_sme2.report.case_summary import NOTHING, summarize
+from pytest_sme2.report.case_summary import NOTHING, Noise, noise_of, overall, summarize
 from pytest_sme2.report.cost import LIMITS_OF_COST, instructions_per_token, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
-from pytest_sme2.report.markdown_text import SME1_NOTE
-from pytest_sme2.report.noise import Noise, noise_of, overall
-from pytest_sme2.report.text import WIDTH, bullet, clipped, printable
+from pytest_sme2.report.text import SME1_NOTE, WIDTH, bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import (
     change_text,
     deciding,

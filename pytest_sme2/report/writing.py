@@ -16,10 +16,9 @@ from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error
+from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.statistics import robust_stats
-from pytest_sme2.report.commit import project_commit
 from pytest_sme2.report.cost import (
     COST_COLUMNS,
     KERNEL_COLUMNS,
@@ -29,6 +28,7 @@ from pytest_sme2.report.cost import (
 )
 from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summary
 from pytest_sme2.report.findings import run_findings
+from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.results import AS_EXPORTED, SHOWN, Arm

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_sme2.results.artifact import Arm
 from pytest_sme2.results.cost import InferenceCost
 from pytest_sme2.results.evidence import Evidence, KernelCensus
 from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
-from pytest_sme2.results.run import Fingerprint
+from pytest_sme2.results.run import Arm, Fingerprint
 
 RUNTIME = "executorch runtime"
 """The key of ``versions`` for what ran the program; ``executorch`` is what exported it."""

@@ -59,6 +59,11 @@ class Operator:
     sme1: bool = False
     """Whether that kernel is an SME1 one, which a chip without SME2 can run."""
 
+    @property
+    def proof(self) -> str | bool:
+        """Whether it ran on SME2, or a word: ``sme1``, ``unproven``."""
+        return "unproven" if self.unproven else "sme1" if self.sme1 else self.sme2
+
 
 @dataclass(frozen=True)
 class OperatorProfile:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results.artifact import TensorSpec
+from pytest_sme2.results.run import TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np

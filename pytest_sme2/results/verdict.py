@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pytest_sme2.results.artifact import Arm
 from pytest_sme2.results.case import Agreement, Estimate, Spread, Structure, Tolerance
 from pytest_sme2.results.cost import StoredCost
 from pytest_sme2.results.evidence import KernelCensus
 from pytest_sme2.results.profile import Category
-from pytest_sme2.results.run import Fingerprint
+from pytest_sme2.results.run import Arm, Fingerprint
 from pytest_sme2.results.timing import Outcome
 
 

@@ -18,10 +18,10 @@ from pytest_sme2.errors import NotMeasurableError, Sme2Error, TargetError
 from pytest_sme2.results import PAIR, Arm, Artifact, Capabilities, KernelCensus, Run, RunRequest
 from pytest_sme2.session.device import Farm, HeldDevice
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system import macos
+from pytest_sme2.system import platforms
 from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.targets.mac import MacTarget
+from pytest_sme2.targets.local import MacTarget
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
@@ -79,7 +79,7 @@ class Bench:
 
             return open_bundle(self.settings.device_bundle).runner
         if self.settings.device == "android":
-            from pytest_sme2.session.phone_package import phone_runner
+            from pytest_sme2.session.bundle import phone_runner
 
             return phone_runner(self.target.platform, executorch=runtime, progress=self.say)
         return wheel_runner(self.target.platform, executorch=runtime, progress=self.say)
@@ -140,7 +140,7 @@ class Bench:
 
     def redo(self, measure: Callable[[], _Value]) -> _Value:
         """``measure()``, again from the start where the connection to the device was lost."""
-        from pytest_sme2.targets.phone.retry import Recoverable, redo_when_lost
+        from pytest_sme2.targets.phone.leases import Recoverable, redo_when_lost
 
         if not isinstance(self.target, Recoverable):
             return measure()
@@ -231,7 +231,7 @@ def header_lines(bench: Bench) -> list[str]:
     if isinstance(target, MacTarget):
         state = ", ".join(f"{name} {value}" for name, value in target.state().items())
         lines.append(f"sme2: {target.cpu}, {state}")
-        lines += [f"sme2: warning: {warning}" for warning in macos.read_power().warnings]
+        lines += [f"sme2: warning: {warning}" for warning in platforms.read_power().warnings]
     return lines
 
 

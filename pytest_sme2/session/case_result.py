@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     RUNTIME,
     Agreement,

@@ -21,8 +21,8 @@ from pytest_sme2.results import (
     Run,
     RunRequest,
 )
+from pytest_sme2.targets.census import remembered_run
 from pytest_sme2.targets.emulated import EmulatedTarget
-from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.choices import one_of
 from pytest_sme2.system.files import is_program
+from pytest_sme2.system.wording import one_of
 
 _BROKEN = "broken"
 

@@ -27,8 +27,8 @@ from pytest_sme2.system.platforms import emulated_on
 from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu, find_qemu, parse_cpu
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
-from pytest_sme2.targets.mac import this_machine
-from pytest_sme2.targets.phone.retry import Leased
+from pytest_sme2.targets.local import this_machine
+from pytest_sme2.targets.phone.leases import Leased
 from pytest_sme2.targets.settings import parse_device
 
 # What of a fingerprint may name the chip.

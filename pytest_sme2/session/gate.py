@@ -19,10 +19,9 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import cost, judging, outputs, shares, sizes, speedup, structure, times
+from pytest_sme2.verdict import cost, judging, numerics, speedup, structure, times
 from pytest_sme2.verdict.baselines import system_change
-from pytest_sme2.verdict.culprit import located
-from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since
+from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since, located
 
 _Method = TypeVar("_Method", bound=Callable[..., None])
 
@@ -131,7 +130,7 @@ class Gate:
     @_reported("program size")
     def check_size(self) -> None:
         """The size of the program's file."""
-        self._check(lambda: [sizes.check_size(self.measured, self.baseline, self.limits)])
+        self._check(lambda: [speedup.check_size(self.measured, self.baseline, self.limits)])
 
     @_reported("cost")
     def check_cost(self) -> None:
@@ -150,7 +149,7 @@ class Gate:
         """The outputs against the eager model (``reference``) or SME2 on against ``off``."""
         if against == "off":
             self.session.bench.require_sme2()
-        self._check(lambda: [outputs.check_outputs(self.measured, self.limits, against)])
+        self._check(lambda: [numerics.check_outputs(self.measured, self.limits, against)])
 
     # --- time and memory: only where the target can measure them --------------------------------
 
@@ -201,7 +200,7 @@ class Gate:
         measured = self.measured
         self._check(
             lambda: [
-                shares.check_share(measured, self.baseline, self.limits, category)
+                speedup.check_share(measured, self.baseline, self.limits, category)
                 for category in (measured.shares or {}).get(measured.arm, {})
             ]
         )
@@ -210,7 +209,9 @@ class Gate:
     def check_memory(self) -> None:
         """The peak resident set of each arm's processes."""
         measured = self.timed
-        self._check_arms(lambda arm: sizes.check_memory(measured, self.baseline, self.limits, arm))
+        self._check_arms(
+            lambda arm: speedup.check_memory(measured, self.baseline, self.limits, arm)
+        )
 
     @_reported("load time")
     def check_load(self) -> None:

@@ -12,17 +12,16 @@ from pathlib import Path
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import PAIR, Arm, Profile, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.bench import Bench
-from pytest_sme2.system import macos
-from pytest_sme2.system.conditions import sme_vector_bits
+from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import MACOS_ARM64
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.base import Target
-from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.targets.local import LocalTarget, sme_vector_bits
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from pytest_sme2.trace.etdump import read_etdump
 
@@ -72,7 +71,7 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
         target.restore()
     if target.platform != MACOS_ARM64:
         return found
-    warnings = (f"{text[0].upper()}{text[1:]}." for text in macos.read_power().warnings)
+    warnings = (f"{text[0].upper()}{text[1:]}." for text in platforms.read_power().warnings)
     return replace(found, problems=(*found.problems, *warnings))
 
 
@@ -160,10 +159,10 @@ def _of_arm(run: Run, profile: Profile) -> ArmCheck:
 
 def describe(target: LocalTarget) -> dict[str, str]:
     """The chip, the system, and what may slow them down."""
-    bits = macos.vector_bits() if target.platform == MACOS_ARM64 else sme_vector_bits()
+    bits = platforms.vector_bits() if target.platform == MACOS_ARM64 else sme_vector_bits()
     facts = {**dict(target.fingerprint().facts), **target.conditions()}
     if target.platform == MACOS_ARM64:
-        facts["os"] = f"macOS {macos.macos_version()}"
-        facts["virtual machine"] = "yes" if macos.is_virtual_machine() else "no"
+        facts["os"] = f"macOS {platforms.macos_version()}"
+        facts["virtual machine"] = "yes" if platforms.is_virtual_machine() else "no"
     facts["SME vector length"] = f"{bits} bits" if bits else "unknown"
     return facts

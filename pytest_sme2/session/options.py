@@ -88,7 +88,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--device", "device", "DEVICE", "targets.settings:parse_device",
            f"where to run programs: {', '.join(DEVICES)}. auto is this machine if it has SME2, "
            "else the SME2 emulator if there is one, else this machine without SME2."),
-    Option("--sme2-models", "models", "NAME[,NAME]", "system.choices:split_list",
+    Option("--sme2-models", "models", "NAME[,NAME]", "system.wording:split_list",
            "only these models; `sme2 models` lists all. A path that ends in .pte, or a pattern of "
            "such paths, is run as it is.", ini=False),
     Option("--sme2-variants", "variants", "VARIANT[,VARIANT]", "export.variant:parse_variants",
@@ -129,7 +129,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--sme2-history", "history", "DIR", PATH,
            "add a small record of each case to this folder; `sme2 history DIR` shows what "
            "changed."),
-    Option("--sme2-methods", "methods", "METHOD[,METHOD]", "system.choices:split_list",
+    Option("--sme2-methods", "methods", "METHOD[,METHOD]", "system.wording:split_list",
            "only these methods of programs (.pte) that have several; default: each is a case.",
            ini=False),
     Option("--sme2-weights", "weights", "FILE", PATH,

@@ -38,7 +38,7 @@ from pytest_sme2.session.failures import LASTING, Failed
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.run_lock import CaseTurn
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.cache_limit import apply_limit
+from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.terminal import Say
@@ -311,7 +311,7 @@ class Session:
         """Whether the pair shows SME2 on and off; None where only one arm is run."""
         if not {Arm.ON, Arm.OFF} <= set(self.arms(case)):
             return None
-        from pytest_sme2.profile.evidence import check_pair
+        from pytest_sme2.profile.coverage import check_pair
 
         return check_pair(
             on=self.profile(case, Arm.ON),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import PAIR, Arm
-from pytest_sme2.system.choices import one_of, split_list, split_patterns
+from pytest_sme2.system.wording import one_of, split_list, split_patterns
 from pytest_sme2.targets.settings import (
     checked_adb_server,
     parse_celsius,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
     Artifact,

@@ -18,8 +18,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import BuildError, Sme2Error
-from pytest_sme2.system.cache import cache_folder, put_in_place, trusted, working_folder
-from pytest_sme2.system.cache_limit import mark_used
+from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, trusted, working_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import host_platform

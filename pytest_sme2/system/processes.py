@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pytest_sme2.errors import RunError
+
 # Enough for any program to find its tools and a place for temporary files, and nothing that
 # changes how it runs (LD_PRELOAD, OMP_NUM_THREADS, …).
 BASIC_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
@@ -194,3 +196,20 @@ class _Leash:
 
 _leash = _Leash()
 tie, untie = _leash.tie, _leash.untie
+
+
+_SECONDS = 120.0
+# A hook of the user's repository is not for us.
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+
+
+def git(folder: Path, *words: str, seconds: float = _SECONDS) -> str:
+    """What git printed; an error with its own words where it failed."""
+    try:
+        done = run_process(["git", *_NO_HOOKS, *words], timeout_seconds=seconds, folder=folder)
+    except OSError as error:
+        raise RunError(f"git cannot be run: {error.strerror or error}. Install git.") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise RunError(f"`git {words[0]}` failed: {said[-1] if said else 'it said nothing'}")
+    return done.stdout

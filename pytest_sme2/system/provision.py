@@ -18,9 +18,16 @@ from pathlib import Path
 from packaging.version import Version
 
 from pytest_sme2.errors import BuildError, Sme2Error, TargetError
-from pytest_sme2.system.apt_sources import MAIN, Archive, system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.debian_packages import Package, reason_of, unpack_packages
+from pytest_sme2.system.debian_packages import (
+    MAIN,
+    Archive,
+    Package,
+    reason_of,
+    system_archives,
+    unpack_packages,
+    with_suites,
+)
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.qemu import LEAST_VERSION, NOT_ON_MACOS, Qemu, find_qemu
 

@@ -1,6 +1,11 @@
-"""Counted nouns: the one place that knows singular from plural."""
+"""Words: counted nouns, and what a command line or a file says (a choice, or a list)."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pytest_sme2.errors import UsageError
 
 
 def several(number: int, noun: str) -> str:
@@ -13,3 +18,26 @@ def several(number: int, noun: str) -> str:
 def count(number: int, noun: str) -> str:
     """``1 operator``, ``3 operators``."""
     return f"{number} {several(number, noun)}"
+
+
+def one_of(value: str, choices: Iterable[str], what: str) -> str:
+    """``value`` if it is one of ``choices``, else an error that lists them."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise UsageError(f"{value!r} is not {what}. Choose one of: {', '.join(choices)}.")
+    return value
+
+
+def split_list(value: str) -> tuple[str, ...]:
+    """The words of a comma-separated list, in order, without empty words and repetitions."""
+    return _words(value.split(","))
+
+
+def split_patterns(value: str) -> tuple[str, ...]:
+    """The same, but a comma in brackets belongs to its word, as in ``Transpose (ND, X32)``."""
+    return _words(re.split(r",(?![^()]*\))", value))
+
+
+def _words(parts: Iterable[str]) -> tuple[str, ...]:
+    words = (part.strip() for part in parts)
+    return tuple(dict.fromkeys(word for word in words if word))

@@ -8,27 +8,97 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
+import hashlib
+import json
 import os
+import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
-from pytest_sme2.errors import RunError
+from pytest_sme2.errors import BuildError, RunError, Sme2Error, StorageError
 from pytest_sme2.results import CountedInference, KernelCensus, Run, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.files import unwritable
-from pytest_sme2.targets.base import LOG_NAME, Target
-from pytest_sme2.targets.counter import (
-    block_counter,
-    counter_command,
-    log_options,
-    raise_failure,
-)
+from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
+from pytest_sme2.system.files import decode, encode, file_sha256, inside, unwritable
+from pytest_sme2.system.locks import locked
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.system.processes import run_process
+from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.toolchain import find_compiler
+from pytest_sme2.targets.base import LOG_NAME, RESULT_NAME, Job, Target, make_place, read_files
 from pytest_sme2.targets.emulated import EmulatedTarget
-from pytest_sme2.trace.cost_log import read_counts
-from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
+from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log, read_counts
+
+SOURCE = Path(__file__).parent.parent / "trace" / "block_counter.c"
+
+_BUILD_SECONDS = 300.0
+# Blocks as they are translated, system calls, and what hardly ever happens: the sum of their bits
+# is a number that stands nowhere else in QEMU's memory. The bits are those of QEMU's qemu/log.h.
+_ITEMS = "in_asm,strace,unimp,mmu,pcall,fpu"
+_LEVEL = 1 << 1 | 1 << 19 | 1 << 10 | 1 << 12 | 1 << 6 | 1 << 17
+# exec and nochain: every block that runs, and no jump from one to the next without a line.
+_EVERY_BLOCK = 1 << 5 | 1 << 13
+# The counter's exit code.
+_UNWRITABLE = 120
+
+
+def block_counter(cache: Path | None = None) -> Path:
+    """The counter for this machine: from the cache, else compiled now, by one process."""
+    compiler = find_compiler(host_platform())
+    digest = hashlib.sha256(SOURCE.read_bytes())
+    digest.update(os.fsencode(f"{compiler.cxx}\0{compiler.version}\0{host_platform()}"))
+    folder = (cache or cache_folder()) / "tools" / f"block_counter-{digest.hexdigest()[:12]}"
+    program = folder / "block_counter"
+    if program.exists():
+        return program
+    with locked(folder.with_name(f"{folder.name}.lock"), "compiling the counter of instructions"):
+        if not program.exists():
+            with working_folder(folder) as temporary:
+                # A C++ compiler is what building the runner asks for; it knows C as well.
+                command = [compiler.cxx, "-x", "c", "-O2", str(SOURCE), "-o"]
+                finished = run_process(
+                    [*command, str(temporary / program.name)], timeout_seconds=_BUILD_SECONDS
+                )
+                if finished.returncode != 0:
+                    raise BuildError(
+                        "The program that counts instructions could not be compiled with "
+                        f"{compiler.cxx}: {finished.stderr.strip()[-500:]}"
+                    )
+                temporary.rename(folder)
+    return program
+
+
+def counter_command(program: Path, counts: Path, rest: Path, *, late: bool) -> tuple[str, ...]:
+    """What stands before QEMU's own command, to count what it logs.
+
+    ``late``: the blocks that run are logged from the inference on, which takes a third of the time.
+    """
+    level = _LEVEL if late else _LEVEL | _EVERY_BLOCK
+    return (str(program), str(counts), str(rest), hex(level), hex(_EVERY_BLOCK if late else 0))
+
+
+def log_options(*, late: bool) -> tuple[str, ...]:
+    """QEMU's options for the log that the counter reads."""
+    items = _ITEMS if late else f"{_ITEMS},exec,nochain"
+    return ("-d", items, "-D", "/proc/self/fd/3")
+
+
+def raise_failure(failure: RunError, log: Path, counts: Path) -> NoReturn:
+    """Raise why the run failed: an emulator whose counter failed says less than the counter."""
+    found = re.findall(rb"^block_counter: (.*)$", log.read_bytes(), re.MULTILINE)
+    if not found:
+        raise failure
+    problem = found[-1].decode(errors="replace")
+    if f"exit code {_UNWRITABLE}" in str(failure):
+        raise unwritable(counts, OSError(0, problem)) from failure
+    raise RunError(f"The program that counts instructions failed: {problem}.") from failure
+
 
 # in_asm: every block of code as it is translated, which is when it is first about to run.
 # strace: where the loader maps the libraries. Both work in every version that knows SME2.
@@ -175,3 +245,116 @@ def _logged(target: Target, runner: Runner, request: RunRequest, folder: Path) -
             "--sme2-runner-on and --sme2-runner-off; or use --device emulated."
         )
     return census
+
+
+# --- runs that were made before -------------------------------------------------------------------
+
+
+_RECORD = "remembered.json"
+# What a census and counts are made by: with other code, a run must be looked at again.
+_CODE = (
+    "system/elf.py",
+    "trace/block_counter.c",
+    "trace/instructions.py",
+    "trace/kernel_log.py",
+    "targets/base.py",
+    "targets/census.py",
+    "targets/emulated.py",
+)
+
+
+def remembered_run(
+    target: EmulatedTarget,
+    runner: Runner,
+    request: RunRequest,
+    folder: Path,
+    *,
+    fresh: bool = False,
+    cache: Path | None = None,
+) -> tuple[EmulatedRun, bool]:
+    """A run, and whether it was made before; ``fresh``: run it in any case."""
+    kept = (cache or cache_folder()) / "emulated" / run_key(target, runner, request)
+    job = Job(runner, request, folder)
+    found = None if fresh else _recall(target, job, kept)
+    if found is not None:
+        return found, True
+    made = observed_run(target, runner, request, folder)
+    _keep(made, folder, kept)
+    return made, False
+
+
+def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
+    """Everything that operators, kernels and outputs depend on, as one hash."""
+    package = Path(__file__).parent.parent
+    asked = {
+        field.name: getattr(request, field.name)
+        for field in dataclasses.fields(request)
+        # How long it may take, and where, changes nothing about what is computed.
+        if field.name not in ("artifact", "timeout_seconds", "cpus")
+    }
+    parts = {
+        "code": [_file_hash(package / name) for name in _CODE],
+        "machine": platform.machine(),
+        "emulator": [_file_hash(target.qemu.path), *target.launcher(request.arm)[1:]],
+        "environment": dict(target.environment),
+        "runner": [runner.kind, runner.sha256],
+        "program": [request.artifact.sha256, request.artifact.method],
+        "inputs": [file_sha256(path) for path in request.artifact.input_files],
+        "earlier": [file_sha256(path) for path in request.artifact.earlier_files],
+        "request": asked,
+    }
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+@functools.cache
+def _file_hash(path: Path) -> str:
+    return file_sha256(path)
+
+
+def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
+    """The run that is kept there, put where the job wants it; None where there is no whole one."""
+    try:
+        record = read_json(kept / _RECORD, remedy="")
+        census: KernelCensus = decode(record["census"], KernelCensus, kept)
+        counted: CountedInference | None = decode(record["counted"], CountedInference | None, kept)
+        place = make_place(job)
+        for name, digest in record["files"].items():
+            copy = inside(job.folder, name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.unlink(missing_ok=True)
+            shutil.copyfile(inside(kept, name), copy)
+            # The copy, not what is kept: another machine may write there meanwhile.
+            if file_sha256(copy) != digest:
+                return None
+        run = read_files(target.name, job, place, emulated=True)
+        mark_used(kept)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):
+        # Never kept, or damaged since: it is made again, and says itself what is wrong here.
+        return None
+    return EmulatedRun(run, census, counted)
+
+
+def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
+    run = made.run
+    here = folder.absolute()
+    written = [run.log, run.etdump, *(output.file for output in run.outputs)]
+    names = [path.absolute().relative_to(here) for path in written if path is not None]
+    if (here / RESULT_NAME).is_file():  # a stock runner leaves none
+        names.append(Path(RESULT_NAME))
+    record = {
+        "census": encode(made.census),
+        "counted": encode(made.counted),
+        "files": {str(name): file_sha256(folder / name) for name in names},
+    }
+    # The run itself is whole: a full or read-only cache only means to run it once more.
+    with (
+        contextlib.suppress(OSError, StorageError),
+        locked(Path(f"{kept}.lock"), f"writing {kept}"),
+        working_folder(kept) as temporary,
+    ):
+        for name in names:
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, temporary / name)
+        (temporary / _RECORD).write_text(json.dumps(record), encoding="utf-8")
+        put_in_place(temporary, kept)

@@ -1,4 +1,4 @@
-"""This machine as a target; what only a Mac has is in mac.py."""
+"""This machine as a target, and a Mac: kept awake while it measures, waited for while it is hot."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import platform
 import re
 import secrets
 import struct
+import subprocess
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.conditions import local_conditions
-from pytest_sme2.system.macos import sysctl
-from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.system import platforms
+from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform, sysctl
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
 
 _AT_HWCAP2 = 26
@@ -161,3 +163,135 @@ def cpu_name(cpuinfo: str) -> str:
         ]
     counts = sorted(Counter(names).items())
     return ", ".join(f"{count}x {name}" for name, count in counts) or "unknown"
+
+
+SYSTEM = Path("/sys")
+VECTOR_LENGTH = Path("/proc/sys/abi/sme_default_vector_length")
+
+
+def local_conditions(system: Path = SYSTEM) -> dict[str, str]:
+    """Kernel, governor, clock and temperature; what the system does not show is left out."""
+    frequency = system / "devices" / "system" / "cpu" / "cpu0" / "cpufreq"
+    found = {
+        "kernel": f"{platform.system()} {platform.release()}",
+        "governor": _read(frequency / "scaling_governor"),
+        "clock": _scaled(_read(frequency / "scaling_cur_freq"), 1e3, "MHz"),
+        "temperature": _temperature(system),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def sme_vector_bits(path: Path = VECTOR_LENGTH) -> int | None:
+    """The streaming vector length that Linux gives a new process; None where there is no SME."""
+    text = _read(path)
+    return 8 * int(text) if text.isdigit() and int(text) > 0 else None
+
+
+def _temperature(system: Path) -> str:
+    """Of the hottest zone that is named after the CPU."""
+    zones = sorted((system / "class" / "thermal").glob("thermal_zone*"))
+    values = [_read(zone / "temp") for zone in zones if "cpu" in _read(zone / "type").lower()]
+    known = [int(value) for value in values if value.isdigit()]
+    return _scaled(str(max(known)), 1e3, "C") if known else ""
+
+
+def _scaled(text: str, unit: float, name: str) -> str:
+    return f"{int(text) / unit:.0f} {name}" if text.isdigit() else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+# --- a Mac ----------------------------------------------------------------------------------------
+
+
+COOL_SECONDS = 300.0
+_INTERVAL_SECONDS = 5.0
+
+
+class MacTarget(LocalTarget):
+    """A Mac with Apple silicon."""
+
+    def __init__(self, *, note: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
+        super().__init__(note=note)
+        self._sleep = sleep
+        self._awake: subprocess.Popen[bytes] | None = None
+        self._power_mode = ""
+
+    @property
+    def cpu(self) -> str:
+        return platforms.sysctl("machdep.cpu.brand_string")
+
+    def missing_sme2(self) -> str:
+        """Why there is no SME2."""
+        if platforms.is_virtual_machine():
+            return (
+                f"this Mac ({self.cpu}) is a virtual machine that has no SME2. Use the Mac itself, "
+                "if it is an M4 or newer."
+            )
+        return f"this Mac's chip ({self.cpu}) has no SME2; the M4 and newer have it."
+
+    def prepare(self) -> None:
+        """Keep it awake until ``restore``, or until this process ends."""
+        if self._awake is None and Path(platforms.CAFFEINATE).exists():
+            self._awake = subprocess.Popen([platforms.CAFFEINATE, "-dims", "-w", str(os.getpid())])
+
+    def restore(self) -> None:
+        awake, self._awake = self._awake, None
+        if awake is not None:
+            awake.terminate()
+            awake.wait()
+
+    def cool_down(self) -> None:
+        """Wait until the system does not slow the chip down against heat."""
+        waited = 0.0
+        while platforms.slows_down(pressure := platforms.read_pressure()):
+            if waited >= COOL_SECONDS:
+                raise TargetError(
+                    f"This Mac is still too hot to measure after {COOL_SECONDS:.0f} s: thermal "
+                    f"pressure is {pressure}. Stop what else runs on it, and let it cool."
+                )
+            self._sleep(_INTERVAL_SECONDS)
+            waited += _INTERVAL_SECONDS
+
+    def state(self) -> dict[str, str]:
+        return {"macOS": platforms.macos_version(), **platforms.read_power().facts()}
+
+    def conditions(self) -> dict[str, str]:
+        return {**super().conditions(), **platforms.read_power().facts()}
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        return self._watched([super().run(runner, request, folder)])[0]
+
+    def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
+        return self._watched(super().run_in_turns(jobs))
+
+    def _watched(self, runs: list[Run]) -> list[Run]:
+        """Marked where the system slowed the chip down; it takes longer to cool than to measure."""
+        hot = platforms.slows_down(platforms.read_pressure())
+        return [replace(run, throttled=True) for run in runs] if hot else runs
+
+    def facts(self) -> dict[str, str]:
+        """Low power mode makes another machine of it, so it belongs to the fingerprint."""
+        if not self._power_mode:
+            mode = platforms.read_power().mode
+            # A Mac that does not tell has no other mode.
+            self._power_mode = "normal" if mode == platforms.UNKNOWN else mode
+        return {
+            "cores": str(os.cpu_count()),
+            "cpu": self.cpu,
+            "model": platforms.sysctl("hw.model"),
+            "os": f"macOS {platforms.macos_version().partition('.')[0]}",
+            "power_mode": self._power_mode,
+        }
+
+
+def this_machine(*, note: str = "") -> LocalTarget:
+    """The machine that this runs on."""
+    if host_platform() == MACOS_ARM64:
+        return MacTarget(note=note)
+    return LocalTarget(note=note)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.system.choices import one_of, split_list
+from pytest_sme2.system.wording import one_of, split_list
 
 DEVICES = ("auto", "mac", "linux", "emulated", "android")
 

@@ -173,7 +173,7 @@ def measure_pairs(
 
     With ``in_turns`` the two processes of a pair take turns; else one runs after the other.
     ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
-    and may call it again from the start (``targets.phone.retry``).
+    and may call it again from the start (``targets.phone.leases``).
     """
     return _Measuring(
         run_arm, reference, candidate, plan or SamplingPlan(), progress, clock, redo, in_turns

@@ -1,4 +1,4 @@
-"""Which kernels ran: read from the emulator's log or from XNNPACK's. Starts no process.
+"""Which kernels ran, and what they executed: read from the emulator's logs or from XNNPACK's.
 
 The emulator logs every block of code it translates, which it does when the block is first about
 to run. With the places the libraries were mapped to and their symbols, the blocks become kernel
@@ -8,15 +8,120 @@ the two are kept apart, because a candidate need not have run.
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-from pytest_sme2.results import Arm, Kernel, KernelCensus, KernelFamily
-from pytest_sme2.system.elf import ElfFile
-from pytest_sme2.trace.code_map import CodeMap
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_sme2.errors import RunError
+from pytest_sme2.results import (
+    Arm,
+    CountedInference,
+    Kernel,
+    KernelCensus,
+    KernelFamily,
+    Segment,
+    total_of,
+)
+from pytest_sme2.system.elf import ElfFile, Function, read_elf
+from pytest_sme2.system.wording import count
+from pytest_sme2.trace.instructions import counts_of
+
+_OPENED = re.compile(rb'([^/"]+)",O_[^)]*\) = (\d{1,9})\s*$')
+_NUMBER = rb"(0x[0-9a-f]{1,16}|\d{1,19})"
+_MAPPED = re.compile(
+    rb"mmap2?\([^,]*," + _NUMBER + rb",([^,]*),[^,]*,(\d{1,9})," + _NUMBER + rb"\) = " + _NUMBER
+)
+
+
+@dataclass(frozen=True)
+class CodePlace:
+    """Where in which file an address stands."""
+
+    elf: ElfFile
+    address: int
+    """The file's own."""
+    function: Function | None
+
+
+@dataclass(frozen=True)
+class _Mapping:
+    start: int
+    end: int
+    offset: int
+    elf: ElfFile
+
+
+@dataclass
+class CodeMap:
+    """Filled line by line; memory grows with the libraries, not with the log."""
+
+    libraries: dict[str, Path]
+    _open: dict[int, Path] = field(default_factory=dict)
+    _elves: dict[Path, ElfFile] = field(default_factory=dict)
+    _mappings: list[_Mapping] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, libraries: Iterable[Path]) -> CodeMap:
+        """For the files that code may stand in: the runner and the libraries beside it."""
+        return cls({path.name: path for path in libraries})
+
+    def take(self, line: bytes) -> None:
+        """One line of the log, of any kind."""
+        if b"mmap" in line:
+            self._mapped(line)
+        elif b'",O_' in line:
+            self._opened(line)
+
+    def place(self, address: int) -> CodePlace | None:
+        """None where no known file was mapped."""
+        for mapping in self._mappings:
+            if mapping.start <= address < mapping.end:
+                own = mapping.elf.address_of(address - mapping.start + mapping.offset)
+                if own is None:
+                    return None
+                return CodePlace(mapping.elf, own, mapping.elf.function_at(own))
+        return None
+
+    def is_mapped(self, address: int) -> bool:
+        return any(mapping.start <= address < mapping.end for mapping in self._mappings)
+
+    def _opened(self, line: bytes) -> None:
+        match = _OPENED.search(line)
+        if match:
+            name = os.fsdecode(match[1])
+            descriptor = int(match[2])
+            if name in self.libraries:
+                self._open[descriptor] = self.libraries[name]
+            else:
+                self._open.pop(descriptor, None)
+
+    def _mapped(self, line: bytes) -> None:
+        match = _MAPPED.search(line)
+        if not match or b"PROT_EXEC" not in match[2]:
+            return
+        path = self._open.get(int(match[3]))
+        if path is None:
+            return
+        if path not in self._elves:
+            self._elves[path] = read_elf(path)
+        start = _number(match[5])
+        # The newest first: what is mapped over something else hides it.
+        self._mappings.insert(
+            0,
+            _Mapping(start, start + _number(match[1]), _number(match[4]), self._elves[path]),
+        )
+
+
+def _number(word: bytes) -> int:
+    return int(word, 16 if word.startswith(b"0x") else 10)
+
 
 # --- What a name says -----------------------------------------------------------------------------
 
@@ -131,8 +236,8 @@ class _LogReader:
             self.code.take(line)
 
     def kernels(self) -> Iterator[Kernel]:
-        for name, count in self._named.items():
-            yield Kernel(name, family_of(name), count)
+        for name, times in self._named.items():
+            yield Kernel(name, family_of(name), times)
         places = dict(self._bounded)
         for place, seen in _clustered(self._unbounded):
             places.setdefault(place, _Unnamed()).add(seen)
@@ -266,3 +371,117 @@ def _in_order(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
             key=lambda kernel: (rank[kernel.family], not kernel.named, -kernel.count, kernel.name),
         )
     )
+
+
+# --- counted blocks -------------------------------------------------------------------------------
+
+
+RESUME, CLOCK, BEGIN, DONE = "resume", "clock", "inference", "done"
+# What the tracer marks before its own work; "resume" follows.
+TRACER = frozenset({"start", "end", "delegated", "block", "allocation"})
+
+_UNKNOWN = "unknown code"
+_Row = NDArray[np.int64]
+
+
+def read_counts(
+    counts: Path, rest: Path, libraries: Iterable[Path], vector_bits: int
+) -> CountedInference:
+    """The one inference that was counted.
+
+    Args:
+        counts: the counter's file of blocks, counts and marks.
+        rest: the other lines of the emulator's log.
+        libraries: the files that code may stand in.
+        vector_bits: the length of a streaming vector.
+    """
+    code = CodeMap.of(libraries)
+    with rest.open("rb") as file:
+        for line in file:
+            # Instructions are most of it, and say nothing about where libraries are.
+            if not line.startswith(b"0x"):
+                code.take(line)
+    reader = _Reader(code, vector_bits)
+    try:
+        with counts.open(encoding="ascii", errors="replace") as lines:
+            for text in lines:
+                reader.take(text)
+    except (ValueError, LookupError) as error:
+        raise RunError(f"The counts in {counts} cannot be read: {error}. Run it again.") from error
+    return CountedInference(
+        vector_bits, tuple(reader.segments), reader.problem or _problem(reader.segments)
+    )
+
+
+def _problem(segments: list[Segment]) -> str:
+    marks = [segment.mark for segment in segments]
+    if marks.count(BEGIN) != 1 or marks.count(DONE) != 1:
+        return f"counted {count(marks.count(BEGIN), 'inference')}, not 1"
+    return ""
+
+
+class _Reader:
+    def __init__(self, code: CodeMap, vector_bits: int) -> None:
+        self._code = code
+        self._vector_bytes = vector_bits // 8
+        self._blocks: dict[str, tuple[str, _Row]] = {}
+        """By number: whose code it is, and what running it once adds."""
+        self._current: dict[str, _Row] = {}
+        self._tracing = False
+        self.segments: list[Segment] = []
+        self.problem = ""
+
+    def take(self, line: str) -> None:
+        kind, _, values = line.rstrip("\n").partition(" ")
+        if kind == "e":
+            self._executed(*values.split())
+        elif kind == "b":
+            self._block(*values.split())
+        elif kind == "m":
+            self._mark(values)
+        elif kind == "x":
+            self.problem = self.problem or values
+        else:
+            raise ValueError(f"{line[:80]!r} is not a line of counts")
+
+    def _block(self, number: str, address: str, *words: str) -> None:
+        total = total_of(counts_of(int(word, 16), self._vector_bytes) for word in words)
+        owner = _owner(self._code, int(address, 16))
+        self._blocks[number] = owner, np.array(astuple(total), dtype=np.int64)
+
+    def _executed(self, number: str, times: str) -> None:
+        if self._tracing:
+            return
+        owner, row = self._blocks[number]
+        known = self._current.get(owner)
+        added = row * int(times)
+        self._current[owner] = added if known is None else known + added
+
+    def _mark(self, values: str) -> None:
+        mark, _, reading = values.partition(" ")
+        if mark == CLOCK and self._tracing:
+            return
+        code = {name: tuple(map(int, row)) for name, row in sorted(self._current.items())}
+        self.segments.append(Segment(mark, {} if mark == BEGIN else code, int(reading or 0)))
+        self._current = {}
+        self._tracing = mark in TRACER
+
+
+def _owner(code: CodeMap, address: int) -> str:
+    """The kernel an address belongs to; the library where it is not a kernel's."""
+    place = code.place(address)
+    if place is None:
+        return _UNKNOWN
+    library = place.elf.path.name
+    if place.function is None:
+        return library
+    name = place.function.name
+    if name:
+        return kernel_name(name) if is_microkernel(name) else library
+    return f"{library}+{place.function.address:#x}" if _holds_kernels(place.elf.path) else library
+
+
+@functools.cache
+def _holds_kernels(path: Path) -> bool:
+    """Of the other libraries, a place inside says nothing to a reader."""
+    return "xnnpack" in path.name

@@ -5,19 +5,122 @@ Names tell most. A stripped library still has the texts of the three, and its in
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import struct
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 import numpy as np
 
-from pytest_sme2.errors import LibraryError
+from pytest_sme2.errors import LibraryError, UsageError
 from pytest_sme2.results import KernelFamily
-from pytest_sme2.system import elf, macho
-from pytest_sme2.system.binary import Binary
+from pytest_sme2.system import elf
+from pytest_sme2.system.elf import Binary, checked_code, chosen_names
+from pytest_sme2.system.reading import open_plain
 from pytest_sme2.trace import instructions as decode
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel, kernel_name
+
+_THIN = b"\xcf\xfa\xed\xfe"
+_FAT = {b"\xca\xfe\xba\xbe": struct.Struct(">IIIII"), b"\xca\xfe\xba\xbf": struct.Struct(">IIQQII")}
+# A class file of Java begins like a fat file; its number here is 45 or more.
+_MOST_SLICES = 42
+_MOST_COMMANDS = 10_000
+_HEADER = struct.Struct("<IIIIIIII")
+_SEGMENT = struct.Struct("<II16sQQQQIIII")
+_SECTION = struct.Struct("<16s16sQQIIIIIIII")
+_SYMBOL = struct.Struct("<IBBHQ")
+_LC_SYMTAB, _LC_SEGMENT_64, _LC_BUILD_VERSION = 0x2, 0x19, 0x32
+_LC_VERSION_MIN = {0x24: "macOS", 0x25: "iOS"}
+_INSTRUCTIONS = 0x8000_0400
+_DEBUG, _KIND, _IN_A_SECTION = 0xE0, 0x0E, 0x0E
+_CPUS = {0x0100_0007: "x86_64", 0x0100_000C: "arm64"}
+_PLATFORMS = {1: "macOS", 2: "iOS", 6: "Mac Catalyst", 7: "iOS simulator"}
+
+
+def is_macho(start: bytes) -> bool:
+    """Whether a file that begins so is a Mach-O file, thin or fat."""
+    fat = start[:4] in _FAT and 0 < int.from_bytes(start[4:8], "big") <= _MOST_SLICES
+    return fat or start[:4] == _THIN
+
+
+def slices(data: bytes, where: str) -> list[bytes]:
+    """One part for each CPU: a Mach-O file or a static library."""
+    layout = _FAT.get(data[:4])
+    if layout is None:
+        return [data]
+    try:
+        headers = [layout.unpack_from(data, 8 + layout.size * index) for index in range(data[7])]
+        parts = checked_code(data, [(header[2], header[3]) for header in headers])
+    except struct.error as error:
+        raise _damaged(where, error) from error
+    return [data[offset : offset + size] for offset, size in parts]
+
+
+def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:
+    """A thin file; ``wanted`` chooses the names to keep."""
+    platform, code, symbols = "Apple", list[tuple[int, int]](), list[tuple[int, ...]]()
+    try:
+        cpu = _HEADER.unpack_from(data)[1]
+        for command, place, size in _commands(data):
+            if command == _LC_SEGMENT_64:
+                code += _code(data, place, size)
+            elif command == _LC_SYMTAB:
+                symbols.append(struct.unpack_from("<IIII", data, place + 8))
+            elif command == _LC_BUILD_VERSION:
+                (number,) = struct.unpack_from("<I", data, place + 8)
+                platform = _PLATFORMS.get(number, f"Apple platform {number}")
+            platform = _LC_VERSION_MIN.get(command, platform)
+        names = chosen_names(data, _symbols(data, symbols), wanted)
+        architecture = _CPUS.get(cpu, f"CPU {cpu:#x}")
+        return Binary("Mach-O", architecture, platform, data, checked_code(data, code), *names)
+    except struct.error as error:
+        raise _damaged(where, error) from error
+
+
+def _damaged(where: str, error: Exception) -> LibraryError:
+    return LibraryError(
+        f"{where} is a truncated or damaged Mach-O file ({error}). Build or fetch it again."
+    )
+
+
+def _commands(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Of each load command: its number, its place and its size."""
+    number, place = _HEADER.unpack_from(data)[4], _HEADER.size
+    if number > _MOST_COMMANDS:
+        raise struct.error(f"{number} load commands")
+    for _ in range(number):
+        command, size = struct.unpack_from("<II", data, place)
+        yield command, place, size
+        place += size
+
+
+def _code(data: bytes, place: int, command_size: int) -> Iterator[tuple[int, int]]:
+    *_, section_count, _ = _SEGMENT.unpack_from(data, place)
+    if _SEGMENT.size + section_count * _SECTION.size > command_size:
+        raise struct.error(f"{section_count} sections in {command_size} bytes")
+    for index in range(section_count):
+        section = _SECTION.unpack_from(data, place + _SEGMENT.size + index * _SECTION.size)
+        if section[8] & _INSTRUCTIONS:
+            yield section[4], section[3]
+
+
+def _symbols(data: bytes, tables: list[tuple[int, ...]]) -> Iterator[tuple[int, bool]]:
+    for symbols, count, strings, _ in tables:
+        for index in range(count):
+            name, kind, *_ = _SYMBOL.unpack_from(data, symbols + index * _SYMBOL.size)
+            # Debugging entries cost as much to pass over: they count, too.
+            yield strings + name, kind & _KIND == _IN_A_SECTION and not kind & _DEBUG
+
+
+# --- libraries ------------------------------------------------------------------------------------
+
 
 ARM64 = "arm64"
 _ARCHIVE, _MEMBER_BYTES = b"!<arch>\n", 60
@@ -82,19 +185,19 @@ class Library:
 
 def is_library(start: bytes) -> bool:
     """Whether a file that begins so may hold code: ELF, Mach-O, or a static library."""
-    return start.startswith((b"\x7fELF", _ARCHIVE)) or macho.is_macho(start)
+    return start.startswith((b"\x7fELF", _ARCHIVE)) or is_macho(start)
 
 
 def read_libraries(data: bytes, name: str) -> list[Library]:
     """One for each CPU and system that the library is for; none where it holds no code."""
     groups: dict[tuple[str, str], list[Binary]] = {}
-    for part in macho.slices(data, name):
+    for part in slices(data, name):
         members = _members(part, name) if part.startswith(_ARCHIVE) else [(name, part)]
         for member, content in members:
             if content.startswith(b"\x7fELF"):
                 binary = elf.read_binary(content, member, _WANTED)
-            elif macho.is_macho(content[:8]):
-                binary = macho.read_binary(content, member, _WANTED)
+            elif is_macho(content[:8]):
+                binary = read_binary(content, member, _WANTED)
             else:
                 continue
             groups.setdefault((binary.architecture, binary.platform), []).append(binary)
@@ -193,3 +296,132 @@ def _instructions(words: Counter[int]) -> Instructions:
         luti=sum(number for word, number in words.items() if decode.is_table_lookup(word)),
         sme2_only=sum(number for word, number in words.items() if decode.is_sme2_only(word)),
     )
+
+
+# --- packages -------------------------------------------------------------------------------------
+
+
+# torch's largest library has 0.5 GB, and all of them 1.5 GB.
+LARGEST_FILE = 1 << 30
+LARGEST_TOTAL = 4 << 30
+MOST_FILES = 200_000
+# Code shrinks to a third. A zip bomb shrinks to a thousandth.
+_STRONGEST_COMPRESSION = 100
+_UNSUSPICIOUS_BYTES = 16 << 20
+_DEEPEST_ZIP = 2
+_ZIP_NAMES = (".aab", ".aar", ".apk", ".apks", ".ipa", ".whl", ".xapk", ".zip")
+_START_BYTES = 8
+# Where a wheel, or a folder that one was installed to, has ExecuTorch's version.
+_METADATA = re.compile(r"(?:^|/)executorch-[^/]*\.dist-info/METADATA$")
+_VERSION = re.compile(rb"^Version: ([\w.+!-]{1,100})\r?$", re.MULTILINE)
+_LONGEST_METADATA = 1 << 20
+_DAMAGE = (EOFError, OSError, OverflowError, RuntimeError, ValueError)
+
+
+@dataclass
+class Package:
+    """What was found; filled while files are read."""
+
+    libraries: list[Library] = field(default_factory=list)
+    executorch: str | None = None
+    """ExecuTorch's version, where the package says it."""
+    _files: int = 0
+    _bytes: int = 0
+
+    def take(self, name: str, size: int, open_file: Callable[[], IO[bytes]], depth: int) -> None:
+        """One file; it is read whole only if it can hold a library."""
+        self._files += 1
+        if self._files > MOST_FILES:
+            raise _refused(name, f"there are more than {MOST_FILES} files", "Give a smaller part")
+        with open_file() as file:
+            start = file.read(_START_BYTES)
+            if _METADATA.search(name):
+                version = _VERSION.search(start + file.read(_LONGEST_METADATA))
+                self.executorch = version[1].decode() if version else None
+            elif is_library(start):
+                self.libraries += read_libraries(start + self._rest(file, name, size), name)
+            elif start.startswith(b"PK\x03\x04") and name.lower().endswith(_ZIP_NAMES):
+                if depth == _DEEPEST_ZIP:
+                    raise _refused(name, "it is a zip in a zip in a zip", "Unpack the outer one")
+                content = io.BytesIO(start + self._rest(file, name, size))
+                self.take_zip(content, name, depth + 1, f"{name}!/")
+
+    def _rest(self, file: IO[bytes], name: str, size: int) -> bytes:
+        self._bytes += size
+        if size > LARGEST_FILE or self._bytes > LARGEST_TOTAL:
+            limits = f"a file may have {LARGEST_FILE >> 20} MiB, and all {LARGEST_TOTAL >> 20} MiB"
+            raise _refused(name, limits, "Give the library itself, or a smaller part")
+        # No more than was claimed, whatever happens to the file meanwhile.
+        return file.read(max(size - _START_BYTES, 0))
+
+    def take_zip(self, file: IO[bytes], name: str, depth: int, prefix: str = "") -> None:
+        """All files of a zip; ``prefix`` stands before their names."""
+        # What zipfile raises for damage; RuntimeError is for passwords.
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.infolist():
+                    inside = prefix + member.filename
+                    _check(member, inside)
+                    opened = lambda member=member: archive.open(member)  # noqa: E731
+                    self.take(inside, member.file_size, opened, depth)
+        except (zipfile.BadZipFile, zlib.error, struct.error, *_DAMAGE) as error:
+            why = f"it is a damaged or locked zip: {str(error)[:200]}"
+            raise _refused(name, why, "Fetch it again") from error
+
+
+def _check(member: zipfile.ZipInfo, name: str) -> None:
+    path = PurePosixPath(member.filename.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts:
+        raise _refused(name, "its path leads out of the archive", "Do not unpack this archive")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _refused(name, "it is compressed in an unusual way", "Unpack it, and give the folder")
+    small, size = member.compress_size, member.file_size
+    if size > max(_UNSUSPICIOUS_BYTES, _STRONGEST_COMPRESSION * small):
+        why = f"{small} bytes would become {size}, as in a zip bomb"
+        raise _refused(name, why, "If you trust it, unpack it and give the folder")
+
+
+def _refused(name: str, why: str, remedy: str) -> LibraryError:
+    return LibraryError(f"{name} cannot be read: {why}. {remedy}.")
+
+
+def read_package(path: Path) -> Package:
+    """The libraries of a file or a folder. Links in a folder are not followed."""
+    try:
+        return _read(path)
+    except LibraryError as error:
+        if path.name in str(error):
+            raise
+        raise LibraryError(f"{path.name}: {error}") from error
+
+
+def _read(path: Path) -> Package:
+    package = Package()
+    for parent, folders, names in os.walk(path):
+        folders.sort()
+        for entry in (Path(parent, name) for name in sorted(names)):
+            if entry.is_file() and not entry.is_symlink():
+                opened = lambda entry=entry: open_plain(entry)  # noqa: E731
+                package.take(
+                    entry.relative_to(path).as_posix(), entry.stat().st_size, opened, depth=0
+                )
+    if path.is_dir():
+        return package
+    try:
+        file = open_plain(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {why}. Give a library or a package.") from error
+    with file:
+        start = file.read(_START_BYTES)
+        file.seek(0)
+        if start.startswith(b"PK"):
+            package.take_zip(file, path.name, 1)
+        elif is_library(start):
+            package.take(path.name, os.fstat(file.fileno()).st_size, lambda: file, 0)
+        else:
+            raise UsageError(
+                f"{path} is no library and no package: it is not ELF, Mach-O, a static library or "
+                "a zip. Unpack other archives, and give the folder."
+            )
+    return package

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import BaselineError
-from pytest_sme2.profile.structure import sort_structure
+from pytest_sme2.profile.operators import sort_structure
 from pytest_sme2.results import (
     Agreement,
     Arm,

@@ -15,8 +15,8 @@ from typing import Any
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant
 from pytest_sme2.results import AS_EXPORTED, Bounds, Category, Limits, Tolerance
-from pytest_sme2.system.choices import one_of
 from pytest_sme2.system.reading import read_text_if_there, toml_value
+from pytest_sme2.system.wording import one_of
 
 FILE_NAME = "limits.toml"
 

@@ -1,4 +1,4 @@
-"""How many times faster SME2 makes a program: against the minimum, then against the baseline.
+"""Speedup, shares of the time, memory and size: against their limits, then the baseline.
 
 A speedup compares two arms that ran side by side, so it is compared even where the speed of the
 machine has changed since the baseline. Emulated times have no speedup.
@@ -7,12 +7,40 @@ machine has changed since the baseline. Emulated times have no speedup.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from pytest_sme2.results import Baseline, CaseResult, Check, Estimate, Limits, Outcome
+from pytest_sme2.results import (
+    Arm,
+    Baseline,
+    Bounds,
+    CaseResult,
+    Category,
+    Check,
+    Estimate,
+    Limits,
+    Outcome,
+    Spread,
+)
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.baselines import differing_facts
-from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT, combine, estimate_text, suspect
-from pytest_sme2.verdict.times import MORE_TIME, untimed
+from pytest_sme2.verdict.judging import (
+    CREATE_HINT,
+    UPDATE_HINT,
+    combine,
+    estimate_text,
+    judge,
+    suspect,
+)
+from pytest_sme2.verdict.stored_latency import same_work
+from pytest_sme2.verdict.times import (
+    IT_IS_THE_MACHINE,
+    MORE_TIME,
+    UNEXPLAINED,
+    differences,
+    explain,
+    unlike,
+    untimed,
+)
 
 METRIC = "speedup"
 
@@ -112,4 +140,189 @@ def _check(
         unit="ratio",
         interval=None if math.isinf(new.high) else (new.low, new.high),
         limit=limit,
+    )
+
+
+# --- memory and size ------------------------------------------------------------------------------
+
+
+def check_memory(
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+) -> Check:
+    """The peak resident set: against the most allowed, then against the baseline."""
+    arm = measured.arm if arm is None else arm
+    metric = f"peak memory ({arm})"
+    untimed = _untimed_memory(metric, measured)
+    if untimed is not None:
+        return untimed
+    new = (measured.peak_bytes or {}).get(arm)
+    if new is None:
+        return Check(metric, Outcome.INVALID, "It was not measured.")
+    most = limits.max_memory_bytes
+    if most is not None and new > most:
+        return Check(
+            metric,
+            Outcome.FAILED if baseline is None else Outcome.REGRESSED,
+            f"{new / 1e6:.1f} MB is more than the {most / 1e6:.1f} MB allowed.",
+            new=new,
+            unit="bytes",
+            limit=most,
+        )
+    old = None if baseline is None else baseline.at(measured.threads).peak_bytes.get(arm)
+    if baseline is not None and old is not None:
+        differing = differing_facts(baseline.fingerprint, measured.fingerprint)
+        if differing:
+            message = f"The baseline is of another target ({'; '.join(differing)})."
+            return Check(metric, Outcome.INVALID, message, new=new, unit="bytes")
+    if old is None and most is not None:
+        message = f"{new / 1e6:.1f} MB of the {most / 1e6:.1f} MB allowed."
+        return Check(metric, Outcome.PASS, message, new=new, unit="bytes", limit=most)
+    return _growth(metric, new, old, limits.max_memory_growth)
+
+
+def _untimed_memory(metric: str, measured: CaseResult) -> Check | None:
+    if not measured.emulated:
+        return None
+    return Check(
+        metric,
+        Outcome.INVALID,
+        "An emulated process's memory holds the emulator's own and is never compared.",
+    )
+
+
+def check_size(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
+    """The size of the program's file."""
+    metric = "program size"
+    if measured.pte_bytes is None:
+        return Check(metric, Outcome.INVALID, "It was not measured.")
+    old = None if baseline is None else baseline.pte_bytes
+    return _growth(metric, measured.pte_bytes, old, limits.max_size_growth)
+
+
+def _growth(metric: str, new: int, old: int | None, limit: float) -> Check:
+    """A size against the baseline's; exact, so there is no interval."""
+    if old is None:
+        return Check(
+            metric, Outcome.NO_BASELINE, f"No baseline. {CREATE_HINT}", new=new, unit="bytes"
+        )
+    ratio = new / old if old else math.inf
+    verdict = judge(ratio, ratio, limit)
+    change = "the same as in" if new == old else f"{ratio - 1:+.1%} against"
+    hint = f" {UPDATE_HINT}" if verdict is Outcome.REGRESSED else ""
+    return Check(
+        metric,
+        verdict,
+        f"{change} the baseline; {limit:.1%} more is allowed.{hint}",
+        old=old,
+        new=new,
+        unit="bytes",
+        limit=old * (1 + limit),
+    )
+
+
+# --- shares of end-to-end time --------------------------------------------------------------------
+
+
+def check_share(
+    measured: CaseResult,
+    baseline: Baseline | None,
+    limits: Limits,
+    category: Category,
+    arm: Arm | None = None,
+) -> Check:
+    """The part of end-to-end time a category takes: against its bounds, then the baseline."""
+    arm = measured.arm if arm is None else arm
+    metric = f"share of {category} ({arm})"
+    problem = untimed(metric, measured)
+    if problem is not None:
+        return problem
+    new = (measured.shares or {}).get(arm, {}).get(category)
+    if new is None:
+        return Check(metric, Outcome.INVALID, "It was not measured.")
+    old = (
+        None
+        if baseline is None
+        else baseline.at(measured.threads).shares.get(arm, {}).get(category)
+    )
+    bounds = limits.shares.get(category)
+    if bounds is not None:
+        found = _against_bounds(metric, new, old, bounds)
+        if found.verdict is not Outcome.PASS or old is None:
+            return found
+    if old is None or baseline is None:
+        return Check(
+            metric,
+            Outcome.NO_BASELINE,
+            f"No baseline, and no bounds in limits.toml. {CREATE_HINT}",
+            new=new.value,
+            unit="share",
+            interval=(new.low, new.high),
+        )
+    differing = differing_facts(baseline.fingerprint, measured.fingerprint)
+    if differing:
+        return Check(
+            metric,
+            Outcome.INVALID,
+            f"The baseline is of another target ({'; '.join(differing)}).",
+            new=new.value,
+            unit="share",
+        )
+    found = _share_growth(metric, new, old, limits.max_share_growth)
+    current = baseline.current(measured.threads)
+    if found.verdict is Outcome.PASS:
+        return found
+    sure = found.verdict is Outcome.REGRESSED
+    if same_work(measured, current):
+        changed = explain(measured, current).doubtful
+        words = IT_IS_THE_MACHINE if changed else UNEXPLAINED
+        verdict = Outcome.INVALID if sure else Outcome.INCONCLUSIVE
+        return replace(
+            found,
+            verdict=Outcome.MACHINE_CHANGED if changed else verdict,
+            message=f"{found.message} {words} {differences(measured, current)}",
+        )
+    remark = unlike(measured, current)
+    if remark is None:
+        return found
+    weaker = Outcome.SUSPECTED if sure else Outcome.INCONCLUSIVE
+    return replace(found, verdict=weaker, message=f"{found.message} {remark}")
+
+
+def _against_bounds(metric: str, new: Spread, old: Spread | None, bounds: Bounds) -> Check:
+    above, below = new.value > bounds.greatest, new.value < bounds.least
+    limit = bounds.least if below else bounds.greatest
+    certain = new.low > bounds.greatest or new.high < bounds.least
+    verdict = Outcome.PASS
+    if above or below:
+        verdict = Outcome.REGRESSED if certain else Outcome.SUSPECTED
+    where = "above its bound" if above else "below its bound" if below else "within its bounds"
+    return Check(
+        metric,
+        verdict,
+        f"{new.value:.1%} of the time is {where} ({bounds.least:.1%} to {bounds.greatest:.1%}).",
+        old=None if old is None else old.value,
+        new=new.value,
+        unit="share",
+        interval=(new.low, new.high),
+        limit=limit,
+    )
+
+
+def _share_growth(metric: str, new: Spread, old: Spread, limit: float) -> Check:
+    growth = new.value - old.value
+    # The runs' own spread is what a difference must rise above.
+    apart = new.low > old.high + limit
+    verdict = Outcome.PASS
+    if growth > limit:
+        verdict = Outcome.REGRESSED if apart else Outcome.SUSPECTED
+    return Check(
+        metric,
+        verdict,
+        f"{abs(growth) * 100:.1f} points {'more' if growth > 0 else 'less'} of the time than "
+        f"in the baseline; at most {limit * 100:.1f} more are allowed.",
+        old=old.value,
+        new=new.value,
+        unit="share",
+        interval=(new.low, new.high),
+        limit=old.value + limit,
     )

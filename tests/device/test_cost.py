@@ -17,7 +17,7 @@ from pytest_sme2.results import Arm, InferenceCost, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import parse_cpu
 from pytest_sme2.system.toolchain import find_compiler
-from pytest_sme2.targets import counter, guest
+from pytest_sme2.targets import census, emulated
 from pytest_sme2.targets.census import _counted_once, observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
@@ -84,7 +84,7 @@ def test_where_the_log_cannot_be_switched_on_the_whole_one_is_read(
 ) -> None:
     expected = count("int8", Arm.ON, tmp_path / "late").total
     # Another number than QEMU has: nothing in its memory is like it.
-    monkeypatch.setattr(counter, "_LEVEL", counter._LEVEL ^ 1 << 30)
+    monkeypatch.setattr(census, "_LEVEL", census._LEVEL ^ 1 << 30)
     assert count("int8", Arm.ON, tmp_path / "whole").total == expected
 
 
@@ -113,7 +113,7 @@ def test_the_same_counts_wherever_it_runs(tmp_path: Path, monkeypatch: pytest.Mo
     assert count("int8", Arm.ON, tmp_path / ("long" * 20), cores=(core,)) == first
     # What it sees of the machine reaches the C library's heap, and no further.
     for name, text in MANY_CORES.items():
-        monkeypatch.setitem(guest.FILES, name, text)
+        monkeypatch.setitem(emulated.FILES, name, text)
     other = count("int8", Arm.ON, tmp_path)
     assert [entry.counts.instructions - entry.system for entry in other.operators] == [
         entry.counts.instructions - entry.system for entry in first.operators
@@ -185,8 +185,8 @@ def test_the_program_sees_the_same_machine_everywhere(
     assert told["LD_BIND_NOW"] == "1"
     assert not {"PATH", "HOME", "LANG", "GLIBC_TUNABLES"} & set(told)
     # It is these files that it sees: another machine would change what it chooses.
-    other = {**guest.FILES, "sys/devices/system/cpu/possible": "0-63\n"}
-    monkeypatch.setattr(guest, "FILES", other)
+    other = {**emulated.FILES, "sys/devices/system/cpu/possible": "0-63\n"}
+    monkeypatch.setattr(emulated, "FILES", other)
     assert seen(target, program)[0] == "0-63"
 
 
@@ -198,7 +198,7 @@ def test_the_program_reads_no_other_file_about_the_machine(tmp_path: Path) -> No
     read = set(re.findall(r'openat\([^"]*"(/(?:sys|proc)/[^"]*)"', log.read_text()))
     assert "/sys/devices/system/cpu/possible" in read
     # QEMU itself writes the first; the second is the runner's own memory, after the inference.
-    assert read - {f"/{name}" for name in guest.FILES} == {"/proc/cpuinfo", "/proc/self/status"}
+    assert read - {f"/{name}" for name in emulated.FILES} == {"/proc/cpuinfo", "/proc/self/status"}
 
 
 def test_neon_in_streaming_mode_ends_as_on_a_real_cpu(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variants
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import Arm, InferenceCost, Profile
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import Session

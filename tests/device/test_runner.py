@@ -22,6 +22,7 @@ from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.sme2 import EXIT_MEANINGS, LOADER, wheel_runner
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import LocalTarget
+from tests.support.gone import wait_until_gone
 
 SME2_NAME = re.compile(rb"\((?:NHWC|NC), (?:PF32|PF16|PQS8)")
 MATRIX_NAME = re.compile(rb"(?:Convolution|Fully Connected) \([^)]*\) I?GEMM")
@@ -576,21 +577,8 @@ def test_a_runner_that_hangs_is_ended_with_its_children(place, stand_in, make_ar
         target.run(runner, request, tmp_path / "run")
     assert time.monotonic() - start < 300
     child = int((tmp_path / "run" / "runner.json.child").read_text())
-    assert_gone(child)
+    wait_until_gone(child)
     assert (tmp_path / "run" / "runner.log").read_text().endswith("[time limit]\n")
-
-
-def assert_gone(process: int) -> None:
-    for _ in range(2000):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return
-        status = Path(f"/proc/{process}/stat")
-        if status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z":
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"process {process} is still there")
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the process through /proc")

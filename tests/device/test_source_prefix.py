@@ -16,12 +16,10 @@ import pytest
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
-from pytest_sme2.runners.build import build_runner
 from pytest_sme2.runners.sdk import executorch_sdk
-from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
-from pytest_sme2.system.apt_sources import system_archives, with_suites
+from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, build_runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.debian_packages import unpack_packages
+from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.system.toolchain import find_compiler

@@ -4,7 +4,6 @@ Real exports and real processes on this machine; where it has SME2, there is not
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.platforms import LINUX_X86_64, host_platform
 from tests.support.needs import needs_export
+from tests.support.toy_project import Run, toy_suite
 
 pytestmark = [
     needs_export,
@@ -31,22 +31,10 @@ def test_none(sme2_gate):
     sme2_gate.check_speedup()
 """
 
-Run = Callable[..., pytest.RunResult]
-
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
-    shutil.copytree(TOY, pytester.path / "models" / "toy_cnn")
-    pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
-    pytester.makepyfile(SUITE)
-
-    def run(*arguments: str) -> pytest.RunResult:
-        return pytester.runpytest_subprocess("--sme2-variants=fp32", *arguments)
-
-    return run
+    return toy_suite(pytester, monkeypatch, SUITE, "linux")
 
 
 def test_only_a_test_that_checked_nothing_is_skipped(run: Run) -> None:

@@ -5,7 +5,6 @@ and then edited, so that the same program looks slower, faster, or different fro
 """
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pytest_sme2.session.run_lock import RunLock
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.platforms import host_platform
 from tests.support.needs import needs_export
+from tests.support.toy_project import Run, toy_suite
 
 pytestmark = needs_export
 
@@ -35,24 +35,10 @@ def test_outputs(sme2_gate):
     sme2_gate.check_outputs()
 """
 
-Run = Callable[..., pytest.RunResult]
-
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
-    # These runs are nobody's workers, even where this test is one's.
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
-    shutil.copytree(TOY, pytester.path / "models" / "toy_cnn")
-    pytester.makeini(f"[pytest]\nsme2_models = models\nsme2_device = {DEVICE}\n")
-    pytester.makepyfile(SUITE)
-
-    def run(*arguments: str) -> pytest.RunResult:
-        words = ("--sme2-variants=fp32", "--sme2-budget=10s", *arguments)
-        return pytester.runpytest_subprocess(*words)
-
-    return run
+    return toy_suite(pytester, monkeypatch, SUITE, DEVICE, "--sme2-budget=10s")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.system.apt_sources import Archive
+from pytest_sme2.system.debian_packages import Archive
 
 # The users that fetched something, as numbers.
 fetchers: set[int] = set()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pytest_sme2.results import PAIR, Arm, Baseline, CaseResult, Check, Limits
-from pytest_sme2.verdict.outputs import check_outputs
-from pytest_sme2.verdict.shares import check_share
-from pytest_sme2.verdict.sizes import check_memory, check_size
-from pytest_sme2.verdict.speedup import check_speedup
+from pytest_sme2.verdict.numerics import check_outputs
+from pytest_sme2.verdict.speedup import check_memory, check_share, check_size, check_speedup
 from pytest_sme2.verdict.structure import (
     check_coverage,
     check_delegation,

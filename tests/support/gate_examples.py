@@ -6,9 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
-from pytest_sme2.profile.structure import sort_structure
+from pytest_sme2.profile.operators import sort_structure
 from pytest_sme2.results import (
     PAIR,
     Agreement,
@@ -19,7 +17,6 @@ from pytest_sme2.results import (
     Bounds,
     CaseResult,
     Category,
-    Check,
     Decision,
     Estimate,
     Evidence,
@@ -238,13 +235,3 @@ TIGHT = with_limits(on_off_tolerances={"fp16": Tolerance(max_abs=1e-9)})
 ELSEWHERE = baseline(
     fingerprint=Fingerprint("linux", (("cores", "8"), ("cpu", "Cortex-X5"), ("os", "BSD")))
 )
-
-
-def assert_same_check(found: Check, expected: Check) -> None:
-    """Word for word; figures as closely as a float allows."""
-    for name in ("metric", "verdict", "message", "old", "new", "unit", "details"):
-        assert getattr(found, name) == getattr(expected, name), name
-    assert found.limit == pytest.approx(expected.limit)
-    assert (found.interval is None) == (expected.interval is None)
-    if found.interval is not None and expected.interval is not None:
-        assert found.interval == pytest.approx(expected.interval, abs=1e-4)

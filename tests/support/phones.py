@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +16,8 @@ import pytest
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact
-from pytest_sme2.targets.phone.claim import CLAIM
+from pytest_sme2.targets.phone.adb import AdbServer
+from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.target import AndroidTarget
 
@@ -93,3 +97,24 @@ def _leftovers(phone: FakePhone, prepared: bool) -> list[str]:
         name for name in files if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
     ]
     return found + [" ".join(words) for words in phone.processes().values()]
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[AdbServer]:
+    """An adb server that accepts one connection, and says the same to all of its requests."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.settimeout(60)
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(1 << 16):
+                        pass
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield AdbServer("127.0.0.1", listening.getsockname()[1])
+    thread.join(60)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.system import macos
+from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import MACOS_ARM64
 from pytest_sme2.targets import local
-from pytest_sme2.targets import mac as mac_target
+from pytest_sme2.targets import local as mac_target
 
 M4 = {
     "hw.model": "Mac16,10",
@@ -32,7 +32,7 @@ class PretendedMac:
         self.pressure(0)
         self.script("caffeinate", 'echo "$@" >> "$(dirname "$0")/awake"; exec sleep 60')
         for name in ("sysctl", "pmset", "notifyutil", "caffeinate"):
-            monkeypatch.setattr(macos, name.upper(), str(folder / name))
+            monkeypatch.setattr(platforms, name.upper(), str(folder / name))
         for module in (local, mac_target):
             monkeypatch.setattr(module, "host_platform", lambda: MACOS_ARM64)
         for name in ("sched_getaffinity", "sched_setaffinity"):

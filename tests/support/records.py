@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.evidence import check_pair
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.coverage import check_pair
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import PAIR, Arm, CaseResult, Check, Look, PairedTiming, PairSample
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record

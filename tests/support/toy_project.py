@@ -1,8 +1,19 @@
-"""A project of a user with one model, for tests that never export it."""
+"""A project of a user with one model: one that is never exported, or toy_cnn with a suite."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from pytest_sme2.system.cache import cache_folder
+
+# As it is before a test changes the environment.
+_CACHE = cache_folder()
+_TOY = Path(__file__).parents[2] / "models" / "toy_cnn"
+Run = Callable[..., pytest.RunResult]
 
 _MODEL = """
 from pytest_sme2 import register_model
@@ -19,3 +30,17 @@ def add_toy_model(project: Path) -> None:
     folder = project / "models" / "toy"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text(_MODEL)
+
+
+def toy_suite(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite: str, device: str, *usual: str
+) -> Run:
+    """Runs these tests of toy_cnn in fp32, with the exports of this machine's cache."""
+    monkeypatch.setenv("SME2_CACHE_DIR", str(_CACHE))
+    # These runs are nobody's workers, even where this test is one's.
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    shutil.copytree(_TOY, pytester.path / "models" / "toy_cnn")
+    pytester.makeini(f"[pytest]\nsme2_models = models\nsme2_device = {device}\n")
+    pytester.makepyfile(suite)
+    return lambda *words: pytester.runpytest_subprocess("--sme2-variants=fp32", *usual, *words)

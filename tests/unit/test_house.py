@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pytest_sme2.session.options import OPTIONS, PATH
 from tests.support.house import (
     LONGEST_MODULE,
     ORDER,
@@ -50,6 +52,13 @@ def test_an_arrow_that_runs_upward_is_found(source: str, imported: str) -> None:
     assert upward({"pytest_sme2.timing.pairs": found}) == [
         f"pytest_sme2.timing.pairs imports {imported}"
     ]
+
+
+@pytest.mark.parametrize("parse", sorted({option.parse for option in OPTIONS} - {"", PATH}))
+def test_what_reads_an_option_exists(parse: str) -> None:
+    """It is imported only when the option is given."""
+    module, _, function = parse.partition(":")
+    assert callable(getattr(importlib.import_module(f"pytest_sme2.{module}"), function))
 
 
 def test_a_circle_is_found() -> None:

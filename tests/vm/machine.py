@@ -24,9 +24,8 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.parts import find_parts
 from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, Phone, Userland, lay_out, own_loader
 from pytest_sme2.results import Arm
-from pytest_sme2.system.apt_sources import system_archives, with_suites
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.debian_packages import unpack_packages
+from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
 from pytest_sme2.system.elf import read_needs
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu

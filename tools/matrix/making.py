@@ -31,9 +31,8 @@ from pytest_sme2.results import (
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
-from pytest_sme2.targets.census import EmulatedRun
+from pytest_sme2.targets.census import EmulatedRun, remembered_run
 from pytest_sme2.targets.emulated import EmulatedTarget
-from pytest_sme2.targets.remembered import remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.kernel_log import family_of
 from pytest_sme2.trace.program import read_program

@@ -197,8 +197,7 @@ def _add(session: Session, case: Case, found: dict[str, Ran], problems: dict[str
 
 def _outputs(session: Session, case: Case) -> str:
     """How close the outputs are to what the model itself answers."""
-    from pytest_sme2.verdict.numerics import compare_reference
-    from pytest_sme2.verdict.outputs import agreement_text, tolerance_of
+    from pytest_sme2.verdict.numerics import agreement_text, compare_reference, tolerance_of
 
     run = session.traced(case, Arm.ON)
     found = compare_reference(session.artifact(case), run.outputs, Arm.ON)

@@ -11,7 +11,7 @@ from pytest_sme2.cli.options import RULES, Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.report.csv_files import json_text, run_summary, write_experiment, write_summary
 from pytest_sme2.report.tables import comparison_text, profile_text, sme2_move_lines
 from pytest_sme2.report.text import WIDTH, bullet

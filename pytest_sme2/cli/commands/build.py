@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import BuildError
-from pytest_sme2.runners import source_build, source_checks, source_plan
+from pytest_sme2.runners import source_build, source_plan
 from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
@@ -53,10 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
         options=tuple(source_plan.parse_option(option) for option in arguments.cmake_option),
     )
     tools = source_plan.find_tools()
-    problems = source_checks.check(request, tools)
+    problems = source_build.check(request, tools)
     if arguments.dry_run:
         print(source_plan.dry_run(request, tools), end="")
-    for note in source_checks.notes(request):
+    for note in source_build.notes(request):
         print(f"note: {note}", file=sys.stderr)
     for problem in problems:
         print(f"missing: {problem}", file=sys.stderr)

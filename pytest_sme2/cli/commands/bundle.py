@@ -19,15 +19,20 @@ from pytest_sme2.export.registry import Registry
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.session.bundle import check_name, check_self_contained, open_bundle, write_bundle
+from pytest_sme2.session.bundle import (
+    PACKAGE,
+    check_name,
+    check_self_contained,
+    open_bundle,
+    write_bundle,
+    write_package,
+)
 from pytest_sme2.session.device import choose_target
-from pytest_sme2.session.phone_package import PACKAGE, write_package
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.choices import one_of, split_list
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.platforms import LINUX_AARCH64, PLATFORMS
 from pytest_sme2.system.terminal import say
-from pytest_sme2.system.wording import count
+from pytest_sme2.system.wording import count, one_of, split_list
 from pytest_sme2.targets.settings import DEVICES, parse_device
 
 EXAMPLE = "sme2 bundle last-release.tar.gz --models toy_cnn --variants fp32,fp16"

@@ -15,21 +15,23 @@ from typing import Any
 from pytest_sme2.cli.options import Arguments, add_options
 from pytest_sme2.cli.options import chosen as phone_options
 from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
-from pytest_sme2.system.cache import LOG, MARK, find_cache, is_ours
-from pytest_sme2.system.cache_limit import (
+from pytest_sme2.system.cache import (
     KINDS,
+    LOG,
+    MARK,
     CacheEntry,
     chosen,
     entries,
+    find_cache,
+    is_ours,
     parse_age,
     parse_size,
     remove,
 )
-from pytest_sme2.system.choices import one_of
+from pytest_sme2.system.wording import one_of
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import choose_serials
-from pytest_sme2.targets.phone.claim import Claim
-from pytest_sme2.targets.phone.leases import DevicePool
+from pytest_sme2.targets.phone.leases import Claim, DevicePool
 from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.power import PhonePower
 from pytest_sme2.targets.phone.storage import PhoneStorage

@@ -33,7 +33,7 @@ from pytest_sme2.system.provision import provision
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Target
-from pytest_sme2.targets.mac import this_machine
+from pytest_sme2.targets.local import this_machine
 from pytest_sme2.targets.settings import DEVICES
 
 EXAMPLE = "sme2 doctor --device emulated"

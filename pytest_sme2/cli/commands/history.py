@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError
-from pytest_sme2.report.change_points import MISSING
 from pytest_sme2.report.history import read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import (
+    MISSING,
     FigureHistory,
     Series,
     all_series,

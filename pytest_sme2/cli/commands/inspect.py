@@ -12,8 +12,7 @@ from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.runners.abi import PHONE_PAGE_BYTES
 from pytest_sme2.system.wording import count
-from pytest_sme2.trace.library import ARM64, Library
-from pytest_sme2.trace.package import read_package
+from pytest_sme2.trace.library import ARM64, Library, read_package
 
 EXAMPLE = "sme2 inspect app-release.apk --require-sme2"
 _PARTS = {"xnnpack": "XNNPACK", "kleidiai": "KleidiAI", "cpuinfo": "cpuinfo"}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 from pytest_sme2.cli.options import Arguments, add_options, chosen
 from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.history import write_history
-from pytest_sme2.report.junit import junit_text
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case, write_run
 from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record, write_record
@@ -24,6 +25,47 @@ from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, read_shard, write_
 from pytest_sme2.system.files import new_folder, write_text
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict import contract
+
+# What XML 1.0 cannot hold, not even escaped.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ELEMENTS = {"failed": "failure", "error": "error", "skipped": "skipped"}
+
+
+def junit_text(tests: Mapping[str, RanTest]) -> str:
+    """The document; the tests of a run are one suite."""
+    outcomes = [test.outcome for test in tests.values()]
+    suite = ElementTree.Element(
+        "testsuite",
+        name="pytest",
+        tests=str(len(tests)),
+        failures=str(outcomes.count("failed")),
+        errors=str(outcomes.count("error")),
+        skipped=str(outcomes.count("skipped")),
+        time=f"{sum(test.seconds for test in tests.values()):.3f}",
+    )
+    for node, test in tests.items():
+        path, _, name = node.partition("::")
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=_text(path.removesuffix(".py").replace("/", ".")),
+            name=_text(name or path),
+            time=f"{test.seconds:.3f}",
+        )
+        if test.outcome in _ELEMENTS:
+            message = _text(test.message)
+            first = message.strip().partition("\n")[0]
+            ElementTree.SubElement(case, _ELEMENTS[test.outcome], message=first).text = message
+    suites = ElementTree.Element("testsuites")
+    suites.append(suite)
+    ElementTree.indent(suites, " ")
+    declaration = '<?xml version="1.0" encoding="utf-8"?>\n'
+    return declaration + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)
+
 
 EXAMPLE = "sme2 merge shard-1 shard-2 --out merged --junit junit.xml"
 ARGUMENTS: Arguments = {

@@ -9,12 +9,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pytest_sme2.cli.experiments import rewrite_experiments
 from pytest_sme2.cli.options import RULES, Arguments, add_options, chosen
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
-from pytest_sme2.report.ci_json import bencher_metric_format, github_action_benchmark
-from pytest_sme2.report.comment import comment_text
-from pytest_sme2.report.experiments import rewrite_experiments
+from pytest_sme2.report.comment import bencher_metric_format, comment_text, github_action_benchmark
 from pytest_sme2.report.markdown import combined_report, run_report
 from pytest_sme2.report.writing import REPORT, write_case
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record

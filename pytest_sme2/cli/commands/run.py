@@ -36,7 +36,7 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import estimate_text
 
 if TYPE_CHECKING:
-    from pytest_sme2.report.noise import Noise
+    from pytest_sme2.report.case_summary import Noise
 
 ALL = "all"
 CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out")
@@ -112,7 +112,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 def run_model(arguments: argparse.Namespace) -> int:
     """One model; exit code 1 where its outputs are wrong."""
-    from pytest_sme2.report.noise import noise_of
+    from pytest_sme2.report.case_summary import noise_of
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.run_directory import METRICS, read_record
 
@@ -261,7 +261,7 @@ def _lines(
 
 def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
     """Every comparison with its scale, then the verdict by the limits that tests have."""
-    from pytest_sme2.verdict.outputs import agreement_text, tolerance_of
+    from pytest_sme2.verdict.numerics import agreement_text, tolerance_of
 
     for entry in measured.agreements:
         other = "SME2 off" if entry.against == "off" else "the eager model"
@@ -273,7 +273,7 @@ def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
 
 
 def output_checks(measured: CaseResult, limits: Limits) -> list[Check]:
-    from pytest_sme2.verdict.outputs import check_outputs
+    from pytest_sme2.verdict.numerics import check_outputs
 
     compared = {entry.against for entry in measured.agreements}
     sides = [side for side in ("off", "reference") if side in compared or measured.nan_arms]

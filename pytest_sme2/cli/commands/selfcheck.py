@@ -22,7 +22,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job, Target
-from pytest_sme2.targets.mac import this_machine
+from pytest_sme2.targets.local import this_machine
 from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import PairProgress
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact

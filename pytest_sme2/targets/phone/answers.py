@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.targets.phone.cores import Core
-from pytest_sme2.targets.phone.silicon import Silicon, VectorLength
+from pytest_sme2.targets.phone.silicon import Core, Silicon, VectorLength
 
 RESULT_MARK = "==pytest-sme2-result=="
 TRACED_MARK = "==pytest-sme2-etdump=="

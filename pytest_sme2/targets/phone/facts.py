@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
 from pytest_sme2.targets.phone.answers import parse_page_size, parse_parts
-from pytest_sme2.targets.phone.cores import kinds
+from pytest_sme2.targets.phone.silicon import kinds
 from pytest_sme2.targets.phone.target import AndroidTarget
 
 # Every part may be missing or forbidden on a phone.

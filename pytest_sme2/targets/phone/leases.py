@@ -2,21 +2,35 @@
 
 A lease is a lock on a file, so it ends with its process however that ends. There is one for each
 phone and adb server on this machine, whichever user asks and whatever the cache is. Machines that
-reach one phone are kept apart by a file on the phone (``claim.py``).
+reach one phone are kept apart by a file on the phone, which is seen by all.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import os
+import socket
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
 
-from pytest_sme2.errors import BusyError, NoDeviceLeftError, TargetError
+from pytest_sme2.errors import (
+    BusyError,
+    ConnectionLostError,
+    DeviceGoneError,
+    NoDeviceLeftError,
+    TargetError,
+)
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock
+from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock, user_name
+from pytest_sme2.system.reading import json_value
+from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.answers import OtherClaim, parse_claim
 
 # How long a run's retired devices are remembered at most: no run takes that long.
 _RETIRED_SECONDS = 7 * 24 * 3600
@@ -173,3 +187,181 @@ class DevicePool:
         reasons += [f"{serial}: not of the kind that was asked for" for serial in unlike]
         told = "; ".join(reason.rstrip(".") for reason in reasons or ["None was given"])
         return NoDeviceLeftError(f"No device is left. {told}.", retired=bool(retired))
+
+
+# --- the lease on the phone -----------------------------------------------------------------------
+
+
+# Beside the folder that gets cleaned, so that cleaning does not remove it.
+CLAIM = "/data/local/tmp/pytest-sme2-lease.json"
+# A machine that is switched off cannot remove its claim. It renews it before every run.
+IDLE_SECONDS = 900
+
+
+class Claim:
+    """This process's claim on one phone, made when this is created.
+
+    ``lock`` is the lock file that this process holds for the phone. A claim that was made under the
+    same lock is that of a process that has ended.
+
+    Raises:
+        BusyError: another machine uses the phone.
+    """
+
+    def __init__(self, device: AdbDevice, lock: Path) -> None:
+        self.device = device
+        status = lock.stat()
+        self._place = f"{socket.gethostname()}:{status.st_dev}:{status.st_ino}"
+        self.text = json.dumps(
+            {
+                "host": socket.gethostname(),
+                "user": user_name(),
+                "pid": os.getpid(),
+                "lock": self._place,
+                "token": uuid.uuid4().hex,
+            }
+        )
+        self._make()
+
+    def _make(self) -> None:
+        for _ in range(3):
+            other = self._try()
+            if other is None:
+                return
+            known = read_claim(other.text)
+            if known.get("lock") != self._place and other.idle_seconds < IDLE_SECONDS:
+                raise BusyError(
+                    f"{self.device.serial} is used by {holder(known)}; the last sign of that is "
+                    f"{other.idle_seconds} s old. Wait for it. If it is gone: "
+                    f"adb -s {self.device.serial} shell rm {CLAIM}"
+                )
+            self._remove(other.sha256)
+        raise BusyError(
+            f"{self.device.serial} is wanted by several machines at the same time. Run again."
+        )
+
+    def _try(self) -> OtherClaim | None:
+        """None if the phone is ours now."""
+        # With noclobber the shell makes the file only if there is none.
+        done = self.device.shell(
+            f"if (set -C; printf %s {quote([self.text])} > {CLAIM}) 2>/dev/null; then echo made; "
+            f'else echo "$(date +%s) $(stat -c %Y {CLAIM}) $(sha256sum < {CLAIM})"; '
+            f"head -c 1000 {CLAIM}; fi"
+        )
+        if done.text == "made\n":
+            return None
+        other = parse_claim(done.text)
+        if other is None:
+            problem = (done.error_text or done.text).partition("\n")[0]
+            raise TargetError(
+                f"{self.device.serial} cannot keep the file {CLAIM}: {problem}. "
+                "Free space on the phone, and make sure that its shell may write there."
+            )
+        return other
+
+    def _remove(self, sha256: str) -> None:
+        """Remove the claim with this content, and no other that was made meanwhile."""
+        aside = quote([f"{CLAIM}.{uuid.uuid4().hex}"])
+        self.device.shell(
+            f"mv {CLAIM} {aside} && {{ found=$(sha256sum < {aside}); "
+            f'[ "${{found%% *}}" = {quote([sha256])} ] || mv {aside} {CLAIM}; }}; rm -f {aside}'
+        )
+
+    def renew(self) -> None:
+        """Say that the phone is still used; raises BusyError if another machine has taken it."""
+        ours = f'[ "$(cat {CLAIM})" = {quote([self.text])} ] && touch {CLAIM}'
+        if self.device.shell(ours).code != 0:
+            # Somebody may have removed it. Then it is made again.
+            self._make()
+
+    def release(self) -> None:
+        """Remove it. A phone that cannot be reached keeps it until this machine comes again."""
+        with contextlib.suppress(TargetError):
+            self._remove(hashlib.sha256(self.text.encode()).hexdigest())
+
+
+def read_claim(text: str) -> dict[str, object]:
+    """What a claim says; nothing where somebody else wrote the file."""
+    with contextlib.suppress(TargetError):
+        known = json_value(text, CLAIM, remedy="", error=TargetError)
+        if isinstance(known, dict):
+            return known
+    return {}
+
+
+def holder(known: dict[str, object]) -> str:
+    if not known:
+        return "an unknown machine"
+    user, host, pid = (str(known.get(name))[:40] for name in ("user", "host", "pid"))
+    return f"{user} on {host} (process {pid})"
+
+
+Result = TypeVar("Result")
+
+
+@runtime_checkable
+class Recoverable(Protocol):
+    """A target that can be found again after its connection was lost."""
+
+    def recover(self) -> None: ...
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A target that keeps what a reader of its results should know."""
+
+    events: list[str]
+
+
+@runtime_checkable
+class Leased(Protocol):
+    """A target that may be one of several, held by a lease until it is restored."""
+
+    lease: Lease | None
+    patience_seconds: float
+
+    def restore(self) -> None: ...
+
+
+def redo_when_lost(
+    target: Recoverable,
+    measure: Callable[[], Result],
+    *,
+    retries: int = 3,
+    patience_seconds: float = 60.0,
+    progress: Callable[[str], None] | None = None,
+) -> Result:
+    """Do ``measure`` (a whole pair), and repeat it from the start if the connection is lost.
+
+    After the last retry, or if the device does not come back, raise one error.
+    """
+    for attempt in range(retries + 1):
+        try:
+            return measure()
+        except ConnectionLostError as error:
+            if attempt == retries:
+                raise DeviceGoneError(
+                    f"Stopped after {retries + 1} attempts: the connection was lost each time. "
+                    f"Last: {error} Check the cable, the hub and the phone's power saving."
+                ) from error
+            if progress is not None:
+                progress(f"{error} Measuring the pair again.")
+            lost = time.monotonic()
+            _recover(target, patience_seconds, error)
+            if isinstance(target, Reporting):
+                seconds = time.monotonic() - lost
+                target.events.append(f"was away for {seconds:.0f} s, and a pair was repeated")
+    raise AssertionError("the loop returns or raises")
+
+
+def _recover(target: Recoverable, seconds: float, lost: ConnectionLostError) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return target.recover()
+        except ConnectionLostError as error:
+            if time.monotonic() > deadline:
+                raise DeviceGoneError(
+                    f"{lost} It did not come back within {seconds:g} s: {error}"
+                ) from error
+            time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""What a phone's CPU and kernel show of SME2, and how long its streaming vectors are.
+"""A phone's cores, what its CPU and kernel show of SME2, and how long its streaming vectors are.
 
 A kernel that is built without SME hides it from every program. So what is missing from
 ``/proc/cpuinfo`` may still be in the chip.
@@ -8,7 +8,81 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from pytest_sme2.errors import TargetError, UsageError
+from pytest_sme2.system.wording import several
+
+READ_CORES = (
+    "grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq; "
+    "grep -s Cpus_allowed_list /proc/self/status; true"
+)
+
+
+@dataclass(frozen=True)
+class Core:
+    """One core that a process may run on."""
+
+    number: int
+    max_khz: int
+
+
+def kinds(cores: Sequence[Core]) -> list[tuple[int, ...]]:
+    """The cores by kind, the fastest first."""
+    speeds = sorted({core.max_khz for core in cores}, reverse=True)
+    return [tuple(core.number for core in cores if core.max_khz == speed) for speed in speeds]
+
+
+def check_choice(choice: str | Sequence[int], cores: Sequence[Core]) -> None:
+    """Refuse cores that the phone does not have, or a kind of core that it does not tell."""
+    if isinstance(choice, str):
+        if not cores:
+            raise TargetError(
+                "The phone does not report the speed of its cores, so big and little are unknown. "
+                "Name cores, as in --sme2-phone cpus=4-7."
+            )
+        return
+    known = [core.number for core in cores]
+    absent = sorted(set(choice) - set(known)) if known else []
+    if absent:
+        raise UsageError(
+            f"The phone has no core {', '.join(map(str, absent))} that a process may use. "
+            f"It has {', '.join(map(str, known))}."
+        )
+
+
+def pick_cores(
+    choice: str | Sequence[int], cores: Sequence[Core], threads: int = 1
+) -> tuple[int, ...]:
+    """The cores for a process with so many threads; none means that it may run anywhere."""
+    if not choice:
+        return _fastest(kinds(cores), threads)
+    check_choice(choice, cores)
+    if isinstance(choice, str):
+        picked = kinds(cores)[0 if choice == "big" else -1]
+    else:
+        picked = tuple(choice)
+    if len(picked) < threads:
+        named = f"cpus={choice}" if isinstance(choice, str) else "cpus"
+        raise UsageError(
+            f"{named} means {_cores(picked)} of this phone, which is too few for {threads} "
+            f"threads. Use --threads {len(picked)}, name {threads} cores, or leave cpus out."
+        )
+    return picked
+
+
+def _fastest(by_kind: Sequence[tuple[int, ...]], threads: int) -> tuple[int, ...]:
+    """All of the first kind if they are enough; none where the phone has fewer than threads."""
+    if by_kind and len(by_kind[0]) >= threads:
+        return by_kind[0]
+    every = [core for kind in by_kind for core in kind]
+    return tuple(every[:threads]) if len(every) >= threads else ()
+
+
+def _cores(numbers: Sequence[int]) -> str:
+    return f"{several(len(numbers), 'core')} {', '.join(map(str, numbers))}"
+
 
 # One command; the parts are split at the marks. Some phones do not let a shell read the config.
 READ_SILICON = (

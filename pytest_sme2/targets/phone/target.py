@@ -1,8 +1,8 @@
 """A phone over adb as a target: prepared, measured on, and restored.
 
-The protocol is in ``adb.py``, the phone's folder in ``storage.py``, its settings in ``power.py``,
-its heat in ``heat.py``. A lost connection raises ConnectionLostError; then the caller uses
-``recover`` and measures the pair again from the start (``retry.py``).
+The protocol is in ``adb.py``, the phone's folder in ``storage.py``, its settings and heat in
+``power.py``. A lost connection raises ConnectionLostError; then the caller uses
+``recover`` and measures the pair again from the start (``leases.py``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from pytest_sme2.errors import (
     Sme2Warning,
     TargetError,
 )
-from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results import SME1_ONLY, Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
+from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
 from pytest_sme2.targets.base import Job, check_request
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
@@ -35,20 +37,38 @@ from pytest_sme2.targets.phone.answers import (
     parse_words,
 )
 from pytest_sme2.targets.phone.choice import make_ready
-from pytest_sme2.targets.phone.claim import Claim
-from pytest_sme2.targets.phone.cores import READ_CORES, Core, check_choice, pick_cores
-from pytest_sme2.targets.phone.fit import check_fits
-from pytest_sme2.targets.phone.heat import Thermometer
-from pytest_sme2.targets.phone.leases import Lease
-from pytest_sme2.targets.phone.power import PhonePower
+from pytest_sme2.targets.phone.leases import Claim, Lease
+from pytest_sme2.targets.phone.power import PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import PhoneProcesses
 from pytest_sme2.targets.phone.silicon import (
+    READ_CORES,
     READ_SILICON,
+    Core,
     Silicon,
     VectorLength,
+    check_choice,
+    pick_cores,
     vector_program,
 )
 from pytest_sme2.targets.phone.storage import ROOT, PhoneStorage
+
+
+def check_fits(serial: str, runner: Runner, arm: Arm) -> None:
+    """Raise TargetError if a file is for another CPU, or needs what no phone has."""
+    files = {path.name: path for path in runner.files(arm)}
+    for path in filter(is_elf, files.values()):
+        machine = read_needs(path).machine
+        if machine != AARCH64:
+            raise TargetError(
+                f"{path.name} of the runner is for {machine_name(machine)}, "
+                f"but the phone {serial} is arm64-v8a. Build it for arm64."
+            )
+    for name, absent in unmet_needs(files).items():
+        raise TargetError(
+            f"{name} of the runner needs {', '.join(absent)}, which neither phones nor the "
+            "bundle have. Make it again with: sme2 bundle --phone OUT"
+        )
+
 
 FAKE_PROPERTY = "ro.pytest_sme2.fake"
 """The property that marks a fake phone, however it is reached."""

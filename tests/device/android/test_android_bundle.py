@@ -15,8 +15,7 @@ from pytest_sme2.errors import BuildError
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
-from pytest_sme2.session.bundle import check_self_contained, open_bundle, write_bundle
-from pytest_sme2.session.phone_package import phone_runner
+from pytest_sme2.session.bundle import check_self_contained, open_bundle, phone_runner, write_bundle
 from tests.support.phones import MakeTarget
 
 

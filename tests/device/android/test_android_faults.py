@@ -17,7 +17,7 @@ from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.retry import redo_when_lost
+from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY
 from tests.support.phones import MakeTarget, leftovers
 

@@ -127,7 +127,7 @@ def test_its_adb_needs_no_help_to_find_its_libraries() -> None:
 def test_vsock_is_taken_away() -> None:
     program = (
         "import socket\n"
-        "from pytest_sme2.fake_phone.namespaces import forbid_vsock\n"
+        "from pytest_sme2.fake_phone.root import forbid_vsock\n"
         "forbid_vsock()\n"
         "socket.socket().close()\n"
         "try:\n    socket.socket(40, socket.SOCK_STREAM)\n"

@@ -22,7 +22,7 @@ from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.answers import parse_answer
-from pytest_sme2.targets.phone.script import PhoneRun, on_cores
+from pytest_sme2.targets.phone.processes import PhoneRun, on_cores
 from pytest_sme2.targets.phone.storage import RUNS
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.timing.pairs import measure_pairs
@@ -304,7 +304,7 @@ def test_heat_that_passes_during_a_run_is_seen(
     phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("pytest_sme2.targets.phone.script._WATCH_SECONDS", 1)
+    monkeypatch.setattr("pytest_sme2.targets.phone.processes._WATCH_SECONDS", 1)
     runner = make_runner(0)
     program = runner.folder / "sme2_runner"
     # Hot while it runs, until the watcher has looked; cool before and after.

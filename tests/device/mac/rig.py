@@ -21,9 +21,8 @@ import pytest
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.runners import sme2
-from pytest_sme2.runners.build import RUNNER_SOURCES
 from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
-from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64

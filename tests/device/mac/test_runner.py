@@ -10,7 +10,7 @@ import pytest
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import PAIR, Arm, Profile, Run, RunRequest, Turn
 from pytest_sme2.targets.base import Job, run_here, run_here_in_turns
 from pytest_sme2.trace.etdump import read_etdump

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.runners.build import build_runner
+from pytest_sme2.runners.sme2 import build_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.toolchain import Compiler
 

@@ -7,13 +7,13 @@ import pytest
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.coverage import (
+    check_pair,
     could_run_on_sme2,
     missed_reason,
     precision,
     sme2_states,
 )
-from pytest_sme2.profile.evidence import check_pair
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
     Coverage,

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from pytest_sme2.profile.coverage import named_by_chip
-from pytest_sme2.profile.evidence import check_pair
+from pytest_sme2.profile.coverage import check_pair, named_by_chip
 from pytest_sme2.results import Arm, Kernel, KernelCensus
 from pytest_sme2.trace.kernel_log import family_of
 from tests.support.profiles import COVERAGE, Call, profile_of, real

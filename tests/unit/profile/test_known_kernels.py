@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_sme2.profile import known_kernels
+from pytest_sme2.profile import kernel_matrix
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.profile.known_kernels import cell_of, evidence, known_family
+from pytest_sme2.profile.kernel_matrix import cell_of, evidence, known_family
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix, OperatorShapes
 
 POINTWISE = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
@@ -91,8 +91,8 @@ def matrix(version: str) -> KernelMatrix:
 
 @pytest.fixture
 def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_kernels, "shipped_versions", lambda: ("1.5.0", "1.5.1"))
-    monkeypatch.setattr(known_kernels, "shipped_matrix", matrix)
+    monkeypatch.setattr(kernel_matrix, "shipped_versions", lambda: ("1.5.0", "1.5.1"))
+    monkeypatch.setattr(kernel_matrix, "shipped_matrix", matrix)
 
 
 @pytest.mark.usefixtures("shipped")
@@ -132,5 +132,5 @@ def test_where_the_matrix_has_a_layer(
 
 
 def test_a_package_without_a_matrix_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_kernels, "shipped_versions", lambda: ())
+    monkeypatch.setattr(kernel_matrix, "shipped_versions", lambda: ())
     assert evidence(classify("native_call_mm.out"), LINEAR) == ""

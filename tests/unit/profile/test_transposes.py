@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.profile.transposes import transposes
+from pytest_sme2.profile.splits import transposes
 from tests.support.profiles import Call, profile_of, real
 
 CONV = ("Convolution (NHWC, F16) IGEMM #1", 50_000)

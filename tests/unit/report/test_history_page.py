@@ -9,9 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_sme2.report import history_series
-from pytest_sme2.report.change_points import MISSING
 from pytest_sme2.report.history_page import history_page
-from pytest_sme2.report.history_series import all_series
+from pytest_sme2.report.history_series import MISSING, all_series
 from tests.support.histories import run, timed
 from tests.support.records import HOSTILE
 

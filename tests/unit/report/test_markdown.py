@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pytest_sme2.report.case_summary import Noise, noise_of, overall
 from pytest_sme2.report.markdown import (
     case_report,
     combined_report,
@@ -13,11 +16,11 @@ from pytest_sme2.report.markdown import (
     run_report,
     step_summary,
 )
-from pytest_sme2.report.markdown_text import RANDOM_NOTE, code, prose, table
+from pytest_sme2.report.text import RANDOM_NOTE, code, prose, table
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support.etdump_builder import build_etdump
-from tests.support.gate_examples import census
+from tests.support.gate_examples import census, medians
 from tests.support.golden import check_golden
 from tests.support.profiles import Call, run_of
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
@@ -196,3 +199,51 @@ def test_an_arm_without_kernels_is_not_in_their_table(tmp_path: Path) -> None:
     assert "| SME2 on | 1 sme2 | emulator |" in text
     assert "SME2 off" not in text
     assert text.endswith("- `kai_matmul_sme2_mopa`")
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> CaseRecord:
+    return read_record(toy_run(tmp_path)[0])
+
+
+def test_a_pair_was_measured_to_what_its_measurement_says(record: CaseRecord) -> None:
+    found = noise_of(record)
+    assert found == Noise(0.0021, 0.0114)
+    assert str(found) == "noise floor 0.2 %, smallest detectable difference 1.1 %"
+
+
+def test_too_few_pairs_tell_nothing(record: CaseRecord) -> None:
+    assert record.measurement is not None
+    few = replace(record.measurement, noise_floor=None, detectable=None)
+    assert noise_of(replace(record, measurement=few)) is None
+
+
+def test_one_arm_alone_still_shows_its_noise(tmp_path: Path) -> None:
+    dumps = {Arm.OFF: stored_dumps("toy_fp32")[Arm.OFF]}
+    alone = {"medians_ns": {Arm.OFF: medians(20, spread=0.05)}, "speedup": None}
+    found = noise_of(read_record(write_case(tmp_path, "toy", "fp32", dumps, **alone)))
+    assert found is not None
+    assert found.noise_floor == pytest.approx(0.04, rel=0.5)
+    assert found.detectable is None
+    assert str(found).startswith("noise floor ")
+    assert "detectable" not in str(found)
+
+
+def test_one_process_shows_no_noise(tmp_path: Path) -> None:
+    dumps = {Arm.OFF: stored_dumps("toy_fp32")[Arm.OFF]}
+    alone = {"medians_ns": {Arm.OFF: (2e7,)}, "speedup": None}
+    assert noise_of(read_record(write_case(tmp_path, "toy", "fp32", dumps, **alone))) is None
+
+
+def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
+    assert noise_of(read_record(toy_run(tmp_path, emulated=True)[0])) is None
+
+
+def test_several_cases_are_told_in_one_sentence() -> None:
+    quiet, loud, alone = Noise(0.002, 0.011), Noise(0.031, 0.058), Noise(0.01, None)
+    assert overall({"a": quiet}) == "noise floor 0.2 %, smallest detectable difference 1.1 %"
+    assert overall({"a": quiet, "b": loud, "c": alone}) == (
+        "noise floor 0.2 % to 3.1 %, smallest detectable difference 1.1 % to 5.8 %; "
+        "the noisiest is b"
+    )
+    assert overall({"c": alone}) == "noise floor 1.0 %"

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.report.versus_baseline import (
+    MOST_LINES,
+    WIDTH,
     change_text,
     count_cases,
     deciding,
     effect,
+    failure_text,
     headline,
     interval_text,
     limit_text,
+    reproduce,
     summary,
     worst_first,
 )
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.results import Arm, CaseResult, Check, Outcome, Profile, Verdict
+from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.verdict import baselines, judging
+from pytest_sme2.verdict.growth import TRACED_PAIRS, growth_of, growth_since
+from pytest_sme2.verdict.limits import default_limits
+from tests.support.every_check import check_all
+from tests.support.gate_examples import (
+    CONV_ON,
+    TRANSPOSE,
+    baseline,
+    emulated,
+    measured,
+    medians,
+    structure,
+)
+from tests.support.profiles import profile_of
 from tests.support.records import toy_run
 
 SLOWER = Check(
@@ -130,3 +152,215 @@ def test_cases_are_counted_and_failing_ones_come_first(tmp_path: Path) -> None:
     assert str(count_cases([])) == "no cases"
     worse = replace(first, checks=(replace(SLOWER, new=20e6),))
     assert worst_first([failed, worse]) == [worse, failed]
+
+
+COMMAND = "pytest --device=linux 'tests/performance/test_latency.py::test_latency[toy_cnn-fp16]'"
+LIMITS = default_limits()
+
+
+def program(*, transposes: int, transpose_ns: int = 100_000) -> Profile:
+    operators = [(CONV_ON, 2_000_000), *[(TRANSPOSE, transpose_ns)] * transposes]
+    return profile_of(operators)
+
+
+def timed(profile: Profile, milliseconds: float) -> CaseResult:
+    return measured(
+        profiles={Arm.ON: profile},
+        structures={Arm.ON: structure_of(profile)},
+        shares={Arm.ON: shares_of(profile)},
+        medians_ns={Arm.ON: medians(milliseconds)},
+        loads_ns={},
+        peak_bytes={},
+        kernels={},
+    )
+
+
+@pytest.fixture(scope="module")
+def slowed() -> str:
+    """The text of a program that got an extra pair of transposes."""
+    before, after = timed(program(transposes=2), 2.2), timed(program(transposes=4), 2.4)
+    known = None
+    for number in range(3):
+        known, _ = baselines.update(known, dataclasses.replace(before, session=str(number)))
+    assert known is not None
+    checks = check_all(after, known, LIMITS)
+    growth = growth_since(known, after)
+    return failure_text(judging.verdict(after, checks), command=COMMAND, growth=growth)
+
+
+def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
+    # pytest's own summary shows the first line alone.
+    assert slowed.startswith(
+        "9.09 % slower, limit 2 %; and 2 more\ntoy_cnn-fp16 on linux: REGRESSED\n"
+    )
+    assert "latency (on): REGRESSED  2.200 ms -> 2.400 ms, [+" in slowed
+    assert "limit +2.0 %" in slowed
+    assert "operators (on): REGRESSED  3 -> 5" in slowed
+    assert f"+2 {TRANSPOSE} (DATA_MOVEMENT, transpose, delegated)" in slowed
+    assert "Operators added (+) or removed (-) since the baseline:" in slowed
+    assert "Categories that take longer since the baseline (traced runs):" in slowed
+    assert "DATA_MOVEMENT  200.0 us -> 400.0 us, +200.0 us (+100.0 %)" in slowed
+    assert f"{TRANSPOSE}  200.0 us -> 400.0 us, +200.0 us (+100.0 %)" in slowed
+    assert slowed.endswith(f"Reproduce: {COMMAND}")
+    # What did not grow is not named as having grown.
+    assert slowed.count(CONV_ON) == 0
+
+
+def test_it_fits(slowed: str) -> None:
+    assert max(len(line) for line in slowed.splitlines()) <= WIDTH
+
+
+def test_what_passed_is_only_counted(slowed: str) -> None:
+    assert "other checks: " in slowed
+    assert "program size" not in slowed
+
+
+def test_structure_alone_names_the_operators() -> None:
+    now = emulated(structures={Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 4})})
+    verdict = judging.verdict(now, check_all(now, baseline(), LIMITS))
+    text = failure_text(verdict, command="pytest", growth=growth_since(baseline(), now))
+    assert f"+2 {TRANSPOSE}" in text
+    assert "longer" not in text
+
+
+def test_what_both_arms_say_is_said_once() -> None:
+    alike = [
+        Check(
+            f"operators ({arm})", Outcome.REGRESSED, "More of them.", 3, 5, "count", None, 3, more
+        )
+        for arm, more in (("on", ("+2 Add",)), ("off", ("+2 Add",)), ("third", ("+2 Clamp",)))
+    ]
+    text = failure_text(
+        Verdict("toy", "fp16", "linux", Outcome.REGRESSED, tuple(alike)), command="pytest"
+    )
+    assert (
+        """
+  operators (on): REGRESSED  3 -> 5, limit 3
+  operators (off): REGRESSED  3 -> 5, limit 3
+    More of them.
+      +2 Add
+
+  operators (third): REGRESSED  3 -> 5, limit 3
+    More of them.
+      +2 Clamp
+"""
+        in text
+    )
+
+
+def test_growth_between_two_measured_sides() -> None:
+    before, after = program(transposes=2), program(transposes=2, transpose_ns=300_000)
+    growth = growth_of([(before, after)] * TRACED_PAIRS, "executorch 1.5.0")
+    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
+    text = failure_text(verdict, command="pytest", growth=growth)
+    assert "Operators that take longer since executorch 1.5.0 (traced runs):" in text
+    assert f"{TRANSPOSE}  200.0 us -> 600.0 us, +400.0 us (+200.0 %)" in text
+
+
+def test_what_is_new_is_called_new() -> None:
+    pairs = [(program(transposes=0), program(transposes=1))] * TRACED_PAIRS
+    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
+    text = failure_text(verdict, command="pytest", growth=growth_of(pairs, "the baseline"))
+    assert "+100.0 us (new)" in text
+    assert f"    +1 {TRANSPOSE} (DATA_MOVEMENT, transpose, delegated)" in text
+    # The exact answer comes first.
+    assert text.index("Operators added (+)") < text.index("Operators that take longer")
+
+
+def test_only_the_largest_growths_are_listed() -> None:
+    names = [f"Kernel {number} (NC, F32)" for number in range(MOST_LINES + 3)]
+    before, after = (profile_of([(name, time) for name in names]) for time in (10_000, 20_000))
+    sides = before, after
+    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
+    text = failure_text(verdict, command="pytest", growth=growth_of([sides] * TRACED_PAIRS, "x"))
+    operators = text.partition("Operators that take longer")[2]
+    assert operators.count("+10.0 us (+100.0 %)") == MOST_LINES
+    assert "    and 3 more\n" in operators
+
+
+def test_what_is_not_significant_is_not_named() -> None:
+    """Neither what got faster, nor what took longer in all pairs but one, nor a single pair, nor
+    what took longer in every pair, but by less than the processes of one side differ.
+    """
+    slower = program(transposes=2), program(transposes=2, transpose_ns=300_000)
+    for pairs in (
+        [slower[::-1]] * TRACED_PAIRS,
+        [*[slower] * (TRACED_PAIRS - 1), slower[::-1]],
+        [slower],
+        [
+            (program(transposes=2, transpose_ns=time), program(transposes=2, transpose_ns=time + 9))
+            for time in range(100_000, 100_000 + 10 * TRACED_PAIRS, 10)
+        ],
+    ):
+        growth = growth_of(pairs, "the baseline")
+        assert (growth.structure, growth.categories, growth.operators) == ((), (), ())
+        verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
+        text = failure_text(verdict, command="pytest", growth=growth)
+        assert TRANSPOSE not in text
+        assert "No operator takes significantly longer since the baseline (traced runs)." in text
+
+
+def test_operator_within_what_sessions_differ_by_is_not_named() -> None:
+    known, _ = baselines.update(None, timed(program(transposes=2), 2))
+    within = growth_since(known, timed(program(transposes=2, transpose_ns=109_000), 2))
+    beyond = growth_since(known, timed(program(transposes=2, transpose_ns=115_000), 2))
+    assert within is not None
+    assert beyond is not None
+    assert within.operators == ()
+    assert [change.name for change in beyond.operators] == [TRANSPOSE]
+
+
+def test_growth_needs_two_timed_sides() -> None:
+    assert growth_since(baseline(), measured()) is None
+    before = timed(program(transposes=1), 2)
+    known, _ = baselines.update(None, before)
+    assert growth_since(known, emulated(profiles=before.profiles)) is None
+    assert growth_since(known, before) is not None
+    assert growth_since(known, before, Arm.OFF) is None
+
+
+def test_long_lists_are_cut_and_counted() -> None:
+    check = Check("x", Outcome.REGRESSED, "y", details=tuple(str(n) for n in range(25)))
+    text = failure_text(Verdict("m", "fp16", "linux", check.verdict, (check,)), command="pytest")
+    assert "and 15 more" in text
+    assert "\n      24" not in text
+
+
+def test_hostile_names_neither_break_lines_nor_move_the_cursor() -> None:
+    name = "evil\n\x1b[2Jname" + "x" * 300
+    check = Check(f"share of {name}", Outcome.INVALID, f"{name} is wrong.", details=(name,))
+    verdict = Verdict(name, "fp16", "linux", Outcome.INVALID, (check,))
+    text = failure_text(verdict, command=reproduce([f"test.py::test[{name}]"]))
+    assert "\x1b" not in text
+    *lines, last = text.splitlines()
+    assert all(len(line) <= WIDTH or "x" * 300 in line for line in lines)
+    assert last.startswith("Reproduce: pytest ")
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("ns", "1.000 ms -> 2.000 ms, [+10.0 %, +20.0 %], limit +50.0 %"),
+        ("bytes", "1.00 MB -> 2.00 MB, [0.00 MB, 0.00 MB], limit 0.00 MB"),
+        ("count", "1,000,000 -> 2,000,000, [1.1, 1.2], limit 0.5"),
+    ],
+)
+def test_values_carry_their_units(unit: str, expected: str) -> None:
+    check = Check("x", Outcome.REGRESSED, "y", 1e6, 2e6, unit, (1.1, 1.2), 0.5)
+    text = failure_text(Verdict("m", "fp16", "t", check.verdict, (check,)), command="pytest")
+    assert f"x: REGRESSED  {expected}\n" in text
+
+
+def test_shares_and_ratios() -> None:
+    share = Check("x", Outcome.REGRESSED, "y", 0.3, 0.4, "share", None, 0.35)
+    ratio = Check("z", Outcome.REGRESSED, "y", None, 1.5, "ratio", (1.4, 1.6), 2.0)
+    verdict = Verdict("m", "fp16", "t", Outcome.REGRESSED, (share, ratio))
+    text = failure_text(verdict, command="pytest")
+    assert "30.0 % -> 40.0 %, limit 35.0 %" in text
+    assert "1.50x, [1.40x, 1.60x], limit 2.00x" in text
+
+
+def test_a_command_can_be_pasted() -> None:
+    node = "tests/a b.py::test[it's; rm -rf ~]"
+    command = reproduce(["--device=linux", "--models", "a b", node])
+    assert shlex.split(command) == ["pytest", "--device=linux", "--models", "a b", node]

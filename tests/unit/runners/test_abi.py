@@ -11,8 +11,7 @@ import pytest
 
 from pytest_sme2.errors import ElfError
 from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
-from pytest_sme2.system.binary import AARCH64, machine_name
-from pytest_sme2.system.elf import Layout, is_elf, read_layout, read_needs
+from pytest_sme2.system.elf import AARCH64, Layout, is_elf, machine_name, read_layout, read_needs
 
 
 def make_elf(machine: int = AARCH64, needed: tuple[str, ...] = (), interpreter: str = "") -> bytes:

@@ -12,8 +12,7 @@ from pytest_sme2.errors import BuildError, RunError, StorageError
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners import sme2 as runners
 from pytest_sme2.runners.base import ProcessFiles
-from pytest_sme2.runners.build import RUNNER_SOURCES
-from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
+from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.toolchain import Compiler
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.results import Arm, KernelFamily
-from pytest_sme2.runners import source_build, source_checks, source_plan
+from pytest_sme2.runners import source_build, source_plan
 from pytest_sme2.runners.source_plan import SourceBuild, Tools
 from tests.support.elf_writer import write_elf
 
@@ -151,9 +151,9 @@ class Machine(NamedTuple):
 @pytest.fixture
 def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine on which nothing is missing."""
-    monkeypatch.setattr(source_checks.host_platform, "system", lambda: "Linux")
-    monkeypatch.setattr(source_checks.host_platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(source_checks, "BYTES_PER_BUILD", 1)
+    monkeypatch.setattr(source_build.host_platform, "system", lambda: "Linux")
+    monkeypatch.setattr(source_build.host_platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 1)
     tools = Tools(
         cmake=program(tmp_path / "bin/cmake", "cmake version 3.31.2"),
         ninja=program(tmp_path / "bin/ninja", "1.12"),
@@ -165,11 +165,11 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def problems(request: SourceBuild, tools: Tools) -> str:
-    return "\n".join(source_checks.check(request, tools))
+    return "\n".join(source_build.check(request, tools))
 
 
 def test_nothing_is_missing_on_a_fit_machine(fit: Machine) -> None:
-    assert source_checks.check(*fit) == ()
+    assert source_build.check(*fit) == ()
 
 
 def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
@@ -188,7 +188,7 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
         kleidiai=tmp_path,
     )
     tools = Tools(cmake=None, ninja=None, compiler=None)
-    found = source_checks.check(request, tools)
+    found = source_build.check(request, tools)
     text = "\n".join(found)
     assert len(found) == 7
     for expected in (
@@ -253,7 +253,7 @@ def test_compilers(tmp_path: Path, fit: Machine, answer: str, expected: str) -> 
 
 def test_an_old_clang_is_good_enough_for_off(tmp_path: Path, fit: Machine) -> None:
     tools = Tools(fit.tools.cmake, fit.tools.ninja, program(tmp_path / "c++", "clang version 15.0"))
-    assert source_checks.check(replace(fit.request, sides=(Arm.OFF,)), tools) == ()
+    assert source_build.check(replace(fit.request, sides=(Arm.OFF,)), tools) == ()
 
 
 def test_an_old_cmake_is_refused(tmp_path: Path, fit: Machine) -> None:
@@ -301,21 +301,21 @@ def test_hosts(
     machine: str,
     expected: str,
 ) -> None:
-    monkeypatch.setattr(source_checks.host_platform, "system", lambda: system)
-    monkeypatch.setattr(source_checks.host_platform, "machine", lambda: machine)
+    monkeypatch.setattr(source_build.host_platform, "system", lambda: system)
+    monkeypatch.setattr(source_build.host_platform, "machine", lambda: machine)
     found = problems(replace(fit.request, platform=platform), fit.tools)
     assert expected in found
     assert bool(found) == bool(expected)
 
 
 def test_a_full_disk_is_seen_beforehand(fit: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_checks, "BYTES_PER_BUILD", 2**60)
+    monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 2**60)
     assert "MiB free" in problems(*fit)
 
 
 def test_downloading_kleidiai_is_announced(fit: Machine, tmp_path: Path) -> None:
-    assert "--kleidiai DIR" in source_checks.notes(fit.request)[0]
-    assert source_checks.notes(replace(fit.request, kleidiai=tmp_path)) == ()
+    assert "--kleidiai DIR" in source_build.notes(fit.request)[0]
+    assert source_build.notes(replace(fit.request, kleidiai=tmp_path)) == ()
 
 
 # --- The finished binary --------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 
 from pytest_sme2.errors import BaselineError, TargetError
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.evidence import check_pair
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.profile.coverage import check_pair
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
     Artifact,

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import BundleError
-from pytest_sme2.session.phone_package import write_package
+from pytest_sme2.session.bundle import write_package
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.session import settings
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.choices import split_list, split_patterns
+from pytest_sme2.system.wording import split_list, split_patterns
 from pytest_sme2.targets.settings import parse_device
 
 

@@ -12,22 +12,20 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.system.cache import (
-    LOG,
-    MARK,
-    cache_folder,
-    discard,
-    put_in_place,
-    working_folder,
-)
-from pytest_sme2.system.cache_limit import (
     DEFAULT_LIMIT,
     IN_USE_SECONDS,
+    LOG,
+    MARK,
     apply_limit,
+    cache_folder,
+    discard,
     entries,
     limit_from,
     mark_used,
     parse_age,
     parse_size,
+    put_in_place,
+    working_folder,
 )
 
 DAY = 86400

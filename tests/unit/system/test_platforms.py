@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system import platforms
+from pytest_sme2.system.platforms import Power, parse_mode, parse_pressure, parse_source
+from pytest_sme2.targets.local import local_conditions
 
 
 @pytest.mark.parametrize(
@@ -47,3 +52,105 @@ def test_a_kernel_of_another_architecture_shows_an_emulator(
     monkeypatch.setattr(platforms, "_KERNEL", file)
     monkeypatch.setattr(platforms.platform, "machine", lambda: machine)
     assert platforms.emulated_on() == real
+
+
+ON_BATTERY = """\
+Now drawing from 'Battery Power'
+ -InternalBattery-0 (id=21889123)\t83%; discharging; 6:12 remaining present: true
+"""
+SETTINGS = """\
+System-wide power settings:
+Currently in use:
+ standby              1
+ Sleep On Power Button 1
+ hibernatefile        /var/vm/sleepimage
+ {name}         {value}
+ displaysleep         10
+"""
+
+
+def test_the_source_of_power() -> None:
+    assert parse_source(ON_BATTERY) == "battery"
+    assert parse_source("Now drawing from 'AC Power'\n") == "AC power"
+    assert parse_source("Now drawing from 'UPS Power'\n") == "UPS Power"
+    assert parse_source("") == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "mode"),
+    [
+        ("lowpowermode", "0", "normal"),
+        ("lowpowermode", "1", "low"),
+        ("powermode", "2", "high"),
+        ("powermode", "7", "unknown"),
+        ("othermode", "1", "unknown"),
+    ],
+)
+def test_the_power_mode(name: str, value: str, mode: str) -> None:
+    assert parse_mode(SETTINGS.format(name=name, value=value)) == mode
+
+
+def test_thermal_pressure() -> None:
+    name = "com.apple.system.thermalpressurelevel"
+    assert parse_pressure(f"{name} 0\n") == "nominal"
+    assert parse_pressure(f"{name} 2\n") == "heavy"
+    assert parse_pressure(f"{name} 30\n") == "level 30"
+    assert parse_pressure("something else") == "unknown"
+
+
+def test_only_what_slows_a_mac_down_is_warned_about() -> None:
+    assert Power("AC power", "normal", "nominal").warnings == ()
+    assert Power("unknown", "unknown", "unknown").warnings == ()
+    low, battery, heat = Power("battery", "low", "moderate").warnings
+    assert "low power mode is on" in low
+    assert "battery" in battery
+    assert "moderate" in heat
+
+
+def test_a_system_without_these_programs_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("SYSCTL", "PMSET", "NOTIFYUTIL"):
+        monkeypatch.setattr(platforms, name, str(tmp_path / "missing"))
+    assert platforms.sysctl("kern.osproductversion") == "unknown"
+    assert platforms.vector_bits() is None
+    assert platforms.read_power() == Power("unknown", "unknown", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("translated", "words"),
+    [("1", "This Python is an Intel one"), ("0", "or macOS on Apple silicon")],
+)
+def test_a_translated_python_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, translated: str, words: str
+) -> None:
+    """It runs on Apple silicon already, so that is not advice."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(platforms, "sysctl", lambda _: translated)
+    with pytest.raises(TargetError, match=words):
+        platforms.host_platform()
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+def test_facts_of_the_system_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
+    write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2600000\n")
+    for number, (kind, value) in enumerate(
+        [("soc", "99"), ("cpu-0-0", "51000"), ("cpu-1-0", "54400")]
+    ):
+        zone = tmp_path / "class" / "thermal" / f"thermal_zone{number}"
+        write(zone / "type", kind)
+        write(zone / "temp", value)
+    found = local_conditions(tmp_path)
+    assert found.pop("kernel")
+    assert found == {"governor": "powersave", "clock": "2600 MHz", "temperature": "54 C"}
+
+
+def test_unknown_facts_of_the_system_are_omitted(tmp_path: Path) -> None:
+    write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "<unknown>\n")
+    assert set(local_conditions(tmp_path)) == {"kernel"}

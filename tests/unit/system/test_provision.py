@@ -11,7 +11,7 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system import provision
-from pytest_sme2.system.apt_sources import Archive
+from pytest_sme2.system.debian_packages import Archive
 from pytest_sme2.system.qemu import Qemu
 from tests.support.apt_archive import archive, member
 

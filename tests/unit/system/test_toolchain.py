@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.runners import build
+from pytest_sme2.runners import sme2
 from pytest_sme2.system import platforms, provision, toolchain
 
 
@@ -120,10 +120,10 @@ def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
         tmp_path / "cmake",
         'case "$1" in --build) seq 1 40; echo "main.cpp:1: error: no" >&2; exit 1;; esac',
     )
-    monkeypatch.setattr(build, "find_cmake", lambda: str(fake))
+    monkeypatch.setattr(sme2, "find_cmake", lambda: str(fake))
     log = tmp_path / "logs" / "build.log"
     with pytest.raises(BuildError) as caught:
-        build.build_runner(tmp_path, tmp_path / "build", log=log)
+        sme2.build_runner(tmp_path, tmp_path / "build", log=log)
     message = str(caught.value)
     assert "could not be compiled" in message
     assert "main.cpp:1: error: no" in message
@@ -135,14 +135,14 @@ def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
 
 def test_failure_of_cmake_is_shown(tmp_path):
     with pytest.raises(BuildError, match=r"(?s)could not be configured.*executorch.*Full log: "):
-        build.build_runner(tmp_path / "no sdk", tmp_path / "build", log=tmp_path / "log")
+        sme2.build_runner(tmp_path / "no sdk", tmp_path / "build", log=tmp_path / "log")
 
 
 def test_missing_library_says_what_to_install(tmp_path):
     silent = program(tmp_path / "c++", 'echo "${1#-print-file-name=}"')
     compiler = toolchain.Compiler(str(silent), "silent", cross=True)
     with pytest.raises(BuildError, match=r"did not find .*libc\.so\.6.*g\+\+-aarch64-linux-gnu"):
-        build.library_file(compiler, "libc.so.6")
+        sme2.library_file(compiler, "libc.so.6")
 
 
 # --- sources that can be tried alone --------------------------------------------------------------
@@ -176,13 +176,13 @@ def test_hashes_and_json(tmp_path):
 
     source = tmp_path / "driver.cpp"
     source.write_text(DRIVER)
-    sources = [build.RUNNER_SOURCES / f"{name}.cpp" for name in ("failure", "json", "sha256")]
+    sources = [sme2.RUNNER_SOURCES / f"{name}.cpp" for name in ("failure", "json", "sha256")]
     compiler = toolchain.find_compiler(platforms.host_platform())
     subprocess.run(
         [
             compiler.cxx,
             "-std=c++17",
-            f"-I{build.RUNNER_SOURCES}",
+            f"-I{sme2.RUNNER_SOURCES}",
             "-o",
             tmp_path / "driver",
             source,

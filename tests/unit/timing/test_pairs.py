@@ -7,7 +7,7 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
-from pytest_sme2.targets.phone.retry import redo_when_lost
+from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
 from pytest_sme2.timing.pairs import PairProgress, measure_pairs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.trace.cost_log import read_counts
+from pytest_sme2.trace.kernel_log import read_counts
 from tests.support.counters import compiled_counter
 
 NOP, LOAD, OUTER = "d503201f", "f9400020", "80812000"

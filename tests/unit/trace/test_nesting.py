@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.trace.nesting import _next_not_greater, depths
+from pytest_sme2.trace.etdump import _next_not_greater, depths, read_etdump
 from tests.support.etdump_builder import (
     Block,
     Profiling,

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import BaselineError
-from pytest_sme2.profile.structure import sort_structure
+from pytest_sme2.profile.operators import sort_structure
 from pytest_sme2.results import (
     PAIR,
     Agreement,

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_sme2.profile.structure import structure_of
+from pytest_sme2.errors import BaselineError
+from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
     Check,
+    Evidence,
     Kernel,
     KernelCensus,
     KernelFamily,
@@ -22,12 +24,12 @@ from tests.support.gate_examples import (
     CONV_ON,
     LIMITS,
     STRUCTURES,
-    assert_same_check,
     baseline,
     measured,
     with_limits,
     with_on,
 )
+from tests.support.golden import check_whole_checks
 from tests.support.profiles import profile_of
 
 
@@ -120,19 +122,8 @@ def test_coverage_with_no_matrix_operator_left() -> None:
         assert "in the baseline 4 of 4" in found.message
 
 
-CASES: dict[str, tuple[Callable[[], Check], Check]] = {
-    "the same coverage": (
-        lambda: structure.check_coverage(measured(), baseline(), LIMITS),
-        Check(
-            "SME2 coverage",
-            Outcome.PASS,
-            "4 of 4 matrix operators ran on SME2 kernels; in the baseline 4 of 4.",
-            old=1.0,
-            new=1.0,
-            unit="share",
-            limit=1.0,
-        ),
-    ),
+CASES: dict[str, Callable[[], Check]] = {
+    "the same coverage": (lambda: structure.check_coverage(measured(), baseline(), LIMITS)),
     "less coverage": (
         lambda: structure.check_coverage(
             measured(
@@ -141,69 +132,51 @@ CASES: dict[str, tuple[Callable[[], Check], Check]] = {
             ),
             baseline(),
             LIMITS,
-        ),
-        Check(
-            "SME2 coverage",
-            Outcome.REGRESSED,
-            "3 of 4 matrix operators ran on SME2 kernels; in the baseline 4 of 4. The"
-            " baseline was made with executorch 1.5.1, this is with 1.6.0. The "
-            "baseline was made with executorch runtime 1.5.1, this is with 1.6.0. If "
-            "that is intended, accept it with --update-baselines.",
-            old=1.0,
-            new=0.75,
-            unit="share",
-            limit=1.0,
-        ),
+        )
     ),
     "less coverage than asked for": (
         lambda: structure.check_coverage(
             measured(structures=with_on(conv=3, slow=1)), None, with_limits(min_coverage=0.8)
-        ),
-        Check(
-            "SME2 coverage",
-            Outcome.FAILED,
-            "3 of 4 matrix operators ran on SME2 kernels, less than the 80% asked for.",
-            new=0.75,
-            unit="share",
-            limit=0.8,
-        ),
+        )
     ),
     "as much coverage as asked for": (
-        lambda: structure.check_coverage(measured(), None, with_limits(min_coverage=0.8)),
-        Check(
-            "SME2 coverage",
-            Outcome.PASS,
-            "4 of 4 matrix operators ran on SME2 kernels.",
-            new=1.0,
-            unit="share",
-            limit=0.8,
-        ),
+        lambda: structure.check_coverage(measured(), None, with_limits(min_coverage=0.8))
     ),
-    "coverage without baseline": (
-        lambda: structure.check_coverage(measured(), None, LIMITS),
-        Check(
-            "SME2 coverage",
-            Outcome.NO_BASELINE,
-            "4 of 4 matrix operators ran on SME2 kernels. There is no baseline. Make "
-            "one with --update-baselines.",
-            new=1.0,
-            unit="share",
-        ),
-    ),
+    "coverage without baseline": (lambda: structure.check_coverage(measured(), None, LIMITS)),
     "coverage of nothing": (
-        lambda: structure.check_coverage(measured(structures=with_on(transpose=1)), None, LIMITS),
-        Check("SME2 coverage", Outcome.PASS, "The program has no matrix operators.", unit="share"),
+        lambda: structure.check_coverage(measured(structures=with_on(transpose=1)), None, LIMITS)
     ),
     "coverage of an arm that did not run": (
-        lambda: structure.check_coverage(measured(structures={}), None, LIMITS),
-        Check(
-            "SME2 coverage", Outcome.INVALID, "The on arm did not run, so nothing is known of it."
-        ),
+        lambda: structure.check_coverage(measured(structures={}), None, LIMITS)
     ),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_whole_check(case: str) -> None:
-    make, expected = CASES[case]
-    assert_same_check(make(), expected)
+def test_whole_checks() -> None:
+    check_whole_checks("coverage", CASES)
+
+
+def test_evidence_verdicts() -> None:
+    assert structure.check_evidence(measured()).verdict is Outcome.PASS
+    wrong = Evidence(False, "The off run shows 4 SME2 operators.", 4, 4, 4)
+    found = structure.check_evidence(measured(evidence=wrong))
+    assert (found.verdict, found.message) == (Outcome.INVALID, wrong.message)
+    found = structure.check_evidence(measured(evidence=None))
+    assert found.verdict is Outcome.INVALID
+    assert "no SME2" in found.message
+
+
+def test_unusable_baseline_is_invalid() -> None:
+    found = structure.baseline_problem(BaselineError("x.json: of another target"))
+    assert (found.metric, found.verdict) == ("baseline", Outcome.INVALID)
+    assert "x.json" in found.message
+
+
+EVIDENCE_CASES: dict[str, Callable[[], Check]] = {
+    "no evidence": (lambda: structure.check_evidence(measured(evidence=None))),
+    "evidence": (lambda: structure.check_evidence(measured())),
+}
+
+
+def test_whole_checks_of_evidence() -> None:
+    check_whole_checks("evidence", EVIDENCE_CASES)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pytest_sme2.results import (
     Arm,
-    CaseResult,
     Category,
     Outcome,
 )
-from pytest_sme2.verdict import judging, shares, sizes, speedup, times
+from pytest_sme2.verdict import judging, speedup, times
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (
     EMULATED,
     LIMITS,
     LINUX,
     STRUCTURES,
-    agreement,
     baseline,
     emulated,
     measured,
@@ -29,11 +27,11 @@ def test_emulated_times_are_never_compared() -> None:
         times.check_latency(now, baseline(fingerprint=EMULATED), LIMITS),
         times.check_load(now, baseline(), LIMITS),
         speedup.check_speedup(now, baseline(), LIMITS),
-        shares.check_share(now, baseline(), LIMITS, Category.CONV),
+        speedup.check_share(now, baseline(), LIMITS, Category.CONV),
     ):
         assert found.verdict is Outcome.INVALID
         assert "mulated" in found.message
-    assert sizes.check_memory(now, baseline(), LIMITS).verdict is Outcome.INVALID
+    assert speedup.check_memory(now, baseline(), LIMITS).verdict is Outcome.INVALID
 
 
 def test_what_was_not_measured_is_invalid() -> None:
@@ -44,9 +42,9 @@ def test_what_was_not_measured_is_invalid() -> None:
         times.check_latency(now, baseline(), LIMITS),
         times.check_load(now, baseline(), LIMITS),
         speedup.check_speedup(now, baseline(), LIMITS),
-        shares.check_share(now, baseline(), LIMITS, Category.CONV),
-        sizes.check_memory(now, baseline(), LIMITS),
-        sizes.check_size(now, baseline(), LIMITS),
+        speedup.check_share(now, baseline(), LIMITS, Category.CONV),
+        speedup.check_memory(now, baseline(), LIMITS),
+        speedup.check_size(now, baseline(), LIMITS),
     ):
         assert found.verdict is Outcome.INVALID
 
@@ -57,57 +55,6 @@ def test_unchanged_run_passes_every_check() -> None:
     metrics = [check.metric for check in checks]
     assert len(set(metrics)) == len(metrics)
     assert {"evidence", "latency (on)", "latency (off)", "speedup", "program size"} <= {*metrics}
-
-
-STRUCTURAL = [
-    *("evidence", "SME2 coverage"),
-    *("operators (on)", "portable operators (on)", "kernels (on)"),
-    *("operators (off)", "portable operators (off)", "kernels (off)"),
-    "program size",
-]
-
-
-TIMED = [
-    *("latency (on)", "latency (off)", "speedup", "load time (on)", "load time (off)"),
-    *("peak memory (on)", "peak memory (off)"),
-    *("share of CONV (on)", "share of DATA_MOVEMENT (on)"),
-]
-
-
-OUTPUTS = ["outputs against off", "outputs against reference"]
-
-
-def metrics(now: CaseResult) -> list[str]:
-    return [check.metric for check in check_all(now, None, LIMITS)]
-
-
-def test_everything_measured_is_checked() -> None:
-    assert sorted(metrics(measured())) == sorted([*STRUCTURAL, *OUTPUTS, *TIMED])
-
-
-def test_only_what_was_measured_is_checked() -> None:
-    nothing = measured(
-        medians_ns=None, speedup=None, loads_ns=None, peak_bytes=None, shares=None, kernels={}
-    )
-    kernels = {"kernels (on)", "kernels (off)"}
-    assert sorted(metrics(nothing)) == sorted({*STRUCTURAL, *OUTPUTS} - kernels)
-    empty = measured(medians_ns={Arm.ON: (), Arm.OFF: (1.0,)}, loads_ns={Arm.ON: ()})
-    assert "latency (off)" in metrics(empty)
-    assert not {"latency (on)", "load time (on)", "load time (off)"} & {*metrics(empty)}
-    assert "program size" not in metrics(measured(pte_bytes=None))
-    assert not {*OUTPUTS} & {*metrics(measured(agreements=()))}
-    one = metrics(measured(agreements=(agreement(),)))
-    assert [name for name in one if name in OUTPUTS] == ["outputs against off"]
-
-
-def test_nan_is_checked_without_a_comparison() -> None:
-    found = metrics(measured(agreements=(), nan_arms=(Arm.ON,)))
-    assert [name for name in found if name in OUTPUTS] == OUTPUTS
-
-
-def test_emulated_times_are_not_checked() -> None:
-    timed = measured(emulated=True, fingerprint=EMULATED)
-    assert sorted(metrics(timed)) == sorted([*STRUCTURAL, *OUTPUTS])
 
 
 def test_emulator_is_checked_for_structure_only() -> None:

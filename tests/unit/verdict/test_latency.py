@@ -9,25 +9,28 @@ import pytest
 
 from pytest_sme2.results import (
     PAIR,
+    TIME_LIMIT,
     Arm,
     Check,
     Fingerprint,
     Outcome,
+    PairedTiming,
 )
 from pytest_sme2.verdict import baselines, times
 from tests.support.gate_examples import (
     ELSEWHERE,
     LIMITS,
     STRUCTURES,
-    assert_same_check,
     baseline,
     emulated,
     measured,
+    measurement,
     medians,
     of_this_code,
     session,
     with_limits,
 )
+from tests.support.golden import check_whole_checks
 
 
 @pytest.mark.parametrize(
@@ -299,128 +302,195 @@ def test_unchanged_latency_does_not_mention_the_code() -> None:
     assert "byte for byte" not in check.message
 
 
-CASES: dict[str, tuple[Callable[[], Check], Check]] = {
-    "the same latency": (
-        lambda: times.check_latency(measured(), baseline(), LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.PASS,
-            "0.0% faster than the baseline.",
-            old=10000000.0,
-            new=10000000.0,
-            unit="ns",
-            interval=(0.98766, 1.0125),
-            limit=0.02,
-        ),
-    ),
+CASES: dict[str, Callable[[], Check]] = {
+    "the same latency": (lambda: times.check_latency(measured(), baseline(), LIMITS)),
     "slower": (
-        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.REGRESSED,
-            "10.0% slower than the baseline. If that is intended, accept it with "
-            "--update-baselines.",
-            old=10000000.0,
-            new=11000000.0,
-            unit="ns",
-            interval=(1.08642, 1.11375),
-            limit=0.02,
-        ),
+        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS)
     ),
     "faster": (
-        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.IMPROVED,
-            "10.0% faster than the baseline. Keep it with --update-baselines.",
-            old=10000000.0,
-            new=9000000.0,
-            unit="ns",
-            interval=(0.88889, 0.91125),
-            limit=0.02,
-        ),
+        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS)
     ),
     "perhaps slower": (
         lambda: times.check_latency(
             measured(medians_ns={Arm.ON: medians(10.2)}), baseline(), LIMITS
-        ),
-        Check(
-            "latency (on)",
-            Outcome.INCONCLUSIVE,
-            "2.0% slower than the baseline. Pairs decide it: keep what the baseline measured (sme2 "
-            "bundle), or name it with --against.",
-            old=10000000.0,
-            new=10200000.0,
-            unit="ns",
-            interval=(1.00741, 1.03275),
-            limit=0.02,
-        ),
+        )
     ),
     "perhaps slower, provisional": (
         lambda: times.check_latency(
             measured(medians_ns={Arm.ON: medians(10.2)}),
             baseline(sessions=(session(1), session(2))),
             LIMITS,
-        ),
-        Check(
-            "latency (on)",
-            Outcome.INCONCLUSIVE,
-            "2.0% slower than the baseline (provisional: 2 of 3 sessions; run "
-            "--update-baselines again at another time). Pairs decide it: keep what the baseline "
-            "measured (sme2 bundle), or name it with --against.",
-            old=10000000.0,
-            new=10200000.0,
-            unit="ns",
-            interval=(1.00086, 1.03951),
-            limit=0.02,
-        ),
+        )
     ),
-    "latency without baseline": (
-        lambda: times.check_latency(measured(), None, LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.NO_BASELINE,
-            "No baseline for 1 thread on this target. Make one with --update-baselines.",
-            new=10000000.0,
-            unit="ns",
-            limit=0.02,
-        ),
-    ),
-    "latency not measured": (
-        lambda: times.check_latency(measured(medians_ns=None), None, LIMITS),
-        Check("latency (on)", Outcome.INVALID, "It was not measured.", limit=0.02),
-    ),
-    "latency under emulation": (
-        lambda: times.check_latency(emulated(), None, LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.INVALID,
-            "Emulated times say nothing about hardware and are never compared. Choose a real "
-            "device with --device.",
-        ),
-    ),
-    "latency of another target": (
-        lambda: times.check_latency(measured(), ELSEWHERE, LIMITS),
-        Check(
-            "latency (on)",
-            Outcome.INVALID,
-            "The baseline is of another target (cpu 'Cortex-X5' there, 'Neoverse-V3' "
-            "here; os 'BSD' there, 'Linux' here), so times are not compared.",
-            new=10000000.0,
-            unit="ns",
-            limit=0.02,
-        ),
-    ),
+    "latency without baseline": (lambda: times.check_latency(measured(), None, LIMITS)),
+    "latency not measured": (lambda: times.check_latency(measured(medians_ns=None), None, LIMITS)),
+    "latency under emulation": (lambda: times.check_latency(emulated(), None, LIMITS)),
+    "latency of another target": (lambda: times.check_latency(measured(), ELSEWHERE, LIMITS)),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_whole_check(case: str) -> None:
-    make, expected = CASES[case]
-    assert_same_check(make(), expected)
+def test_whole_checks() -> None:
+    check_whole_checks("latency", CASES)
 
 
 def test_throttled_pairs_are_not_compared_with_a_baseline() -> None:
     found = times.check_latency(measured(throttled_pairs=2), baseline(), LIMITS)
     assert found.verdict is Outcome.INVALID
     assert "slowed itself down against heat in 2 measured pairs" in found.message
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "outcome"),
+    [
+        (5.0, Outcome.PASS),
+        (6.15, Outcome.PASS),
+        (6.25, Outcome.INCONCLUSIVE),
+        (7.0, Outcome.REGRESSED),
+        (3.5, Outcome.IMPROVED),
+    ],
+)
+def test_load_verdicts(milliseconds: float, outcome: Outcome) -> None:
+    now = measured(loads_ns={Arm.ON: medians(milliseconds)})
+    found = times.check_load(now, baseline(), LIMITS)
+    assert (found.metric, found.verdict) == ("load time (on)", outcome)
+    assert times.check_load(now, None, LIMITS).verdict is Outcome.NO_BASELINE
+
+
+@pytest.mark.parametrize("decided", [Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED])
+def test_decision_of_the_pairs_is_the_verdict(decided: Outcome) -> None:
+    found = times.check_against(measurement(1.01, 1.05, decided), LIMITS)
+    assert found.verdict is decided
+    assert found.metric == "latency against executorch 1.5.0"
+    assert found.old == 10e6
+    assert found.interval == (1.01, 1.05)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (1.03, 1.05, Outcome.REGRESSED),
+        (0.99, 1.01, Outcome.PASS),
+        (0.9, 0.95, Outcome.IMPROVED),
+        (1.0, 1.03, Outcome.INCONCLUSIVE),
+        (1.0, 1.05, Outcome.SUSPECTED),
+    ],
+)
+def test_decision_for_another_limit_is_ignored(low: float, high: float, outcome: Outcome) -> None:
+    for other in (measurement(low, high, None), measurement(low, high, Outcome.PASS, at=0.5)):
+        assert times.check_against(other, LIMITS).verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says", "outcome"),
+    [
+        (1.04, 1.06, Outcome.REGRESSED, Outcome.REGRESSED),
+        # Waiting is not CPU time, but it is latency.
+        (0.99, 1.01, Outcome.PASS, Outcome.INCONCLUSIVE),
+        (0.89, 0.91, Outcome.IMPROVED, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_cpu_time_convicts_and_does_not_acquit_alone(
+    low: float, high: float, says: Outcome, outcome: Outcome
+) -> None:
+    measured = measurement(low, high, says)
+    (pair,) = measured.pairs
+    taken = tuple(
+        dataclasses.replace(pair, preempted=True, candidate_ns=ratio * pair.reference_ns)
+        for ratio in (1.0, 1.5) * 5
+    )
+    found = times.check_against(dataclasses.replace(measured, pairs=taken), LIMITS)
+    assert found.verdict is outcome
+    assert "so this is CPU time" in found.message
+    assert found.message.endswith("measure again.") is (outcome is Outcome.INCONCLUSIVE)
+
+
+def test_cpu_time_acquits_where_wall_time_agrees() -> None:
+    measured = measurement(0.99, 1.01, Outcome.PASS)
+    (pair,) = measured.pairs
+    taken = tuple(
+        dataclasses.replace(pair, preempted=True, candidate_ns=ratio * pair.reference_ns)
+        for ratio in (*[1.0] * 9, 1.5)
+    )
+    found = times.check_against(dataclasses.replace(measured, pairs=taken), LIMITS)
+    assert found.verdict is Outcome.PASS
+
+
+def test_a_program_that_waits_is_suspected_though_its_cpu_time_is_the_same() -> None:
+    measured = measurement(0.99, 1.01, Outcome.PASS)
+    waits = tuple(
+        dataclasses.replace(pair, preempted=True, candidate_ns=6 * pair.reference_ns)
+        for pair in measured.pairs
+    )
+    found = times.check_against(dataclasses.replace(measured, pairs=waits), LIMITS)
+    assert found.verdict is Outcome.SUSPECTED
+    assert "changed by +500%. Does it wait for something?" in found.message
+
+
+@pytest.mark.parametrize("high", [1.051, 1.2, None])
+def test_pairs_that_rule_nothing_out_do_not_pass(high: float | None) -> None:
+    """A slowdown of 5 % could hide in them, though the estimate lies within the limit."""
+    noisy = measurement(0.8, high or 1.2, Outcome.INCONCLUSIVE)
+    if high is None:
+        few = dataclasses.replace(noisy.looks[0], interval=None)
+        noisy = dataclasses.replace(noisy, looks=(few,))
+    found = times.check_against(noisy, LIMITS)
+    assert found.verdict is Outcome.INVALID
+    told = "a slowdown" if high is None else f"{high - 1:.1%} slower"
+    assert found.message.startswith(
+        f"The machine is too noisy for a verdict: {told} cannot be ruled out. So far: "
+    )
+    assert found.message.endswith("Measure on an idle machine, or longer (--sme2-budget).")
+
+
+AGAINST_CASES: dict[str, Callable[[], Check]] = {
+    "slower than the reference": (
+        lambda: times.check_against(measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS)
+    ),
+    "faster than the reference": (
+        lambda: times.check_against(measurement(0.9, 0.94, None), LIMITS)
+    ),
+    "too close to the reference": (
+        lambda: times.check_against(measurement(1.0, 1.05, None), LIMITS)
+    ),
+}
+
+
+def test_whole_checks_of_against() -> None:
+    check_whole_checks("against", AGAINST_CASES)
+
+
+def cut_short(ratio: float) -> PairedTiming:
+    few = measurement(ratio, ratio, Outcome.INCONCLUSIVE)
+    looks = (dataclasses.replace(few.looks[0], interval=None),)
+    return dataclasses.replace(few, looks=looks, stopped_because=TIME_LIMIT, seconds=300.0)
+
+
+def test_measurement_ended_by_the_time_limit_is_invalid() -> None:
+    found = times.check_against(cut_short(1.92), LIMITS, Arm.OFF)
+    assert found.verdict is Outcome.INVALID
+    assert found.metric == "latency (off) against executorch 1.5.0"
+    assert found.message == (
+        "The time limit ended the measurement after 300 s, before there were enough pairs for a "
+        "verdict. So far: 92.0% slower than executorch 1.5.0 over 1 interleaved pair. Give more "
+        "time (--sme2-budget TIME,LIMIT), or measure a smaller input."
+    )
+
+
+@pytest.mark.parametrize("stored", [Outcome.REGRESSED, Outcome.SUSPECTED, Outcome.INCONCLUSIVE])
+@pytest.mark.parametrize("paired", list(Outcome))
+def test_pairs_decide_unless_they_cannot_tell(stored: Outcome, paired: Outcome) -> None:
+    found = times.settle(Check("s", stored, "Slower."), Check("p", paired, "Perhaps."))
+    unsure = paired in (Outcome.INCONCLUSIVE, Outcome.SUSPECTED, Outcome.INVALID)
+    if stored is Outcome.REGRESSED and unsure:
+        assert found == Check("s", stored, "Slower. Pairs did not decide: Perhaps.")
+    else:
+        assert found.verdict is paired
+
+
+@pytest.mark.parametrize("decided", [Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED])
+def test_throttled_pairs_give_no_verdict(decided: Outcome) -> None:
+    cool = measurement(1.01, 1.05, decided)
+    hot = (dataclasses.replace(cool.pairs[0], throttled=True), *cool.pairs[1:])
+    found = times.check_against(dataclasses.replace(cool, pairs=hot), LIMITS)
+    assert found.verdict is Outcome.INVALID
+    assert found.message.startswith("The device slowed itself down against heat in 1 measured pair")

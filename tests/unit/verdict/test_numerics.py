@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import EvidenceError
-from pytest_sme2.results import Agreement, Arm, Artifact, Output, TensorSpec, Tolerance
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.results import (
+    AS_EXPORTED,
+    Agreement,
+    Arm,
+    Artifact,
+    Check,
+    Limits,
+    MethodShapes,
+    OperatorShapes,
+    Outcome,
+    Output,
+    TensorSpec,
+    Tolerance,
+)
 from pytest_sme2.verdict import numerics
+from tests.support.gate_examples import (
+    LIMITS,
+    TIGHT,
+    agreement,
+    emulated,
+    measured,
+    with_limits,
+)
+from tests.support.golden import check_whole_checks
+from tests.support.profiles import columns_of, run_of
 
 
 def compare(actual: list[float], expected: list[float]) -> Agreement:
@@ -230,3 +255,128 @@ def test_a_dead_output_is_marked_unless_it_counts_something(dtype: str, dead: bo
     for actual in (zeros, zeros + 1e-14):
         found = numerics.agreement(actual, zeros, against="reference", dtype=dtype)
         assert bool(found.dead) is dead
+
+
+@pytest.mark.parametrize("against", ["off", "reference"])
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, Outcome.PASS),
+        ({"identical": True, "sqnr_db": None, "max_rel": 0.0}, Outcome.PASS),
+        ({"max_rel": 0.2}, Outcome.FAILED),
+        ({"sqnr_db": 20.0}, Outcome.FAILED),
+        ({"has_nan": True}, Outcome.FAILED),
+        ({"identical": True, "has_nan": True}, Outcome.FAILED),
+    ],
+)
+def test_output_verdicts(against: str, changes: dict[str, object], outcome: Outcome) -> None:
+    now = emulated(agreements=(agreement(against=against, **changes),))
+    found = numerics.check_outputs(now, LIMITS, against)
+    assert (found.metric, found.verdict) == (f"outputs against {against}", outcome)
+
+
+def test_tolerance_is_that_of_the_precision() -> None:
+    close = agreement(max_rel=1e-3, sqnr_db=60.0)
+    for variant, outcome in (("fp16@256", Outcome.PASS), ("fp32", Outcome.FAILED)):
+        now = measured(variant=variant, agreements=(close,))
+        assert numerics.check_outputs(now, LIMITS, "off").verdict is outcome
+    own = with_limits(on_off_tolerances={"fp16": Tolerance(max_abs=1e-9)})
+    assert numerics.check_outputs(measured(), own, "off").verdict is Outcome.FAILED
+    assert numerics.check_outputs(measured(), Limits(), "off").verdict is Outcome.INVALID
+
+
+def test_nan_fails_without_a_comparison() -> None:
+    now = measured(agreements=(), nan_arms=(Arm.OFF,))
+    found = numerics.check_outputs(now, LIMITS, "reference")
+    assert found.verdict is Outcome.FAILED
+    assert "NaN (SME2 off)" in found.message
+    nothing = numerics.check_outputs(measured(agreements=()), LIMITS, "reference")
+    assert nothing.verdict is Outcome.INVALID
+
+
+def test_a_program_without_expected_outputs_is_not_judged_by_them() -> None:
+    alone = measured(variant=AS_EXPORTED, agreements=(agreement(max_rel=1e-3, sqnr_db=60.0),))
+    found = numerics.check_outputs(alone, LIMITS, "reference")
+    assert found.verdict is Outcome.NOT_MEASURED
+    assert "NAME.reference_0.bin" in found.message
+    # Its precision is not known, so it is not held to the strictest one.
+    assert numerics.check_outputs(alone, LIMITS, "off").verdict is Outcome.PASS
+
+
+CASES: dict[str, Callable[[], Check]] = {
+    "outputs that agree, and the worst of them": (
+        lambda: numerics.check_outputs(
+            measured(
+                agreements=(
+                    agreement(),
+                    agreement(
+                        index=1, arm=Arm.OFF, identical=True, max_abs=0.0, max_rel=0.0, sqnr_db=None
+                    ),
+                    agreement(against="reference", max_rel=0.5),
+                )
+            ),
+            LIMITS,
+            "off",
+        )
+    ),
+    "outputs that do not agree": (
+        lambda: numerics.check_outputs(
+            measured(
+                agreements=(
+                    agreement(),
+                    agreement(index=1, max_abs=0.25, max_rel=0.5, sqnr_db=6.0),
+                    agreement(index=2, max_rel=0.3, max_abs=0.1, sqnr_db=None),
+                )
+            ),
+            LIMITS,
+            "off",
+        )
+    ),
+    "a tolerance without a ratio": (lambda: numerics.check_outputs(measured(), TIGHT, "off")),
+    "NaN in both arms": (
+        lambda: numerics.check_outputs(measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off")
+    ),
+    "NaN in one output of two": (
+        lambda: numerics.check_outputs(
+            measured(agreements=(agreement(), agreement(index=1, has_nan=True))), LIMITS, "off"
+        )
+    ),
+    "no tolerance": (lambda: numerics.check_outputs(measured(), Limits(), "off")),
+    "no output": (lambda: numerics.check_outputs(measured(agreements=()), LIMITS, "off")),
+}
+
+
+def test_whole_checks() -> None:
+    check_whole_checks("numerics", CASES)
+
+
+ZERO = "nearly zero (its largest value is 0)"
+
+
+def test_a_dead_output_neither_fails_nor_passes() -> None:
+    for changes in ({"identical": True}, {"max_rel": 1.0, "sqnr_db": 0.0}):
+        dead = agreement(dead=ZERO, **changes)
+        found = numerics.check_outputs(measured(agreements=(dead,)), LIMITS, "off")
+        assert found.verdict is Outcome.NOT_MEASURED
+        assert ZERO in found.message
+        assert found.details == (f"output 0 (float32, on): not judged: what is expected is {ZERO}",)
+
+
+def test_a_dead_output_does_not_hide_the_others() -> None:
+    dead = agreement(index=1, dead=ZERO, identical=True)
+    for other, outcome in ((agreement(), Outcome.PASS), (agreement(max_rel=0.9), Outcome.FAILED)):
+        found = numerics.check_outputs(measured(agreements=(other, dead)), LIMITS, "off")
+        assert found.verdict is outcome
+        assert found.message.endswith("1 output not judged: what is expected is zero or constant.")
+
+
+@pytest.mark.parametrize(("width", "known"), [(255, False), (256, True)])
+def test_a_wrong_layer_norm_is_named_as_the_cause(width: int, known: bool) -> None:
+    rows = (1, 4, width)
+    shapes = MethodShapes(
+        "forward", {0: (OperatorShapes("aten::native_layer_norm.out", (rows,), rows),)}
+    )
+    profile = build_profile(columns_of(run_of([("native_layer_norm.out", 5)])), shapes=(shapes,))
+    now = measured(profiles={Arm.ON: profile}, agreements=(agreement(max_rel=0.9),))
+    found = numerics.check_outputs(now, LIMITS, "off")
+    assert ("1 LayerNorm of 256 values or more" in found.message) is known

@@ -1,27 +1,38 @@
-"""Verdicts of check_speedup."""
+"""Verdicts on speedup, shares, memory and size."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
 import pytest
 
 from pytest_sme2.results import (
+    Arm,
+    Bounds,
+    Category,
     Check,
     Estimate,
+    Fingerprint,
     Outcome,
+    Spread,
 )
 from pytest_sme2.verdict import speedup
 from tests.support.gate_examples import (
+    BOUNDED,
+    ELSEWHERE,
     LIMITS,
-    assert_same_check,
     baseline,
+    emulated,
     figures,
     measured,
+    of_this_code,
     session,
     with_limits,
+    with_share,
 )
+from tests.support.golden import check_whole_checks
 
 
 @pytest.mark.parametrize(
@@ -103,77 +114,305 @@ def test_thread_counts_are_kept_apart() -> None:
     assert "2 threads" in found.message
 
 
-CASES: dict[str, tuple[Callable[[], Check], Check]] = {
-    "a speedup": (
-        lambda: speedup.check_speedup(measured(), baseline(), LIMITS),
-        Check(
-            "speedup",
-            Outcome.PASS,
-            "SME2 makes it 2.00x [1.97, 2.03] as fast; 2.00x [1.97, 2.03] is stored. That is 0.0% "
-            "more; at most 10% less is allowed.",
-            old=2.0,
-            new=2.0,
-            unit="ratio",
-            interval=(1.97, 2.03),
-            limit=1.8,
-        ),
-    ),
+CASES: dict[str, Callable[[], Check]] = {
+    "a speedup": (lambda: speedup.check_speedup(measured(), baseline(), LIMITS)),
     "a lost speedup": (
         lambda: speedup.check_speedup(
             measured(speedup=Estimate(1.05, 1.03, 1.07, 0.99, 10)),
             baseline(figures={1: figures(speedup=Estimate(3.0, 2.95, 3.05, 0.99, 10))}),
             LIMITS,
-        ),
-        Check(
-            "speedup",
-            Outcome.REGRESSED,
-            "SME2 makes it 1.05x [1.03, 1.07] as fast; 3.00x [2.95, 3.05] is stored. That is 65.0% "
-            "less; at most 10% less is allowed. If that is intended, accept it with "
-            "--update-baselines.",
-            old=3.0,
-            new=1.05,
-            unit="ratio",
-            interval=(1.03, 1.07),
-            limit=2.7,
-        ),
+        )
     ),
     "too small a speedup": (
         lambda: speedup.check_speedup(
             measured(), baseline(figures={}), with_limits(min_speedup=2.5)
-        ),
-        Check(
-            "speedup",
-            Outcome.FAILED,
-            "SME2 makes it 2.00x [1.97, 2.03] as fast, less than the 2.50x required.",
-            new=2.0,
-            unit="ratio",
-            interval=(1.97, 2.03),
-            limit=2.5,
-        ),
+        )
     ),
     "a speedup too close": (
-        lambda: speedup.check_speedup(measured(), None, with_limits(min_speedup=2.0)),
-        Check(
-            "speedup",
-            Outcome.INCONCLUSIVE,
-            "SME2 makes it 2.00x [1.97, 2.03] as fast, too close to the 2.00x required; measure "
-            "longer (--sme2-budget).",
-            new=2.0,
-            unit="ratio",
-            interval=(1.97, 2.03),
-            limit=2.0,
-        ),
+        lambda: speedup.check_speedup(measured(), None, with_limits(min_speedup=2.0))
     ),
     "no speedup": (
         lambda: speedup.check_speedup(
             measured(speedup=None), baseline(), with_limits(min_speedup=2.0)
-        ),
-        Check("speedup", Outcome.INVALID, "It was not measured.", old=2.0, limit=2.0),
+        )
     ),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_whole_check(case: str) -> None:
-    make, expected = CASES[case]
-    assert_same_check(make(), expected)
+def test_whole_checks() -> None:
+    check_whole_checks("speedup", CASES)
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (0.30, Outcome.PASS),
+        (0.34, Outcome.PASS),
+        (0.36, Outcome.SUSPECTED),
+        (0.40, Outcome.REGRESSED),
+        (0.10, Outcome.PASS),
+    ],
+)
+def test_share_against_the_baseline(share: float, outcome: Outcome) -> None:
+    now = measured(shares=with_share(share))
+    found = speedup.check_share(now, baseline(), LIMITS, Category.DATA_MOVEMENT)
+    assert found.verdict is outcome
+    assert found.metric == "share of DATA_MOVEMENT (on)"
+    assert (found.old, found.new) == (0.3, share)
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (0.30, Outcome.PASS),
+        (0.205, Outcome.PASS),
+        (0.195, Outcome.SUSPECTED),
+        (0.18, Outcome.REGRESSED),
+        (0.355, Outcome.SUSPECTED),
+        (0.37, Outcome.REGRESSED),
+    ],
+)
+def test_share_against_bounds(share: float, outcome: Outcome) -> None:
+    bounded = with_limits(shares={Category.DATA_MOVEMENT: Bounds(0.2, 0.35)})
+    now = measured(shares=with_share(share))
+    for known in (None, baseline()):
+        found = speedup.check_share(now, known, bounded, Category.DATA_MOVEMENT)
+        assert found.verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
+        (Spread(0.25, 0.25, 0.25), Outcome.PASS),
+        (Spread(0.75, 0.5, 1.0), Outcome.SUSPECTED),
+        (Spread(0.125, 0.0, 0.25), Outcome.SUSPECTED),
+    ],
+)
+def test_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> None:
+    bounded = with_limits(shares={Category.CONV: Bounds(0.25, 0.5)})
+    now = measured(shares={Arm.ON: {Category.CONV: share}})
+    assert speedup.check_share(now, None, bounded, Category.CONV).verdict is outcome
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [
+        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
+        (Spread(0.75, 0.5, 1.0), Outcome.SUSPECTED),
+        (Spread(0.75, 0.625, 1.0), Outcome.REGRESSED),
+    ],
+)
+def test_share_may_grow_by_the_limit(share: Spread, outcome: Outcome) -> None:
+    old = baseline(figures={1: figures(shares={Arm.ON: {Category.CONV: Spread(0.25, 0.25, 0.25)}})})
+    now = measured(shares={Arm.ON: {Category.CONV: share}})
+    limits = with_limits(max_share_growth=0.25)
+    assert speedup.check_share(now, old, limits, Category.CONV).verdict is outcome
+
+
+def test_share_without_baseline_or_of_another_target() -> None:
+    now = measured()
+    for none in (None, baseline(figures={})):
+        found = speedup.check_share(now, none, LIMITS, Category.CONV)
+        assert found.verdict is Outcome.NO_BASELINE
+    other = baseline(fingerprint=Fingerprint("mac", ()))
+    assert speedup.check_share(now, other, LIMITS, Category.CONV).verdict is Outcome.INVALID
+
+
+def test_larger_share_of_the_same_code() -> None:
+    (arm, by_category), *_ = (measured().shares or {}).items()
+    category, share = next(iter(by_category.items()))
+    grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
+    now = measured(shares=grown, runtime="r", inputs="i")
+    assert speedup.check_share(now, baseline(), LIMITS, category, arm).verdict is Outcome.REGRESSED
+    busy = dataclasses.replace(now, interference=0.3)
+    for found, verdict in ((now, Outcome.INVALID), (busy, Outcome.MACHINE_CHANGED)):
+        check = speedup.check_share(found, of_this_code(baseline(), now), LIMITS, category, arm)
+        assert check.verdict is verdict
+        assert "byte for byte" in check.message
+
+
+def test_larger_share_on_a_changed_machine_is_suspected() -> None:
+    old = baseline()
+    old = dataclasses.replace(
+        old,
+        sessions=tuple(dataclasses.replace(entry, yardstick_ns=1e6) for entry in old.sessions),
+    )
+    (arm, by_category), *_ = (measured().shares or {}).items()
+    category, share = next(iter(by_category.items()))
+    grown = {arm: {category: Spread(share.value + 0.4, share.low + 0.4, share.high + 0.4)}}
+    now = measured(shares=grown, yardstick_ns=1e6)
+    check = speedup.check_share(now, old, LIMITS, category, arm)
+    assert check.verdict is Outcome.REGRESSED
+    slowed = dataclasses.replace(now, yardstick_ns=2e6)
+    check = speedup.check_share(slowed, old, LIMITS, category, arm)
+    assert check.verdict is Outcome.SUSPECTED
+    assert "100% slower" in check.message
+
+
+def test_thread_counts_of_shares_are_kept_apart() -> None:
+    old = baseline(figures={1: figures(), 4: figures(shares=with_share(0.6))})
+    for threads, share in ((1, 0.3), (4, 0.6)):
+        now = measured(threads=threads, shares=with_share(share))
+        found = speedup.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
+        assert (found.verdict, found.old) == (Outcome.PASS, share)
+    now = measured(threads=2, shares=with_share(0.3))
+    found = speedup.check_share(now, old, LIMITS, Category.DATA_MOVEMENT)
+    assert found.verdict is Outcome.NO_BASELINE
+
+
+SHARES_CASES: dict[str, Callable[[], Check]] = {
+    "share beyond its bounds with a baseline": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.37)), baseline(), BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+    "share without baseline": (
+        lambda: speedup.check_share(measured(), None, LIMITS, Category.CONV, Arm.OFF)
+    ),
+    "share of another target": (
+        lambda: speedup.check_share(measured(), ELSEWHERE, LIMITS, Category.CONV)
+    ),
+    "share of 0.3": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.3)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.36": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.36)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.4": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.4)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.1": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.1)), baseline(), LIMITS, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.3 with bounds": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.3)), None, BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.18 with bounds": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.18)), None, BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.37 with bounds": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.37)), None, BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+    "share of 0.355 with bounds": (
+        lambda: speedup.check_share(
+            measured(shares=with_share(0.355)), None, BOUNDED, Category.DATA_MOVEMENT
+        )
+    ),
+}
+
+
+def test_whole_checks_of_shares() -> None:
+    check_whole_checks("shares", SHARES_CASES)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "outcome"),
+    [(50, Outcome.PASS), (54, Outcome.PASS), (56, Outcome.REGRESSED), (40, Outcome.IMPROVED)],
+)
+def test_memory_verdicts(megabytes: int, outcome: Outcome) -> None:
+    now = measured(peak_bytes={Arm.ON: megabytes * 10**6})
+    found = speedup.check_memory(now, baseline(), LIMITS)
+    assert (found.verdict, found.old, found.unit) == (outcome, 50e6, "bytes")
+    assert speedup.check_memory(now, None, LIMITS).verdict is Outcome.NO_BASELINE
+    other = baseline(fingerprint=Fingerprint("mac", ()))
+    assert speedup.check_memory(now, other, LIMITS).verdict is Outcome.INVALID
+
+
+def test_baseline_without_memory_is_no_baseline() -> None:
+    other = baseline(fingerprint=Fingerprint("mac", ()), figures={})
+    assert speedup.check_memory(measured(), other, LIMITS).verdict is Outcome.NO_BASELINE
+
+
+def test_memory_against_the_maximum() -> None:
+    now = measured()
+    tight, wide = with_limits(max_memory_bytes=49_999_999), with_limits(max_memory_bytes=50_000_000)
+    assert speedup.check_memory(now, baseline(), tight).verdict is Outcome.REGRESSED
+    assert speedup.check_memory(now, None, wide).verdict is Outcome.PASS
+    assert speedup.check_memory(now, baseline(), wide).verdict is Outcome.PASS
+
+
+def test_thread_counts_of_memory_are_kept_apart() -> None:
+    old = baseline(figures={1: figures(), 4: figures(peak_bytes={Arm.ON: 90_000_000})})
+    now = measured(threads=4, peak_bytes={Arm.ON: 90_000_000})
+    assert speedup.check_memory(now, old, LIMITS).verdict is Outcome.PASS
+    assert speedup.check_memory(measured(), old, LIMITS).verdict is Outcome.PASS
+
+
+MEMORY_CASES: dict[str, Callable[[], Check]] = {
+    "the same memory": (lambda: speedup.check_memory(measured(), baseline(), LIMITS)),
+    "more memory": (
+        lambda: speedup.check_memory(measured(peak_bytes={Arm.ON: 60_000_000}), baseline(), LIMITS)
+    ),
+    "more memory than allowed": (
+        lambda: speedup.check_memory(
+            measured(), baseline(), with_limits(max_memory_bytes=49_000_000)
+        )
+    ),
+    "memory within what is allowed": (
+        lambda: speedup.check_memory(measured(), None, with_limits(max_memory_bytes=80_000_000))
+    ),
+    "memory without baseline": (lambda: speedup.check_memory(measured(), None, LIMITS)),
+    "memory of another target": (
+        lambda: speedup.check_memory(measured(), ELSEWHERE, LIMITS, Arm.OFF)
+    ),
+    "memory under emulation": (lambda: speedup.check_memory(emulated(), baseline(), LIMITS)),
+    "no memory measured": (
+        lambda: speedup.check_memory(measured(peak_bytes={}), baseline(), LIMITS)
+    ),
+    "nothing measured": (
+        lambda: speedup.check_memory(measured(peak_bytes=None), baseline(), LIMITS)
+    ),
+}
+
+
+def test_whole_checks_of_memory() -> None:
+    check_whole_checks("memory", MEMORY_CASES)
+
+
+@pytest.mark.parametrize(
+    ("size", "outcome"),
+    [
+        (100_000, Outcome.PASS),
+        (101_000, Outcome.PASS),
+        (101_001, Outcome.REGRESSED),
+        (99_009, Outcome.IMPROVED),
+    ],
+)
+def test_size_verdicts(size: int, outcome: Outcome) -> None:
+    now = emulated(pte_bytes=size)
+    assert speedup.check_size(now, baseline(), LIMITS).verdict is outcome
+    assert speedup.check_size(now, None, LIMITS).verdict is Outcome.NO_BASELINE
+
+
+SIZE_CASES: dict[str, Callable[[], Check]] = {
+    "the same size": (lambda: speedup.check_size(measured(), baseline(), LIMITS)),
+    "a larger program": (
+        lambda: speedup.check_size(measured(pte_bytes=110_000), baseline(), LIMITS)
+    ),
+    "no size": (lambda: speedup.check_size(measured(pte_bytes=None), baseline(), LIMITS)),
+    "a baseline of nothing": (
+        lambda: speedup.check_size(measured(pte_bytes=10), baseline(pte_bytes=0), LIMITS)
+    ),
+    "a smaller program": (
+        lambda: speedup.check_size(measured(pte_bytes=90_000), baseline(), LIMITS)
+    ),
+}
+
+
+def test_whole_checks_of_size() -> None:
+    check_whole_checks("size", SIZE_CASES)

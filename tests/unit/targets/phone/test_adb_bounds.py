@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,29 +10,16 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.targets.phone import adb
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.adb import AdbDevice
+from tests.support.phones import answering
 
 OPENED = b"OKAY" + bytes(8) + b"OKAY"
 
 
 @contextlib.contextmanager
 def phone(answer: bytes) -> Iterator[AdbDevice]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                connection, _ = listening.accept()
-                with connection:
-                    connection.settimeout(60)
-                    connection.sendall(answer)
-                    connection.shutdown(socket.SHUT_WR)
-                    while connection.recv(1 << 16):
-                        pass
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield AdbDevice(AdbServer("127.0.0.1", listening.getsockname()[1]), "phone")
-    thread.join(60)
+    with answering(answer) as server:
+        yield AdbDevice(server, "phone")
 
 
 @pytest.mark.parametrize(

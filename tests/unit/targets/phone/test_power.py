@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
+from pytest_sme2.targets.phone.answers import (
+    parse_temperature,
+    parse_thermal_statuses,
+    parse_zones,
+)
 from pytest_sme2.targets.phone.power import (
     POWER_COMMANDS,
     SETTINGS,
+    Heat,
 )
 from pytest_sme2.targets.settings import POWER_MODES
 
@@ -16,3 +24,77 @@ def test_every_power_mode_has_its_commands() -> None:
         if command[0] == "settings"
     }  # fmt: skip
     assert changed == set(SETTINGS)
+
+
+THERMAL = """\
+IsStatusOverride: false
+ThermalEventListeners:
+\tcallbacks: 2
+Thermal Status: 3
+Cached temperatures:
+\tTemperature{mValue=91.0, mType=0, mName=CPU0, mStatus=3}
+HAL Ready: true
+Current temperatures from HAL:
+\tTemperature{mValue=57.8, mType=0, mName=CPU0, mStatus=3}
+\tTemperature{mValue=38.25, mType=3, mName=VIRTUAL-SKIN, mStatus=0}
+\tTemperature{mValue=62.0, mType=8, mName=soc, mStatus=0}
+\tTemperature{mValue=NaN, mType=0, mName=CPU1, mStatus=0}
+Current cooling devices from HAL:
+\tCoolingDevice{mValue=0, mType=2, mName=thermal-cpufreq-0}
+Temperature static thresholds from HAL:
+\tTemperature{mValue=99.0, mType=0, mName=CPU0, mStatus=3}
+"""
+
+
+def test_thermal_status() -> None:
+    assert parse_thermal_statuses(THERMAL) == (3,)
+    assert parse_thermal_statuses(f"{THERMAL}Thermal Status: 0\n") == (3, 0)
+    assert parse_thermal_statuses("Can't find service: thermalservice") == ()
+
+
+def test_the_temperature_is_that_of_a_cpu_or_the_skin_at_this_moment() -> None:
+    assert parse_temperature(THERMAL) == 57.8
+    assert parse_temperature(THERMAL.replace("57.8, mType=0", "57.8, mType=8")) == 38.25
+    assert parse_temperature("\tTemperature{mValue=41.0, mType=3, mName=a, mStatus=0}\n") == 41.0
+    assert parse_temperature("Can't find service: thermalservice") is None
+
+
+def test_all_zones_are_recorded_as_they_are() -> None:
+    where = "/sys/class/thermal/thermal_zone"
+    lines = [
+        f"{where}0/type:cpu-0-0",
+        f"{where}1/type:soc",
+        f"{where}10/type:cpu-0-0",
+        f"{where}11/type:broken",
+        f"{where}12/type:silent",
+        f"{where}0/temp:41200",
+        f"{where}1/temp:62",
+        f"{where}10/temp:-500",
+        f"{where}11/temp:n/a",
+        "something else",
+    ]
+    assert parse_zones("\n".join(lines)) == {"cpu-0-0": 41.2, "soc": 62.0, "cpu-0-0 (10)": -500.0}
+    assert parse_zones("") == {}
+
+
+@pytest.mark.parametrize(
+    ("heat", "limit", "cool"),
+    [
+        (Heat(0, 99.0), None, True),
+        (Heat(None), None, True),
+        (Heat(None), 40.0, True),
+        (Heat(0, 45.1), 45.0, False),
+        (Heat(0, 45.0), 45.0, True),
+        (Heat(1, 20.0), None, False),
+        (Heat(0, 30.0, {"soc": 62.0}), 45.0, True),
+    ],
+)
+def test_only_the_thermal_status_counts_unless_a_limit_is_given(
+    heat: Heat, limit: float | None, cool: bool
+) -> None:
+    assert heat.cool(limit) is cool
+
+
+def test_in_words() -> None:
+    assert str(Heat(None)) == "thermal status unknown"
+    assert str(Heat(2, 41.25)) == "thermal status 2, 41.2 °C"

@@ -12,7 +12,7 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.targets.phone.adb import ShellResult, quote
 from pytest_sme2.targets.phone.answers import parse_answer
-from pytest_sme2.targets.phone.script import PhoneRun, on_cores
+from pytest_sme2.targets.phone.processes import PhoneRun, on_cores
 
 
 def make_run(folder: Path, *command: str, etdump: bool = False) -> PhoneRun:

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.system.elf import read_needs
-from pytest_sme2.targets.phone.answers import parse_silicon, parse_vector_length
+from pytest_sme2.targets.phone.answers import parse_cores, parse_silicon, parse_vector_length
 from pytest_sme2.targets.phone.silicon import (
     VECTOR_SOURCE,
+    Core,
     Silicon,
     VectorLength,
+    check_choice,
+    kinds,
+    pick_cores,
     vector_program,
 )
 
@@ -113,3 +118,64 @@ def test_a_program_that_did_not_run_tells_nothing() -> None:
     assert parse_vector_length(bytes(17)) is None
     assert str(VectorLength(256, 512)) == "256 of 512"
     assert str(VectorLength(512, 512)) == "512"
+
+
+WHERE = "/sys/devices/system/cpu/cpu"
+CORES = tuple(
+    Core(number, speed)
+    for number, speed in enumerate((2_000_000, 2_000_000, 3_000_000, 3_000_000, 3_600_000))
+)
+
+
+def test_cores_that_a_shell_may_use() -> None:
+    text = "".join(
+        f"{WHERE}{number}/cpufreq/cpuinfo_max_freq:{speed}\n"
+        for number, speed in ((10, 3), (0, 1), (1, 1), (4, 2))
+    )
+    assert [core.number for core in parse_cores(text)] == [0, 1, 4, 10]
+    assert [core.number for core in parse_cores(f"{text}Cpus_allowed_list:\t0,3-9\n")] == [0, 4]
+    assert parse_cores("") == ()
+
+
+def test_kinds_go_from_fast_to_slow() -> None:
+    assert kinds(CORES) == [(4,), (2, 3), (0, 1)]
+    assert kinds(()) == []
+
+
+@pytest.mark.parametrize(
+    ("threads", "expected"), [(1, (4,)), (2, (4, 2)), (4, (4, 2, 3, 0)), (6, ())]
+)
+def test_more_threads_keep_the_faster_cores(threads: int, expected: tuple[int, ...]) -> None:
+    assert pick_cores((), CORES, threads) == expected
+    assert pick_cores((), (), threads) == ()
+
+
+def test_a_fastest_kind_with_cores_to_spare_is_used_whole() -> None:
+    assert pick_cores((), CORES[:4], 1) == (2, 3)
+    assert pick_cores((), CORES[:4], 2) == (2, 3)
+
+
+def test_big_and_little_are_the_fastest_and_the_slowest() -> None:
+    assert pick_cores("big", CORES) == (4,)
+    assert pick_cores("little", CORES, 2) == (0, 1)
+    assert pick_cores("big", CORES[:2]) == (0, 1)
+    assert pick_cores((2, 3), CORES) == (2, 3)
+
+
+def test_more_threads_than_cores_are_refused() -> None:
+    message = (
+        r"cpus=big means core 4 of this phone, which is too few for 2 threads\. Use --threads 1, "
+        r"name 2 cores, or leave cpus out\."
+    )
+    with pytest.raises(UsageError, match=message):
+        pick_cores("big", CORES, 2)
+    with pytest.raises(UsageError, match=r"cpus means cores 2, 3 of this phone.*3 threads"):
+        pick_cores((2, 3), CORES, 3)
+
+
+def test_cores_that_are_not_there() -> None:
+    with pytest.raises(UsageError, match=r"no core 8, 9 that a process may use\. It has 0, 1, 2"):
+        check_choice((2, 8, 9), CORES)
+    with pytest.raises(TargetError, match="does not report the speed"):
+        check_choice("big", ())
+    check_choice((2, 8, 9), ())
