@@ -18,7 +18,6 @@ from pytest_sme2.results.case import (
     RUNTIME,
     Agreement,
     CaseResult,
-    Estimate,
     OperatorCount,
     Sample,
     Spread,
@@ -69,13 +68,18 @@ from pytest_sme2.results.run import (
 )
 from pytest_sme2.results.timing import (
     BLIND_MARGIN,
+    MATTERS,
     TIME_LIMIT,
     Decision,
     DroppedPair,
+    Estimate,
+    Frontier,
+    FrontierCell,
     Look,
     Outcome,
     PairedTiming,
     PairSample,
+    Ship,
 )
 from pytest_sme2.results.trace import (
     Attribution,
@@ -95,6 +99,7 @@ from pytest_sme2.results.verdict import (
     Bounds,
     Check,
     Limits,
+    StoredFrontier,
     Verdict,
 )
 
@@ -102,6 +107,7 @@ __all__ = [
     "AS_EXPORTED",
     "BLIND_MARGIN",
     "FORWARD",
+    "MATTERS",
     "PAIR",
     "RUNTIME",
     "SHOWN",
@@ -138,6 +144,8 @@ __all__ = [
     "FarmDevice",
     "Finding",
     "Fingerprint",
+    "Frontier",
+    "FrontierCell",
     "InferenceCost",
     "Kernel",
     "KernelCensus",
@@ -167,8 +175,10 @@ __all__ = [
     "Sample",
     "Segment",
     "Shape",
+    "Ship",
     "Spread",
     "StoredCost",
+    "StoredFrontier",
     "StoredOperator",
     "Structure",
     "TensorSpec",

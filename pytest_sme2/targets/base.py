@@ -21,6 +21,7 @@ from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.system.files import new_file, unwritable
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
+from pytest_sme2.targets.phone.cores import Core
 from pytest_sme2.targets.turns import Player, run_in_turns
 
 RESULT_NAME = "runner.json"
@@ -88,6 +89,20 @@ class HasConditions(Protocol):
 
     def conditions(self) -> Mapping[str, str]:
         """Clock, governor, temperature, the build of the system; as far as they are known."""
+        ...
+
+
+@runtime_checkable
+class HasCores(Protocol):
+    """A target that tells its cores."""
+
+    @property
+    def cores(self) -> Sequence[Core]:
+        """Those that a process may run on; empty where it does not tell."""
+        ...
+
+    def pinned(self, threads: int) -> tuple[int, ...]:
+        """The fastest ones for so many threads; none means that the system chooses."""
         ...
 
 

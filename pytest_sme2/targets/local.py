@@ -18,6 +18,7 @@ from pytest_sme2.system.conditions import local_conditions
 from pytest_sme2.system.macos import sysctl
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
+from pytest_sme2.targets.phone.cores import Core, pick_cores
 
 _AT_HWCAP2 = 26
 _HWCAP2 = {"sme": 1 << 23, "sme2": 1 << 37}
@@ -79,6 +80,19 @@ class LocalTarget:
         if not cpus and request.threads == 1 and hasattr(os, "sched_getaffinity"):
             cpus = (secrets.choice(fastest_cores(os.sched_getaffinity(0))),)
         return run_here_in_turns(self.name, jobs, cpus=cpus)
+
+    @property
+    def cores(self) -> tuple[Core, ...]:
+        """Those that a process may run on."""
+        if not hasattr(os, "sched_getaffinity"):
+            return tuple(Core(number, 0) for number in range(os.cpu_count() or 1))
+        available = sorted(os.sched_getaffinity(0))
+        return tuple(Core(core, _highest_clock(CPU_FOLDER / f"cpu{core}")) for core in available)
+
+    def pinned(self, threads: int) -> tuple[int, ...]:
+        """The fastest cores for so many threads; none where the system cannot pin."""
+        can_pin = hasattr(os, "sched_getaffinity")
+        return pick_cores((), self.cores, threads) if can_pin else ()
 
     def conditions(self) -> dict[str, str]:
         return local_conditions()

@@ -1,0 +1,221 @@
+"""The best of each arm over several numbers of threads: measured in rounds, chosen, compared.
+
+A round is one process of every cell (an arm with a number of threads), one after the other in an
+order of its own, so that all cells see the same clock and heat. They do not take turns run by run:
+threads that wait for work spin, and would take a core from the next cell.
+
+The best of many looks better than it is. So the even rounds choose the cells, and the odd rounds,
+which had no part in that, say how they compare: their interval keeps its error.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from pytest_sme2.results import (
+    MATTERS,
+    TIME_LIMIT,
+    Arm,
+    CoreUse,
+    Estimate,
+    Frontier,
+    FrontierCell,
+    Look,
+    Run,
+    Ship,
+)
+from pytest_sme2.timing import stats
+from pytest_sme2.timing.pairs import Redo, RunArm
+from pytest_sme2.timing.processes import process_median
+from pytest_sme2.timing.sampling import (
+    PILOT_RUNS,
+    PILOT_WARMUP,
+    Sampling,
+    SamplingPlan,
+    choose_sampling,
+)
+
+FEWEST_ROUNDS = 2
+"""One to choose, one to judge, however slow the model is."""
+
+Cell = tuple[Arm, int]
+
+
+class Choice(NamedTuple):
+    """What the rounds so far come to."""
+
+    candidate: int
+    reference: int
+    look: Look
+    """Of the candidate's time over the reference's."""
+    unsure: tuple[int, ...]
+
+    @property
+    def ship(self) -> Ship:
+        if self.look.interval is None:
+            return Ship.UNCLEAR
+        low, high = self.look.interval
+        if high < 1 + MATTERS and low > 1 / (1 + MATTERS):
+            return Ship.EITHER
+        return Ship.CANDIDATE if high < 1 else Ship.REFERENCE if low > 1 else Ship.UNCLEAR
+
+    @property
+    def speedup(self) -> Estimate:
+        low, high = self.look.interval or (0.0, math.inf)
+        return Estimate(
+            1 / self.look.estimate,
+            1 / high if high else 0.0,
+            1 / low if low else math.inf,
+            1 - 2 * self.look.alpha,
+            self.look.pairs,
+        )
+
+
+def choose(cells: Sequence[Cell], rounds: Sequence[Sequence[float]], alpha: float) -> Choice:
+    """The best cell of each arm, and how they compare at one level. Pure.
+
+    ``rounds`` has a time for each cell in each round; FEWEST_ROUNDS are the fewest.
+    """
+    times = np.log(np.asarray(rounds, dtype=float))
+    choosing, judging = times[0::2], times[1::2]
+    # What a round has in common, such as its clock, says nothing about a cell.
+    level = choosing - choosing.mean(axis=1, keepdims=True)
+    centres = [stats.hodges_lehmann(level[:, index]) for index in range(len(cells))]
+
+    def best(members: Sequence[int]) -> int:
+        return min(members, key=lambda index: (centres[index], cells[index][1]))
+
+    arms = {arm: [i for i, cell in enumerate(cells) if cell[0] is arm] for arm, _ in cells}
+    if len(arms) > 1:
+        candidate, reference = best(arms[Arm.ON]), best(arms[Arm.OFF])
+    else:
+        candidate = best(range(len(cells)))
+        reference = best([index for index in range(len(cells)) if index != candidate])
+    unsure = [
+        index
+        for index, (arm, _) in enumerate(cells)
+        for chosen in (candidate, reference if len(arms) > 1 else candidate)
+        if index != chosen
+        and arm is cells[chosen][0]
+        and stats.signed_rank_interval(choosing[:, chosen] - choosing[:, index], alpha)[1]
+        > math.log1p(MATTERS)
+    ]
+    look = stats.take_look(judging[:, candidate] - judging[:, reference], 0.0, alpha)
+    return Choice(candidate, reference, look, tuple(dict.fromkeys(unsure)))
+
+
+@dataclass
+class MeasuredRounds:
+    """Rounds while they are measured."""
+
+    run_cell: RunArm
+    cells: Mapping[str, Cell]
+    """By the label that ``run_cell`` takes."""
+    plan: SamplingPlan
+    say: Callable[[str], None] = field(default=lambda line: None)
+    clock: Callable[[], float] = time.monotonic
+    redo: Redo = field(default=lambda measure: measure())
+    cores: Callable[[int], str] = field(default=lambda threads: "")
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+        self.order = random.Random(self.plan.seed)  # noqa: S311 - order, not secrets
+        self.rounds: list[list[float]] = []
+        self.dropped = self.throttled = 0
+        self.longest = 0.0
+        self.used: dict[str, list[CoreUse]] = {label: [] for label in self.cells}
+
+    def measure(self) -> Frontier:
+        """Until the answer is clear or the time is used up; the first look is completed."""
+        samplings = self.pilot()
+        cells, why = list(self.cells.values()), "all rounds done"
+        for due, part in zip(self.plan.looks, self.plan.split, strict=True):
+            first = due == self.plan.looks[0]
+            in_time = self.collect(2 * due, samplings, first=first)
+            choice = choose(cells, self.rounds, self.plan.alpha * part)
+            if choice.ship is not Ship.UNCLEAR and not choice.unsure:
+                why = "clear"
+                break
+            if not in_time:
+                why = TIME_LIMIT if first else "time budget spent"
+                break
+        return self.result(choice, why, samplings)
+
+    def pilot(self) -> dict[str, Sampling]:
+        """One short process of each cell: it brings files into memory, and chooses the runs."""
+        found = {}
+        for label in self.cells:
+            begun = self.clock()
+            run = self.start([label], {label: Sampling(PILOT_WARMUP, PILOT_RUNS)})[label]
+            process_median(run)  # refuses what is no time
+            single = min(run.wall_ns) / 1e9
+            spent = self.clock() - begun
+            overhead = max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS))
+            # Two halves, and as many cells in place of two arms.
+            left = self.plan.budget_seconds / len(self.cells)
+            found[label] = choose_sampling(single, overhead, left, self.plan)
+        return found
+
+    def start(self, order: Sequence[str], samplings: Mapping[str, Sampling]) -> dict[str, Run]:
+        return self.redo(
+            lambda: {
+                label: self.run_cell(
+                    label, warmup=samplings[label].warmup, runs=samplings[label].runs
+                )
+                for label in order
+            }
+        )
+
+    def collect(self, due: int, samplings: Mapping[str, Sampling], *, first: bool) -> bool:
+        """Bring the rounds up to ``due``; False if the time was used up before."""
+        limit = self.plan.hard_limit if first else self.plan.budget_seconds
+        while len(self.rounds) < due:
+            begun = self.clock()
+            left = limit - (begun - self.started)
+            if len(self.rounds) >= FEWEST_ROUNDS and left < self.longest:
+                return False
+            order = list(self.cells)
+            self.order.shuffle(order)
+            self.say(f"round {len(self.rounds) + 1} of {due} to the next look, {left:.0f} s left")
+            runs = self.start(order, samplings)
+            self.longest = max(self.longest, self.clock() - begun)
+            hot = any(run.throttled for run in runs.values())
+            if hot and self.dropped < self.plan.redo_limit:
+                self.dropped += 1
+                continue
+            self.throttled += hot
+            self.rounds.append([process_median(runs[label]) for label in self.cells])
+            for label, run in runs.items():
+                self.used[label] += [] if run.cores is None else [run.cores]
+        return True
+
+    def result(self, choice: Choice, why: str, samplings: Mapping[str, Sampling]) -> Frontier:
+        cells = []
+        for index, (label, (arm, threads)) in enumerate(self.cells.items()):
+            medians = tuple(times[index] for times in self.rounds)
+            used = self.used[label]
+            whole = sum(entry.performance_ns + entry.efficiency_ns for entry in used)
+            share = sum(entry.efficiency_ns for entry in used) / whole if whole else None
+            cells.append(FrontierCell(arm, threads, medians, self.cores(threads), share))
+        return Frontier(
+            cells=tuple(cells),
+            candidate=choice.candidate,
+            reference=choice.reference,
+            speedup=choice.speedup,
+            ship=choice.ship,
+            unsure=choice.unsure,
+            dropped=self.dropped,
+            throttled=self.throttled,
+            stopped_because=why,
+            seconds=self.clock() - self.started,
+            notes=tuple(
+                dict.fromkeys(found.note for found in samplings.values() if found.note is not None)
+            ),
+        )
