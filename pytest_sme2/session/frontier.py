@@ -9,7 +9,7 @@ from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.results import Frontier
 from pytest_sme2.targets.base import HasCores, Job
 from pytest_sme2.targets.phone.cores import cores_text
-from pytest_sme2.timing.arms import one_at_a_time
+from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.frontier import MeasuredRounds
 from pytest_sme2.timing.sampling import SamplingPlan
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pytest_sme2.session.session import Session
 
 USUAL_COUNTS = (1, 2, 4, 8)
+MOST_BYTES = 10**9
+"""Of programs in memory at the same time; larger ones run one after the other."""
 
 
 def device_counts(session: Session) -> tuple[int, ...]:
@@ -54,6 +56,8 @@ def measure_frontier(session: Session, case: Case) -> Frontier:
         place = folder / label / f"process_{made[label] - 1:03}"
         return Job(bench.runner, requests[label], place)
 
+    # Processes that take turns are in memory together.
+    fits = session.artifact(case).pte.stat().st_size * len(cells) < MOST_BYTES
     plan = SamplingPlan(
         threshold=None,
         # As much as pairs of each number would take.
@@ -64,6 +68,7 @@ def measure_frontier(session: Session, case: Case) -> Frontier:
     with bench.exclusively():
         return MeasuredRounds(
             one_at_a_time(target, make_job),
+            in_turns(target, make_job, bench.runner.takes_turns and fits),
             cells,
             plan,
             say=lambda line: session.say(f"{case.id}: {line}"),

@@ -273,19 +273,25 @@ def count_turns(jobs: Sequence[Job]) -> int:
 
 
 def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:
-    """Run one process per job on this machine; they take turns as requested."""
+    """Run one process per job on this machine, on these cores or those of its request; they take
+    turns as requested.
+    """
     turns = count_turns(jobs)
     places = [make_place(job) for job in jobs]
     try:
         with contextlib.ExitStack() as stack:
             logs = [stack.enter_context(new_file(place.log)) for place in places]
             players = [
-                Player(functools.partial(place.command, job), job.runner.folder, log)
+                Player(
+                    functools.partial(place.command, job),
+                    job.runner.folder,
+                    log,
+                    cpus or job.request.cpus,
+                )
                 for job, place, log in zip(jobs, places, logs, strict=True)
             ]
-            answers = run_in_turns(
-                players, turns, timeout_seconds=jobs[0].request.timeout_seconds, cpus=cpus
-            )
+            timeout_seconds = jobs[0].request.timeout_seconds
+            answers = run_in_turns(players, turns, timeout_seconds=timeout_seconds)
             for log, finished in zip(logs, answers, strict=True):
                 if finished is not None:
                     log.seek(0, os.SEEK_END)

@@ -75,9 +75,9 @@ class LocalTarget:
         for job in jobs:
             check_request(self.name, self.platform, self.capabilities(), job.runner, job.request)
             check_cpus(job.request.cpus)
-        request = jobs[0].request
-        cpus = request.cpus
-        if not cpus and request.threads == 1 and hasattr(os, "sched_getaffinity"):
+        alone = all(job.request.threads == 1 and not job.request.cpus for job in jobs)
+        cpus: tuple[int, ...] = ()
+        if alone and hasattr(os, "sched_getaffinity"):
             cpus = (secrets.choice(fastest_cores(os.sched_getaffinity(0))),)
         return run_here_in_turns(self.name, jobs, cpus=cpus)
 

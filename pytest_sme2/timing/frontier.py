@@ -1,8 +1,9 @@
 """The best of each arm over several numbers of threads: measured in rounds, chosen, compared.
 
-A round is one process of every cell (an arm with a number of threads), one after the other in an
-order of its own, so that all cells see the same clock and heat. They do not take turns run by run:
-threads that wait for work spin, and would take a core from the next cell.
+A round is one process of every cell (an arm with a number of threads). They take turns where the
+target can do that, else one runs after the other, so that all cells see the same clock and heat.
+Threads that wait for work spin for a while, and take a core from the next cell: so a turn begins
+with runs that do not count.
 
 The best of many looks better than it is. So the even rounds choose the cells, and the odd rounds,
 which had no part in that, say how they compare: their interval keeps its error.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +32,10 @@ from pytest_sme2.results import (
     Look,
     Run,
     Ship,
+    Turn,
 )
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.pairs import Redo, RunArm
+from pytest_sme2.timing.pairs import Redo, RunArm, RunInTurns
 from pytest_sme2.timing.processes import process_median
 from pytest_sme2.timing.sampling import (
     PILOT_RUNS,
@@ -42,6 +45,11 @@ from pytest_sme2.timing.sampling import (
     choose_sampling,
 )
 
+TURN_SECONDS = 0.005
+SPIN_SECONDS = 0.005
+"""For how long the threads of the cell before may still be in the way; they wait for work so long.
+"""
+MOST_LEAD = 200
 FEWEST_ROUNDS = 2
 """One to choose, one to judge, however slow the model is."""
 
@@ -111,11 +119,41 @@ def choose(cells: Sequence[Cell], rounds: Sequence[Sequence[float]], alpha: floa
     return Choice(candidate, reference, look, tuple(dict.fromkeys(unsure)))
 
 
+def choose_turn(single_seconds: float) -> Turn:
+    """How much a process does in a turn, and before it, from how long one run usually takes."""
+    return Turn(
+        runs=max(1, round(TURN_SECONDS / single_seconds)),
+        lead=min(MOST_LEAD, math.ceil(SPIN_SECONDS / single_seconds)),
+    )
+
+
+def round_times(runs: Sequence[Run], turn: Turn | None) -> list[float]:
+    """What a run of each cell took in one round: how the cells differ within the turns of the
+    quieter half, on the level that was usual there.
+
+    All cells together say how quiet a turn was, so that no cell is favoured.
+    """
+    if turn is None:
+        return [process_median(run) for run in runs]
+    size = turn.runs
+    times = np.log(
+        [
+            [statistics.median(run.wall_ns[at : at + size]) for run in runs]
+            for at in range(0, len(runs[0].wall_ns), size)
+        ]
+    )
+    levels = times.mean(axis=1)
+    quiet = np.argsort(levels, kind="stable")[: max(1, (len(levels) + 1) // 2)]
+    apart = np.median(times[quiet] - levels[quiet, None], axis=0)
+    return [float(time) for time in np.exp(apart + np.median(levels[quiet]))]
+
+
 @dataclass
 class MeasuredRounds:
     """Rounds while they are measured."""
 
     run_cell: RunArm
+    in_turns: RunInTurns | None
     cells: Mapping[str, Cell]
     """By the label that ``run_cell`` takes."""
     plan: SamplingPlan
@@ -134,11 +172,11 @@ class MeasuredRounds:
 
     def measure(self) -> Frontier:
         """Until the answer is clear or the time is used up; the first look is completed."""
-        samplings = self.pilot()
+        sampling = self.pilot()
         cells, why = list(self.cells.values()), "all rounds done"
         for due, part in zip(self.plan.looks, self.plan.split, strict=True):
             first = due == self.plan.looks[0]
-            in_time = self.collect(2 * due, samplings, first=first)
+            in_time = self.collect(2 * due, sampling, first=first)
             choice = choose(cells, self.rounds, self.plan.alpha * part)
             if choice.ship is not Ship.UNCLEAR and not choice.unsure:
                 why = "clear"
@@ -146,34 +184,39 @@ class MeasuredRounds:
             if not in_time:
                 why = TIME_LIMIT if first else "time budget spent"
                 break
-        return self.result(choice, why, samplings)
+        return self.result(choice, why, sampling)
 
-    def pilot(self) -> dict[str, Sampling]:
-        """One short process of each cell: it brings files into memory, and chooses the runs."""
-        found = {}
+    def pilot(self) -> Sampling:
+        """One short process of each cell: it brings files into memory, and says how many runs."""
+        singles, overheads = [], []
         for label in self.cells:
             begun = self.clock()
-            run = self.start([label], {label: Sampling(PILOT_WARMUP, PILOT_RUNS)})[label]
+            run = self.start([label], Sampling(PILOT_WARMUP, PILOT_RUNS))[label]
             process_median(run)  # refuses what is no time
-            single = min(run.wall_ns) / 1e9
+            singles.append(min(run.wall_ns) / 1e9)
             spent = self.clock() - begun
-            overhead = max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS))
-            # Two halves, and as many cells in place of two arms.
-            left = self.plan.budget_seconds / len(self.cells)
-            found[label] = choose_sampling(single, overhead, left, self.plan)
-        return found
+            overheads.append(max(0.0, spent - singles[-1] * (PILOT_WARMUP + PILOT_RUNS)))
+        single = statistics.fmean(singles)
+        # Two halves, and as many cells in place of two arms.
+        left = self.plan.budget_seconds / len(self.cells)
+        turn = None if self.in_turns is None else choose_turn(single)
+        return choose_sampling(single, max(overheads), left, self.plan, turn)
 
-    def start(self, order: Sequence[str], samplings: Mapping[str, Sampling]) -> dict[str, Run]:
+    def start(self, order: Sequence[str], sampling: Sampling) -> dict[str, Run]:
+        """One process of each cell, in this order; all of them again where one was lost."""
+        warmup, runs, turn, in_turns = (
+            sampling.warmup,
+            sampling.runs,
+            sampling.turn,
+            self.in_turns,
+        )
+        if in_turns is not None and turn is not None:
+            return self.redo(lambda: in_turns(order, warmup=warmup, runs=runs, turn=turn))
         return self.redo(
-            lambda: {
-                label: self.run_cell(
-                    label, warmup=samplings[label].warmup, runs=samplings[label].runs
-                )
-                for label in order
-            }
+            lambda: {label: self.run_cell(label, warmup=warmup, runs=runs) for label in order}
         )
 
-    def collect(self, due: int, samplings: Mapping[str, Sampling], *, first: bool) -> bool:
+    def collect(self, due: int, sampling: Sampling, *, first: bool) -> bool:
         """Bring the rounds up to ``due``; False if the time was used up before."""
         limit = self.plan.hard_limit if first else self.plan.budget_seconds
         while len(self.rounds) < due:
@@ -184,19 +227,19 @@ class MeasuredRounds:
             order = list(self.cells)
             self.order.shuffle(order)
             self.say(f"round {len(self.rounds) + 1} of {due} to the next look, {left:.0f} s left")
-            runs = self.start(order, samplings)
+            runs = self.start(order, sampling)
             self.longest = max(self.longest, self.clock() - begun)
             hot = any(run.throttled for run in runs.values())
             if hot and self.dropped < self.plan.redo_limit:
                 self.dropped += 1
                 continue
             self.throttled += hot
-            self.rounds.append([process_median(runs[label]) for label in self.cells])
+            self.rounds.append(round_times([runs[label] for label in self.cells], sampling.turn))
             for label, run in runs.items():
                 self.used[label] += [] if run.cores is None else [run.cores]
         return True
 
-    def result(self, choice: Choice, why: str, samplings: Mapping[str, Sampling]) -> Frontier:
+    def result(self, choice: Choice, why: str, sampling: Sampling) -> Frontier:
         cells = []
         for index, (label, (arm, threads)) in enumerate(self.cells.items()):
             medians = tuple(times[index] for times in self.rounds)
@@ -215,7 +258,5 @@ class MeasuredRounds:
             throttled=self.throttled,
             stopped_because=why,
             seconds=self.clock() - self.started,
-            notes=tuple(
-                dict.fromkeys(found.note for found in samplings.values() if found.note is not None)
-            ),
+            notes=() if sampling.note is None else (sampling.note,),
         )
