@@ -16,8 +16,7 @@ CHOSEN = "*"
 def frontier_rows(measured: CaseResult, found: Frontier) -> tuple[list[str], list[list[str]]]:
     """The titles, and the rows with the best of each arm marked."""
     arms = list(dict.fromkeys(cell.arm for cell in found.cells))
-    both = len(arms) > 1
-    best = {found.candidate, found.reference} if both else {found.candidate}
+    both, best = not found.alone, found.best
     known = {"cores": _cores, "on slow cores": _slow}
     shown = {name: text for name, text in known.items() if any(map(text, found.cells))}
     sme1 = measured.fingerprint.sme1
@@ -38,7 +37,7 @@ def frontier_rows(measured: CaseResult, found: Frontier) -> tuple[list[str], lis
     return ["threads", *names, *shown], rows
 
 
-def _time(index: int, cell: FrontierCell, best: set[int]) -> str:
+def _time(index: int, cell: FrontierCell, best: frozenset[int]) -> str:
     bounds = centre_interval(cell.medians_ns)
     text = duration(cell.median_ns)
     if bounds is not None:
@@ -76,7 +75,7 @@ def frontier_notes(measured: CaseResult, found: Frontier) -> Iterator[str]:
         f"judged on the other; {found.speedup.confidence:.1%} confidence; {found.stopped_because}"
     )
     if found.unsure:
-        names = ", ".join(cell_name(found.cells[index], sme1) for index in found.unsure)
+        names = ", ".join(cell_name(found.cells[index], found, sme1) for index in found.unsure)
         yield f"not told apart from the best of its arm: {names}; measure longer (--budget)"
     hot = found.throttled
     if hot:

@@ -246,3 +246,13 @@ class Frontier:
     @property
     def rounds(self) -> int:
         return len(self.cells[0].medians_ns)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one arm alone."""
+        return self.cells[self.candidate].arm is self.cells[self.reference].arm
+
+    @property
+    def best(self) -> frozenset[int]:
+        """The best cell of each arm."""
+        return frozenset({self.candidate} if self.alone else {self.candidate, self.reference})

@@ -22,20 +22,18 @@ def arm_word(arm: Arm, sme1: bool) -> str:
     return "NEON" if arm is Arm.OFF else "SME1" if sme1 else "SME2"
 
 
-def cell_name(cell: FrontierCell, sme1: bool) -> str:
-    return f"{arm_word(cell.arm, sme1)} with {count(cell.threads, 'thread')}"
+def cell_name(cell: FrontierCell, found: Frontier, sme1: bool) -> str:
+    threads = count(cell.threads, "thread")
+    return threads if found.alone else f"{arm_word(cell.arm, sme1)} with {threads}"
 
 
 def decision_text(found: Frontier, sme1: bool = False) -> str:
     """The decision in one sentence."""
     best, other = found.cells[found.candidate], found.cells[found.reference]
     text = estimate_text(found.speedup)
-    alone = best.arm is other.arm
-    name, rival = (
-        count(cell.threads, "thread") if alone else cell_name(cell, sme1) for cell in (best, other)
-    )
+    name, rival = (cell_name(cell, found, sme1) for cell in (best, other))
     of = f"the next best ({rival})"
-    if not alone:
+    if not found.alone:
         of = f"your best {arm_word(other.arm, sme1)} ({count(other.threads, 'thread')})"
     if found.ship is Ship.CANDIDATE:
         return f"Ship {name}: {text} of {of}."
@@ -55,7 +53,7 @@ def by_threads(found: Frontier) -> dict[Arm, dict[str, float]]:
 
 def stored_frontier(old: StoredFrontier | None, new: Frontier | None) -> StoredFrontier | None:
     """What a baseline keeps: the old one where the new one differs by noise, or is no answer."""
-    if new is None or new.throttled or len({cell.arm for cell in new.cells}) < 2:
+    if new is None or new.throttled or new.alone:
         return old
     times = by_threads(new)
     # Of other numbers of threads the best is another thing.
@@ -81,7 +79,8 @@ def moved_cells(found: Frontier, stored: StoredFrontier, sme1: bool) -> Iterator
     for cell, before in changes:
         now = cell.median_ns
         change = f"{abs(now / before - 1):.0%} {'longer' if now > before else 'less'}"
-        yield f"{cell_name(cell, sme1)} takes {change} ({before / 1e6:.3f} to {now / 1e6:.3f} ms)"
+        name = cell_name(cell, found, sme1)
+        yield f"{name} takes {change} ({before / 1e6:.3f} to {now / 1e6:.3f} ms)"
     for index in (found.candidate, found.reference):
         cell = found.cells[index]
         best = stored.best.get(cell.arm, cell.threads)
