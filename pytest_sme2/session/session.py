@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -365,10 +364,10 @@ class Session:
     @_on_one_device
     def frontier(self, case: Case) -> Frontier:
         """The case with all numbers of threads of the run, and the best of each arm."""
-        self.bench.require_timing()
         from pytest_sme2.session.frontier import measure_frontier
 
-        return self._once(lambda: measure_frontier(self, case), "frontier", case)
+        make = functools.partial(measure_frontier, self.bench, case, self.settings.threads)
+        return self._once(lambda: make(self.artifact, self.folder), "frontier", case)
 
     @_on_one_device
     def measured(self, case: Case, *, timed: bool) -> CaseResult:
@@ -397,7 +396,7 @@ class Session:
                 traced={arm: self.traced(case, arm) for arm in arms},
                 censuses={arm: self.census(case, arm) for arm in arms},
             )
-            result = assemble(
+            return assemble(
                 pair,
                 self.bench.target.fingerprint(),
                 session=self.origin[0],
@@ -410,8 +409,8 @@ class Session:
                 busy=found.interference,
                 runtime_sha256=runtime_sha256,
                 costs={arm: self.cost(case, arm) for arm in arms},
+                frontier=frontier,
             )
-            return replace(result, frontier=frontier)
 
         return self._once(make, "measured", case, timing is not None, frontier is not None)
 

@@ -46,7 +46,7 @@ from pytest_sme2.timing.sampling import (
 )
 
 TURN_SECONDS = 0.005
-SPIN_SECONDS = 0.005
+SPIN_SECONDS = 0.008
 """For how long the threads of the cell before may still be in the way; they wait for work so long.
 """
 MOST_LEAD = 200

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         session.bench.require_timing()
         if arguments.sme2_threads is None:
-            session.settings = replace(settings, threads=device_counts(session))
+            session.settings = replace(settings, threads=device_counts(session.bench.target))
         case = named_case(session, arguments)
         evidence = session.evidence(case)
         if evidence is not None and not evidence.valid:

@@ -135,7 +135,7 @@ def test_turns_cancel_what_all_cells_share():
 
 
 def test_a_turn_begins_with_as_many_runs_as_threads_may_spin():
-    assert choose_turn(0.0005) == Turn(10, lead=10)
+    assert choose_turn(0.0005) == Turn(10, lead=16)
     assert choose_turn(0.3) == Turn(1, lead=1)
 
 
@@ -151,4 +151,4 @@ def test_cells_take_turns_where_they_can():
     assert chosen(found) == [(Arm.ON, 2), (Arm.OFF, 4)]
     assert len(seen) == 20
     (turn,) = {turn for _, turn in seen}
-    assert turn.lead == 2
+    assert turn.lead == 3
