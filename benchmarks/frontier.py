@@ -50,7 +50,7 @@ from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.phone.answers import parse_cores
 from pytest_sme2.targets.phone.cores import READ_CORES, Core, pick_cores
 from pytest_sme2.targets.phone.target import AndroidTarget
-from pytest_sme2.timing.frontier import Cell, Choice, MeasuredRounds, choose
+from pytest_sme2.timing.frontier import Cell, MeasuredRounds
 from pytest_sme2.timing.sampling import SamplingPlan
 from tests.support.phones import start_lab
 
@@ -161,8 +161,6 @@ class Trial:
     covered: bool
     """Whether the interval holds the true ratio of the two chosen cells."""
     rounds: int
-    covered_by_one: bool
-    """The same of what all rounds say that chose them, which is not how the product does it."""
 
 
 def trial(kind: str, found: Frontier, truth: Mapping[Cell, float]) -> Trial:
@@ -181,23 +179,7 @@ def trial(kind: str, found: Frontier, truth: Mapping[Cell, float]) -> Trial:
         shipped[found.ship] / fastest - 1 if found.ship in shipped else None,
         found.speedup.low <= other / best <= found.speedup.high,
         found.rounds,
-        covers(same_rounds(found), truth),
     )
-
-
-def covers(choice: Choice, truth: Mapping[Cell, float]) -> bool:
-    times = list(truth.values())
-    ratio = times[choice.candidate] / times[choice.reference]
-    return choice.look.interval is None or (
-        choice.look.interval[0] <= ratio <= choice.look.interval[1]
-    )
-
-
-def same_rounds(found: Frontier) -> Choice:
-    rounds = zip(*(cell.medians_ns for cell in found.cells), strict=True)
-    cells = [(cell.arm, cell.threads) for cell in found.cells]
-    twice = [times for times in rounds for _ in range(2)]
-    return choose(cells, twice, (1 - found.speedup.confidence) / 2)
 
 
 class PretendedChip:
@@ -380,9 +362,7 @@ def claims(trials: Sequence[Trial]) -> list[Claim]:
                   limit=MOST_WRONG),
             # Few frontiers cannot show a share of hundredths.
             Claim(f"covered {kind}", f"intervals that hold the true ratio, {kind}",
-                  covered / len(of_kind), "%", limit=LEAST_COVERED if many else None, least=True,
-                  peer="chosen and judged on the same rounds",
-                  peer_value=sum(entry.covered_by_one for entry in of_kind) / len(of_kind)),
+                  covered / len(of_kind), "%", limit=LEAST_COVERED if many else None, least=True),
             Claim(f"unclear {kind}", f"too close to tell, {kind}", unclear / len(of_kind), "%"),
             Claim(f"rounds {kind}", f"rounds of the usual frontier, {kind}",
                   statistics.median(entry.rounds for entry in of_kind)),

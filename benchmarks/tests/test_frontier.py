@@ -62,7 +62,7 @@ def test_on_a_fake_phone_each_cell_has_its_own_cores_and_true_time(tmp_path: Pat
 
 
 def test_what_is_claimed():
-    good = Trial("simulated", 1.4, Ship.CANDIDATE, 0.0, True, 20, True)
+    good = Trial("simulated", 1.4, Ship.CANDIDATE, 0.0, True, 20)
     wrong = replace(good, slower=0.04, covered=False)
     open_ = replace(good, ship=Ship.UNCLEAR, slower=None)
     found = {claim.key: claim for claim in claims([*[good] * 98, wrong, open_])}
