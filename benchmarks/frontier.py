@@ -1,7 +1,6 @@
 """How many threads to ship: wrong picks and the coverage of the interval, where the truth is known.
 
-    python -m benchmarks.frontier                     # 576 simulated frontiers, 24 on fake phones
-    python -m benchmarks.frontier here --trials 20    # real programs on this machine, off arm alone
+    python -m benchmarks.frontier       # 576 simulated, 24 on fake phones, 20 of real programs here
 
 No SME2 chip is at hand, so one is pretended: cores of three kinds (1+3+4) that share an SME unit
 with k slots. SME2's arm packs on its core and then takes a slot of the unit; the other arm takes
@@ -52,6 +51,7 @@ from pytest_sme2.targets.phone.cores import READ_CORES, Core, pick_cores
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.timing.frontier import Cell, MeasuredRounds
 from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.selfcheck import PROGRAM
 from tests.support.phones import start_lab
 
 MOST_WRONG = 0.01
@@ -69,6 +69,8 @@ MORE = (0.004, 0.1, None)
 where choosing the best of them would bias an interval of the same rounds most."""
 SPREADS = (0.004, 0.015)
 """Of process medians."""
+DATA = Path(__file__).parents[1] / "tests" / "data" / "programs"
+PROGRAMS = (PROGRAM, DATA / "toy_fp16.pte")
 
 
 # --- the chip -------------------------------------------------------------------------------------
@@ -330,7 +332,7 @@ def here(program: Path, counts: tuple[int, ...], trials: int, budget: float) -> 
             session = Session(settings)
             frontiers.append(session.frontier(program_case(program, counts[0])))
             session.close()
-        print(f"{number + 1} of {trials} here: {frontiers[-1].ship}", flush=True)
+        print(f"{number + 1} of {trials} here: {program.stem}: {frontiers[-1].ship}", flush=True)
     truth = {
         (Arm.OFF, threads): statistics.median(
             time
@@ -386,24 +388,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=("pretended", "here"), default="pretended")
     parser.add_argument("--repeats", type=int, default=4, help="of each simulated chip")
     parser.add_argument("--phones", type=int, default=24, help="frontiers on fake phones")
-    parser.add_argument("--trials", type=int, default=20, help="frontiers of real programs here")
-    parser.add_argument("--program", type=Path, help="the .pte file for `here`")
+    parser.add_argument("--here", type=int, default=20, help="frontiers of real programs here")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds for each number")
     parser.add_argument("--json", type=Path, metavar="FILE", help="for machines")
     arguments = parser.parse_args(argv)
-    if arguments.what == "here":
-        if arguments.program is None:
-            parser.error("here needs --program FILE.pte, as `sme2 export` makes it")
-        trials = here(arguments.program, (1, 2), arguments.trials, arguments.budget)
-    else:
-        asked = itertools.product(RATIOS, SLOTS, MORE, SPREADS, range(arguments.repeats))
-        with ProcessPoolExecutor(2) as pool:
-            trials = list(pool.map(simulate, asked, chunksize=4))
-        print(f"simulated: {len(trials)} frontiers", flush=True)
-        trials += phones(arguments.phones, arguments.budget) if arguments.phones else []
+    asked = itertools.product(RATIOS, SLOTS, MORE, SPREADS, range(arguments.repeats))
+    with ProcessPoolExecutor(2) as pool:
+        trials = list(pool.map(simulate, asked, chunksize=4))
+    print(f"simulated: {len(trials)} frontiers", flush=True)
+    if arguments.phones:
+        trials += phones(arguments.phones, arguments.budget)
+    for program in PROGRAMS if arguments.here else ():
+        trials += here(program, (1, 2), arguments.here // len(PROGRAMS), arguments.budget)
     details = account(trials)
     for kind, by_ratio in details.items():
         print(kind)
