@@ -77,13 +77,8 @@ class Choice(NamedTuple):
     @property
     def speedup(self) -> Estimate:
         low, high = self.look.interval or (0.0, math.inf)
-        return Estimate(
-            1 / self.look.estimate,
-            1 / high if high else 0.0,
-            1 / low if low else math.inf,
-            1 - 2 * self.look.alpha,
-            self.look.pairs,
-        )
+        ends = 1 / high, 1 / low if low else math.inf
+        return Estimate(1 / self.look.estimate, *ends, 1 - 2 * self.look.alpha, self.look.pairs)
 
 
 def choose(cells: Sequence[Cell], rounds: Sequence[Sequence[float]], alpha: float) -> Choice:
@@ -106,17 +101,15 @@ def choose(cells: Sequence[Cell], rounds: Sequence[Sequence[float]], alpha: floa
     else:
         candidate = best(range(len(cells)))
         reference = best([index for index in range(len(cells)) if index != candidate])
-    unsure = [
-        index
-        for index, (arm, _) in enumerate(cells)
-        for chosen in (candidate, reference if len(arms) > 1 else candidate)
-        if index != chosen
-        and arm is cells[chosen][0]
-        and stats.signed_rank_interval(choosing[:, chosen] - choosing[:, index], alpha)[1]
-        > math.log1p(MATTERS)
-    ]
+
+    def may_be_faster(index: int, chosen: int) -> bool:
+        apart = choosing[:, chosen] - choosing[:, index]
+        return index != chosen and stats.signed_rank_interval(apart, alpha)[1] > math.log1p(MATTERS)
+
+    chosen = {cells[index][0]: index for index in (reference, candidate)}
+    unsure = [i for i, (arm, _) in enumerate(cells) if may_be_faster(i, chosen[arm])]
     look = stats.take_look(judging[:, candidate] - judging[:, reference], 0.0, alpha)
-    return Choice(candidate, reference, look, tuple(dict.fromkeys(unsure)))
+    return Choice(candidate, reference, look, tuple(unsure))
 
 
 def choose_turn(single_seconds: float) -> Turn:
@@ -204,12 +197,8 @@ class MeasuredRounds:
 
     def start(self, order: Sequence[str], sampling: Sampling) -> dict[str, Run]:
         """One process of each cell, in this order; all of them again where one was lost."""
-        warmup, runs, turn, in_turns = (
-            sampling.warmup,
-            sampling.runs,
-            sampling.turn,
-            self.in_turns,
-        )
+        warmup, runs, turn = sampling.warmup, sampling.runs, sampling.turn
+        in_turns = self.in_turns
         if in_turns is not None and turn is not None:
             return self.redo(lambda: in_turns(order, warmup=warmup, runs=runs, turn=turn))
         return self.redo(

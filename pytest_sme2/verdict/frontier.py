@@ -43,27 +43,23 @@ def decision_text(found: Frontier, sme1: bool = False) -> str:
     return f"{head}: {name} is {text} of {of}."
 
 
-def by_threads(found: Frontier) -> dict[Arm, dict[str, float]]:
-    """The usual time of each cell."""
-    times: dict[Arm, dict[str, float]] = {}
-    for cell in found.cells:
-        times.setdefault(cell.arm, {})[str(cell.threads)] = significant(cell.median_ns)
-    return times
+def same_cells(old: StoredFrontier | None, new: Frontier) -> bool:
+    """Whether both are about the same cells: of others, the best is another thing."""
+    cells = {(arm, count) for arm, of in (old.times_ns if old else {}).items() for count in of}
+    return cells == {(cell.arm, str(cell.threads)) for cell in new.cells}
 
 
 def stored_frontier(old: StoredFrontier | None, new: Frontier | None) -> StoredFrontier | None:
     """What a baseline keeps: the old one where the new one differs by noise, or is no answer."""
     if new is None or new.throttled or new.alone:
         return old
-    times = by_threads(new)
-    # Of other numbers of threads the best is another thing.
-    same = old is not None and {arm: {*of} for arm, of in old.times_ns.items()} == {
-        arm: {*of} for arm, of in times.items()
-    }
-    before = old.speedup if old is not None and same else None
+    before = old.speedup if old is not None and same_cells(old, new) else None
     speedup = steady_speedup(before, new.speedup)
     if speedup is None or speedup is before:
         return old
+    times: dict[Arm, dict[str, float]] = {}
+    for cell in new.cells:
+        times.setdefault(cell.arm, {})[str(cell.threads)] = significant(cell.median_ns)
     chosen = (new.cells[index] for index in (new.candidate, new.reference))
     return StoredFrontier(speedup, {cell.arm: cell.threads for cell in chosen}, times)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pytest_sme2.results import Baseline, CaseResult, Check, Estimate, Limits, Outcome
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.baselines import differing_facts
-from pytest_sme2.verdict.frontier import decision_text, moved_cells
+from pytest_sme2.verdict.frontier import decision_text, moved_cells, same_cells
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
     UPDATE_HINT,
@@ -25,6 +25,7 @@ from pytest_sme2.verdict.judging import (
 from pytest_sme2.verdict.times import MORE_TIME, untimed
 
 METRIC, FRONTIER = "speedup", "best against best"
+TOO_FEW = "The time limit left too few {} for a verdict."
 
 
 def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
@@ -42,9 +43,7 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
         return Check(METRIC, Outcome.INVALID, "It was not measured.", old=value, limit=least)
     judging = _Judging(METRIC, f"SME2 makes it {estimate_text(new)} as fast", new, old, least)
     if not math.isfinite(new.high):
-        return judging.check(
-            Outcome.INVALID, f". The time limit left too few pairs for a verdict. {MORE_TIME}"
-        )
+        return judging.check(Outcome.INVALID, f". {TOO_FEW.format('pairs')} {MORE_TIME}")
     missing = f"No speedup is stored for {count(measured.threads, 'thread')} on this target."
     return judging.judge(measured, baseline, limits, limits.min_speedup is not None, missing)
 
@@ -57,9 +56,11 @@ def check_frontier(measured: CaseResult, baseline: Baseline | None, limits: Limi
     if problem is not None:
         return problem
     found, stored = measured.frontier, None if baseline is None else baseline.frontier
-    least = limits.min_best_speedup
+    least, missing = limits.min_best_speedup, "No frontier is stored on this target."
     if found is None:
         return Check(FRONTIER, Outcome.INVALID, "It was not measured.", limit=least)
+    if stored is not None and not same_cells(stored, found):
+        stored, missing = None, "What is stored is of other numbers of threads."
     sme1 = measured.fingerprint.sme1
     told = decision_text(found, sme1).rstrip(".")
     old = None if stored is None else stored.speedup
@@ -67,15 +68,12 @@ def check_frontier(measured: CaseResult, baseline: Baseline | None, limits: Limi
     if found.throttled:
         return judging.check(Outcome.INVALID, f". {too_hot(found.throttled)}")
     if not math.isfinite(found.speedup.high):
-        return judging.check(
-            Outcome.INVALID, f". The time limit left too few rounds for a verdict. {MORE_TIME}"
-        )
-    missing = "No frontier is stored on this target."
+        return judging.check(Outcome.INVALID, f". {TOO_FEW.format('rounds')} {MORE_TIME}")
     check = judging.judge(measured, baseline, limits, least is not None, missing)
     moved = () if stored is None else tuple(moved_cells(found, stored, sme1))
-    if check.verdict in (Outcome.PASS, Outcome.NO_BASELINE) or not moved:
-        return replace(check, details=moved)
-    return replace(check, message=f"{check.message} Since then: {'; '.join(moved)}.", details=moved)
+    if check.verdict is not Outcome.PASS and moved:
+        check = replace(check, message=f"{check.message} Since then: {'; '.join(moved)}.")
+    return replace(check, details=moved)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,13 @@ def test_another_best_number_of_threads_is_told() -> None:
     assert "the best of SME2 was 2 threads" in found.details
 
 
+def test_other_numbers_of_threads_are_not_compared() -> None:
+    fewer = replace(frontier(0.9), cells=frontier().cells[:4], reference=3)
+    found = check(fewer, stored())
+    assert (found.verdict, found.details) == (Outcome.NO_BASELINE, ())
+    assert "What is stored is of other numbers of threads." in found.message
+
+
 def test_a_gain_and_another_target() -> None:
     assert check(frontier(2.0), stored()).verdict is Outcome.IMPROVED
     old = stored()
