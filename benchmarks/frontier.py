@@ -49,6 +49,7 @@ from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.phone.answers import parse_cores
 from pytest_sme2.targets.phone.cores import READ_CORES, Core, pick_cores
 from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.frontier import Cell, MeasuredRounds
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.timing.selfcheck import PROGRAM
@@ -249,7 +250,7 @@ def simulate(asked: tuple[float, int, float | None, float, int]) -> Trial:
     labels = {f"{arm} {threads}": (arm, threads) for arm, threads in truth}
     chip = PretendedChip({label: truth[cell] for label, cell in labels.items()}, spread, seed)
     plan = SamplingPlan(threshold=None, budget_seconds=90.0)
-    found = MeasuredRounds(chip.alone, chip.in_turns, labels, plan, clock=chip.clock).measure()
+    found = MeasuredRounds(Starter(chip.alone, chip.in_turns, chip.clock), labels, plan).measure()
     return trial("simulated", found, truth)
 
 

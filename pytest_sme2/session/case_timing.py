@@ -13,8 +13,8 @@ from pytest_sme2.results import Arm, PairedTiming, Run, RunRequest
 from pytest_sme2.targets.base import HasCores, Job
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.targets.phone.cores import cores_text
-from pytest_sme2.timing.arms import in_turns, one_at_a_time
-from pytest_sme2.timing.pairs import RunArm, measure_pairs
+from pytest_sme2.timing.arms import RunArm, in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import tracing_overhead
 from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
 from pytest_sme2.timing.yardstick import Yardstick

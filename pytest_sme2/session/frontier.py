@@ -12,7 +12,7 @@ from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.cases import Case
 from pytest_sme2.targets.base import HasCores, Job, Target
 from pytest_sme2.targets.phone.cores import cores_text
-from pytest_sme2.timing.arms import in_turns, one_at_a_time
+from pytest_sme2.timing.arms import Starter, in_turns, one_at_a_time
 from pytest_sme2.timing.frontier import MeasuredRounds
 from pytest_sme2.timing.sampling import SamplingPlan
 
@@ -67,12 +67,14 @@ def measure_frontier(
     bench.cool_down()
     with bench.exclusively():
         return MeasuredRounds(
-            one_at_a_time(target, make_job),
-            in_turns(target, make_job, bench.runner.takes_turns and fits),
+            Starter(
+                one_at_a_time(target, make_job),
+                in_turns(target, make_job, bench.runner.takes_turns and fits),
+                bench.clock,
+                bench.redo,
+            ),
             cells,
             plan,
             say=lambda line: bench.say(f"{case.id}: {line}"),
-            clock=bench.clock,
-            redo=bench.redo,
             cores=lambda count: cores_text(cores, pinned[count]),
         ).measure()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -35,15 +34,9 @@ from pytest_sme2.results import (
     Turn,
 )
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.pairs import Redo, RunArm, RunInTurns
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.processes import process_median
-from pytest_sme2.timing.sampling import (
-    PILOT_RUNS,
-    PILOT_WARMUP,
-    Sampling,
-    SamplingPlan,
-    choose_sampling,
-)
+from pytest_sme2.timing.sampling import Sampling, SamplingPlan, choose_sampling
 
 TURN_SECONDS = 0.005
 SPIN_SECONDS = 0.008
@@ -145,17 +138,15 @@ def round_times(runs: Sequence[Run], turn: Turn | None) -> list[float]:
 class MeasuredRounds:
     """Rounds while they are measured."""
 
-    run_cell: RunArm
-    in_turns: RunInTurns | None
+    starter: Starter
     cells: Mapping[str, Cell]
-    """By the label that ``run_cell`` takes."""
+    """By the label that the starter takes."""
     plan: SamplingPlan
     say: Callable[[str], None] = field(default=lambda line: None)
-    clock: Callable[[], float] = time.monotonic
-    redo: Redo = field(default=lambda measure: measure())
     cores: Callable[[int], str] = field(default=lambda threads: "")
 
     def __post_init__(self) -> None:
+        self.clock = self.starter.clock
         self.started = self.clock()
         self.order = random.Random(self.plan.seed)  # noqa: S311 - order, not secrets
         self.rounds: list[list[float]] = []
@@ -180,30 +171,12 @@ class MeasuredRounds:
         return self.result(choice, why, sampling)
 
     def pilot(self) -> Sampling:
-        """One short process of each cell: it brings files into memory, and says how many runs."""
-        singles, overheads = [], []
-        for label in self.cells:
-            begun = self.clock()
-            run = self.start([label], Sampling(PILOT_WARMUP, PILOT_RUNS))[label]
-            process_median(run)  # refuses what is no time
-            singles.append(min(run.wall_ns) / 1e9)
-            spent = self.clock() - begun
-            overheads.append(max(0.0, spent - singles[-1] * (PILOT_WARMUP + PILOT_RUNS)))
-        single = statistics.fmean(singles)
+        """How many runs a process makes, from a short one of each cell."""
+        _, single, overhead = self.starter.pilot(list(self.cells))
         # Two halves, and as many cells in place of two arms.
         left = self.plan.budget_seconds / len(self.cells)
-        turn = None if self.in_turns is None else choose_turn(single)
-        return choose_sampling(single, max(overheads), left, self.plan, turn)
-
-    def start(self, order: Sequence[str], sampling: Sampling) -> dict[str, Run]:
-        """One process of each cell, in this order; all of them again where one was lost."""
-        warmup, runs, turn = sampling.warmup, sampling.runs, sampling.turn
-        in_turns = self.in_turns
-        if in_turns is not None and turn is not None:
-            return self.redo(lambda: in_turns(order, warmup=warmup, runs=runs, turn=turn))
-        return self.redo(
-            lambda: {label: self.run_cell(label, warmup=warmup, runs=runs) for label in order}
-        )
+        turn = None if self.starter.in_turns is None else choose_turn(single)
+        return choose_sampling(single, overhead, left, self.plan, turn)
 
     def collect(self, due: int, sampling: Sampling, *, first: bool) -> bool:
         """Bring the rounds up to ``due``; False if the time was used up before."""
@@ -216,7 +189,7 @@ class MeasuredRounds:
             order = list(self.cells)
             self.order.shuffle(order)
             self.say(f"round {len(self.rounds) + 1} of {due} to the next look, {left:.0f} s left")
-            runs = self.start(order, sampling)
+            runs = self.starter.start(order, sampling)
             self.longest = max(self.longest, self.clock() - begun)
             hot = any(run.throttled for run in runs.values())
             if hot and self.dropped < self.plan.redo_limit:

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.results import TIME_LIMIT, Arm, CoreUse, Ship, Turn
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.frontier import MeasuredRounds, choose, choose_turn, round_times
 from pytest_sme2.timing.sampling import SamplingPlan
 from tests.support.pretended_machine import make_run
@@ -39,7 +40,8 @@ class Machine:
     def measure(self, turns=None, **choices):
         plan = SamplingPlan(threshold=None, **choices)
         cells = {label: CELLS[label] for label in self.times}
-        return MeasuredRounds(self, turns, cells, plan, clock=lambda: self.now).measure()
+        starter = Starter(self, turns, lambda: self.now)
+        return MeasuredRounds(starter, cells, plan).measure()
 
 
 def chosen(found):
