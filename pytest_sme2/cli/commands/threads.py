@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import replace
 
@@ -65,7 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
     decision = decision_text(found, measured.fingerprint.sme1)
     if arguments.json:
         about = {"model": case.model, "variant": case.variant_name, "device": measured.device}
-        print(json.dumps({"schema": 1, **about, "decision": decision, **encode(found)}, indent=2))
+        document = {"schema": 1, **about, "decision": decision, **encode(found)}
+        if math.isinf(found.speedup.high):
+            document["speedup"]["high"] = None  # JSON has no infinity
+        print(json.dumps(document, indent=2, allow_nan=False))
         return 0
     print(f"{case.id} on {measured.device}, weights: {measured.weights}")
     print("\n".join([*frontier_lines(measured), f"files: {folder}"]))

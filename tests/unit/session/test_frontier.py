@@ -109,6 +109,16 @@ def test_the_command_in_json_looks_at_what_the_device_has(
     assert found["decision"].startswith("Ship SME2 with")
 
 
+def test_too_few_rounds_are_still_json(
+    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target.factors = {(arm, threads): 400.0 for arm in PAIR for threads in (1, 2)}
+    assert threads(tmp_path, "--json", "--threads", "1,2", "--budget", "1") == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (found["ship"], found["speedup"]["high"]) == (str(Ship.UNCLEAR), None)
+    assert found["decision"].startswith("Too close to tell")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
