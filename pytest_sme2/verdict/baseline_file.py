@@ -309,7 +309,8 @@ def _threads(key: str) -> int:
 def _possible_frontier(found: StoredFrontier | None) -> StoredFrontier | None:
     if found is not None:
         times = [value for of in found.times_ns.values() for value in of.values()]
-        if min((found.speedup.low, found.speedup.value, *times)) <= 0:
+        estimate = found.speedup
+        if min((estimate.low, estimate.value, estimate.high, *times)) <= 0:
             raise ValueError("frontier: holds a time or a speedup of 0 or less")
     return found
 
