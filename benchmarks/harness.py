@@ -44,6 +44,27 @@ class Claim:
             return None
         return self.value >= self.limit if self.least else self.value <= self.limit
 
+    @property
+    def ratio(self) -> float | None:
+        """The figure as a part of the peer's."""
+        return self.value / self.peer_value if self.peer_value else None
+
+    def told_value(self) -> str:
+        return told(self.value, self.unit)
+
+    def told_limit(self) -> str:
+        if self.limit is None:
+            return ""
+        return f"{'≥' if self.least else '≤'} {told(self.limit, self.unit)}"
+
+    def told_peer(self) -> str:
+        if self.peer_value is None:
+            return self.peer
+        return f"{self.peer}: {told(self.peer_value, self.unit)}"
+
+    def told_ratio(self) -> str:
+        return "" if self.ratio is None else f"{number(self.ratio)}x"
+
 
 def number(value: float) -> str:
     """Three digits that count; whole numbers whole."""

@@ -135,6 +135,13 @@ BENCHMARKS = (
         long=True,
     ),
     Benchmark(
+        "frontier",
+        "how many threads to ship, on a pretended chip whose cores share an SME unit",
+        20,
+        quick=None,
+        long=True,
+    ),
+    Benchmark(
         "faults",
         "a phone that breaks while it is measured on",
         25,

@@ -3,6 +3,11 @@
 // The "model" is a file with a number: the nanoseconds of one inference at full speed. The clock
 // keeps its speed for a quarter of a second, for all processes alike. An inference sleeps as long as
 // it says that it took, so that a busy machine changes when it runs and not what it reports.
+//
+// Where more numbers follow, it pretends a chip whose cores share an SME unit (benchmarks/frontier.py
+// has the same in Python): the unit's slots, SME2's gain, the serial share, the packing share, what a
+// thread more costs, then each core's speed. A thread holds a slot while its part is on the unit.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -48,6 +53,44 @@ int64_t infer(int64_t nanoseconds) {
   return taken;
 }
 
+// What an inference takes with so many threads on the cores of the mask, in virtual time.
+int64_t on_the_chip(int64_t nanoseconds, std::ifstream& file, bool on, int threads, uint64_t mask) {
+  constexpr int kParts = 32;
+  int slots = 0;
+  double gain = 1, serial = 0, packing = 0, more = 0, speed = 0;
+  if (!(file >> slots >> gain >> serial >> packing >> more)) {
+    return nanoseconds;
+  }
+  std::vector<double> speeds;
+  double top = 0;
+  for (int core = 0; file >> speed; ++core) {
+    top = std::max(top, speed);
+    if (mask >> core & 1) {
+      speeds.push_back(speed);
+    }
+  }
+  std::sort(speeds.rbegin(), speeds.rend());
+  speeds.resize(static_cast<size_t>(threads));
+  const double begun = nanoseconds * serial / speeds[0];
+  const double part = nanoseconds * (1 - serial) / kParts;
+  std::vector<double> thread_free(speeds.size(), begun);
+  std::vector<double> slot_free(static_cast<size_t>(slots), begun);
+  for (int i = 0; i < kParts; ++i) {
+    const auto thread = std::min_element(thread_free.begin(), thread_free.end());
+    const double of_core = speeds[static_cast<size_t>(thread - thread_free.begin())];
+    if (on) {
+      const auto slot = std::min_element(slot_free.begin(), slot_free.end());
+      const double packed = *thread + part * packing / of_core;
+      *slot = std::max(packed, *slot) + part * (1 - packing) / gain / top;
+      *thread = *slot;
+    } else {
+      *thread += part / of_core;
+    }
+  }
+  const double ended = *std::max_element(thread_free.begin(), thread_free.end());
+  return static_cast<int64_t>(ended + more * nanoseconds * (threads - 1));
+}
+
 std::string list(const std::vector<int64_t>& values) {
   std::string text;
   for (int64_t value : values) {
@@ -62,7 +105,13 @@ int run(int count, char** values) {
     options[values[index]] = values[index + 1];
   }
   int64_t nanoseconds = 0;
-  std::ifstream(options["--model"]) >> nanoseconds;
+  std::ifstream model(options["--model"]);
+  model >> nanoseconds;
+  const bool on = options["--sme2"] == "on";
+  const char* mask = std::getenv("PRETENDED_CORES");
+  nanoseconds = on_the_chip(
+      nanoseconds, model, on, std::atoi(options["--threads"].c_str()),
+      mask == nullptr ? 1 : std::strtoull(mask, nullptr, 16));
   const int turn = std::atoi(options["--turn"].c_str());
   std::vector<int64_t> warmup;
   std::vector<int64_t> taken;
@@ -78,7 +127,6 @@ int run(int count, char** values) {
     }
     taken.push_back(infer(nanoseconds));
   }
-  const bool on = options["--sme2"] == "on";
   std::ofstream(options["--json"])
       << R"({"schema": 1, "sme2": {"requested": ")" << (on ? "on" : "off") << R"(", "effective": )"
       << (on ? "true" : "false") << R"(}, "cpu_features": [], "load_ns": 1, "warmup_wall_ns": )"

@@ -43,6 +43,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
 from pytest_sme2.verdict import baselines, contract, limits, speedup, structure, times
 from pytest_sme2.verdict.baseline_file import render
+from pytest_sme2.verdict.frontier import stored_frontier
 from tests.support import damaged_etdumps, gate_examples, records
 from tests.support.artifacts import make_artifact
 from tests.support.elf_writer import write_elf
@@ -174,10 +175,11 @@ def runner_result(chance: Random, folder: Path) -> None:
 
 def baseline(chance: Random, folder: Path) -> None:
     """A baseline, read, held against a measurement, and updated."""
-    measured = gate_examples.measured()
+    measured = gate_examples.measured(frontier=gate_examples.frontier())
     path = baselines.baseline_path(folder, measured.model, measured.variant, measured.fingerprint)
     path.parent.mkdir(parents=True)
-    damaged = damaged_json(chance, render(gate_examples.baseline()))
+    stored = gate_examples.baseline(frontier=stored_frontier(None, measured.frontier))
+    damaged = damaged_json(chance, render(stored))
     path.write_bytes(damaged)
 
     def read() -> None:
@@ -191,6 +193,7 @@ def baseline(chance: Random, folder: Path) -> None:
             times.check_load(measured, found, some, arm)
         structure.check_coverage(measured, found, some)
         speedup.check_speedup(measured, found, some)
+        speedup.check_frontier(measured, found, some)
         speedup.check_size(measured, found, some)
         for category in (measured.shares or {}).get(Arm.ON, {}):
             speedup.check_share(measured, found, some, category)

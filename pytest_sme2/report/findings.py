@@ -15,7 +15,6 @@ from pytest_sme2.results import AS_EXPORTED, Arm, Comparison, Cost, Finding, Pro
 from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
-from pytest_sme2.timing.processes import thread_warnings
 
 # How many operators are named for one remedy.
 MOST_NAMED = 5
@@ -183,7 +182,6 @@ def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
             if finding.topic not in _SINGLE and covers:
                 groups.setdefault((measured.model, finding.topic), []).append((label, finding))
     found = [_merged(model, topic, members) for (model, topic), members in groups.items()]
-    found += _threads(records)
     return sorted(found, key=lambda finding: -finding.share)
 
 
@@ -248,21 +246,6 @@ def _weight(finding: Finding) -> tuple[float, int]:
 
 def _as_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
-def _threads(records: Sequence[CaseRecord]) -> Iterator[RunFinding]:
-    """Thread counts that cost more time than fewer would."""
-    sweeps: dict[tuple[str, str], dict[int, Sequence[float]]] = {}
-    for record in records:
-        measured = record.measured
-        medians = (measured.medians_ns or {}).get(measured.arm)
-        if medians:
-            sweep = sweeps.setdefault((measured.model, measured.variant), {})
-            sweep[measured.threads] = medians
-    for (model, variant), sweep in sweeps.items():
-        for warning in thread_warnings(sweep):
-            remedy = "Use fewer threads for this model."
-            yield RunFinding(model, f"{variant}: {warning}", remedy, 0.0, Topic.NOTE)
 
 
 # --- two profiles ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import RunError, Sme2Error, UsageError
-from pytest_sme2.results import Arm
+from pytest_sme2.results import Arm, Estimate
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode, encode, safe_name, write_text
 from pytest_sme2.system.processes import git
@@ -87,6 +87,10 @@ class HistoryRecord:
     """What a program that never changes took meanwhile."""
     speedup: float | None = None
     speedup_interval: Interval | None = None
+    best_speedup: float | None = None
+    """The best with SME2 against the best without, over several numbers of threads."""
+    best_speedup_interval: Interval | None = None
+    best_threads: Mapping[Arm, int] = field(default_factory=dict)
     instructions: Mapping[Arm, int] = field(default_factory=dict)
     sme2_operators: int | None = None
     matrix_operators: int | None = None
@@ -101,7 +105,10 @@ def history_record(record: CaseRecord) -> HistoryRecord:
     medians = {} if measured.emulated else measured.medians_ns or {}
     timed = {arm: values for arm, values in medians.items() if values}
     intervals = {arm: _milliseconds(centre_interval(values)) for arm, values in timed.items()}
-    yardstick, speedup = measured.yardstick_ns, measured.speedup
+    yardstick, speedup, frontier = measured.yardstick_ns, measured.speedup, measured.frontier
+    if frontier is not None and frontier.alone:
+        frontier = None  # there is no SME2 to compare
+    best = [] if frontier is None else [frontier.cells[index] for index in frontier.best]
     return HistoryRecord(
         schema=SCHEMA,
         case=record.id,
@@ -119,10 +126,10 @@ def history_record(record: CaseRecord) -> HistoryRecord:
         },
         yardstick_ms=None if yardstick is None else _rounded(yardstick),
         speedup=None if speedup is None else round(speedup.value, 4),
-        # Of too few pairs, the interval has no upper end.
-        speedup_interval=None
-        if speedup is None or not math.isfinite(speedup.high)
-        else (round(speedup.low, 4), round(speedup.high, 4)),
+        speedup_interval=_bounds(speedup),
+        best_speedup=None if frontier is None else round(frontier.speedup.value, 4),
+        best_speedup_interval=None if frontier is None else _bounds(frontier.speedup),
+        best_threads={cell.arm: cell.threads for cell in best},
         instructions={arm: cost.total.instructions for arm, cost in measured.costs.items()},
         sme2_operators=None if structure is None else structure.sme2,
         matrix_operators=None if structure is None else structure.matrix,
@@ -130,6 +137,13 @@ def history_record(record: CaseRecord) -> HistoryRecord:
         pte_bytes=measured.pte_bytes,
         pte_sha256=measured.pte_sha256,
     )
+
+
+def _bounds(speedup: Estimate | None) -> Interval | None:
+    # Of too few pairs, the interval has no upper end.
+    if speedup is None or not math.isfinite(speedup.high):
+        return None
+    return round(speedup.low, 4), round(speedup.high, 4)
 
 
 def _rounded(nanoseconds: float) -> float:

@@ -266,6 +266,8 @@ def _figures(record: HistoryRecord) -> Iterator[tuple[Figure, float | None, Inte
         interval = record.latency_interval_ms.get(arm)
         yield Figure(f"latency ({arm})", "ms", exact=False), latency, interval
     yield Figure("speedup", "x", exact=False, worse=-1), record.speedup, record.speedup_interval
+    best = Figure("best against best", "x", exact=False, worse=-1)
+    yield best, record.best_speedup, record.best_speedup_interval
     for arm, instructions in sorted(record.instructions.items()):
         yield Figure(f"instructions ({arm})"), instructions, None
     yield Figure("operators on SME2", worse=-1), record.sme2_operators, None

@@ -56,6 +56,7 @@ from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.verdict.frontier import arm_word, decision_text
 
 SCHEMA = 1
 MOST_DETAILS = 5
@@ -166,6 +167,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
             for arm, values in _medians(measured).items()
         },
         "speedup": _speedup(measured),
+        "frontier": _frontier(measured),
         "precision": _precision(record),
         "cost": _case_cost(measured),
         "tokens": measured.tokens,
@@ -224,6 +226,22 @@ def _speedup(measured: CaseResult) -> list[float] | None:
         if found is None
         else [found.value, found.low, found.high, found.confidence, found.pairs]
     )
+
+
+def _frontier(measured: CaseResult) -> dict[str, Any] | None:
+    """A line per arm, and what it comes to."""
+    found = measured.frontier
+    if found is None:
+        return None
+    sme1 = measured.fingerprint.sme1
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for index, cell in enumerate(found.cells):
+        entry = {"threads": cell.threads, "best": index in found.best, "cores": cell.cores}
+        times = _latency(cell.medians_ns, statistics.median(cell.medians_ns) / 1e6)
+        entry |= {key: times[key] for key in ("median", "low", "high")}
+        lines.setdefault(str(cell.arm), []).append(entry)
+    names = {arm: "time" if found.alone else arm_word(Arm(arm), sme1) for arm in lines}
+    return {"lines": lines, "names": names, "decision": decision_text(found, sme1)}
 
 
 def _precision(record: CaseRecord) -> list[float | None] | None:
@@ -431,6 +449,7 @@ def _environment(measured: CaseResult) -> list[list[str]]:
         *([name, value] for name, value in measured.fingerprint.facts),
         ["runner", measured.runner],
         ["threads", str(measured.threads)],
+        *([["cores", measured.conditions["cores"]]] if "cores" in measured.conditions else []),
         ["weights", measured.weights],
         ["program", f"{measured.pte_bytes} bytes, sha256 {measured.pte_sha256}"],
         ["session", measured.session],

@@ -12,6 +12,7 @@ from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.report.case_summary import noise_of
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
+from pytest_sme2.report.frontier import frontier_notes, frontier_rows
 from pytest_sme2.report.text import TOP, code, duration, percent, printable, prose, table, times
 from pytest_sme2.results import (
     PAIR,
@@ -38,6 +39,7 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
     sections: list[tuple[str, Iterable[str]]] = [
         ("Metadata", _metadata(record)),
         ("Latency", latency_lines(record)),
+        ("Best number of threads", _threads(measured)),
         ("Category breakdown", category_lines(measured, timed)),
         ("Cost", cost_lines(measured)),
         ("What was accelerated", _accelerated(comparison, timed)),
@@ -67,6 +69,7 @@ def _metadata(record: CaseRecord) -> Iterator[str]:
         **{f"device: {name}": value for name, value in measured.fingerprint.facts},
         "runner": measured.runner,
         "threads": str(measured.threads),
+        **({"cores": measured.conditions["cores"]} if "cores" in measured.conditions else {}),
         "weights": measured.weights,
         "program": f"{measured.pte_bytes} bytes, sha256 {measured.pte_sha256}",
         "recorded": measured.recorded,
@@ -121,6 +124,14 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
     if record.measurement is not None and record.measurement.notes:
         yield ""
         yield from (f"- {prose(note)}" for note in record.measurement.notes)
+
+
+def _threads(measured: CaseResult) -> Iterator[str]:
+    found = measured.frontier
+    if found is not None:
+        yield from table(*frontier_rows(measured, found))
+        yield ""
+        yield from (f"- {prose(note)}" for note in frontier_notes(measured, found))
 
 
 def category_lines(measured: CaseResult, timed: bool) -> Iterator[str]:

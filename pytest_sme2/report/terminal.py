@@ -12,6 +12,7 @@ from functools import partial
 from pytest_sme2.report.case_summary import NOTHING, Noise, noise_of, overall, summarize
 from pytest_sme2.report.cost import LIMITS_OF_COST, instructions_per_token, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
+from pytest_sme2.report.frontier import frontier_lines
 from pytest_sme2.report.text import SME1_NOTE, WIDTH, bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import (
     change_text,
@@ -68,6 +69,9 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
     lines += _table(records, tuple(_COLUMNS), [[row] for row in body], width)
     compared = [*_comparison(records, verbosity, width)]
     lines += ["", *compared] if compared else []
+    for record in records:
+        if record.measured.frontier is not None:
+            lines += ["", f"{printable(record.id)}:", *_wrapped(record, width)]
     if verbosity < 0:
         return lines
     found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)
@@ -81,6 +85,12 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
         notes.append(bullet(more, width=width))
     lines += ["", "Good to know:", *notes] if notes else []
     return [*lines, bullet(command, "Next: ", width)] if command else lines
+
+
+def _wrapped(record: CaseRecord, width: int) -> Iterator[str]:
+    """The table of threads as it is, sentences to the width."""
+    for line in frontier_lines(record.measured):
+        yield line if len(line) <= width else bullet(line, "", width)
 
 
 def _comes_to(record: CaseRecord, outcomes: Sequence[Outcome]) -> bool:

@@ -9,7 +9,6 @@ from pytest_sme2.results.case import (
     RUNTIME,
     Agreement,
     CaseResult,
-    Estimate,
     OperatorCount,
     Sample,
     Spread,
@@ -75,13 +74,18 @@ from pytest_sme2.results.run import (
 )
 from pytest_sme2.results.timing import (
     BLIND_MARGIN,
+    MATTERS,
     TIME_LIMIT,
     Decision,
     DroppedPair,
+    Estimate,
+    Frontier,
+    FrontierCell,
     Look,
     Outcome,
     PairedTiming,
     PairSample,
+    Ship,
 )
 from pytest_sme2.results.trace import (
     Attribution,
@@ -101,5 +105,6 @@ from pytest_sme2.results.verdict import (
     Bounds,
     Check,
     Limits,
+    StoredFrontier,
     Verdict,
 )

@@ -9,20 +9,10 @@ from pytest_sme2.results.cost import InferenceCost
 from pytest_sme2.results.evidence import Evidence, KernelCensus
 from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
 from pytest_sme2.results.run import Arm, Fingerprint
+from pytest_sme2.results.timing import Estimate, Frontier
 
 RUNTIME = "executorch runtime"
 """The key of ``versions`` for what ran the program; ``executorch`` is what exported it."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A ratio and the interval that holds it, over pairs of processes."""
-
-    value: float
-    low: float
-    high: float
-    confidence: float
-    pairs: int
 
 
 @dataclass(frozen=True)
@@ -177,6 +167,8 @@ class CaseResult:
     """What else may change the speed of the machine: kernel, governor, clock, temperature."""
     speedup: Estimate | None = None
     """Off over on: how many times faster SME2 makes it."""
+    frontier: Frontier | None = None
+    """Over all numbers of threads of the run; only in the case of the first of them."""
     shares: Mapping[Arm, Mapping[Category, Spread]] | None = None
     """Of end-to-end time; None where the target is emulated."""
     loads_ns: Mapping[Arm, tuple[float, ...]] | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_sme2.results.run import Turn
+from pytest_sme2.results.run import Arm, Turn
 
 
 class Outcome(str, enum.Enum):
@@ -33,6 +34,17 @@ class Outcome(str, enum.Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A ratio and the interval that holds it, over pairs of processes."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    pairs: int
 
 
 @dataclass(frozen=True)
@@ -168,3 +180,78 @@ class PairedTiming:
     def speedup_interval(self) -> tuple[float, float] | None:
         interval = self.interval
         return None if interval is None else (1 / interval[1], 1 / interval[0])
+
+
+MATTERS = 0.03
+"""A difference below this is not worth another number of threads."""
+
+
+@dataclass(frozen=True)
+class FrontierCell:
+    """One arm with one number of threads."""
+
+    arm: Arm
+    threads: int
+    medians_ns: tuple[float, ...]
+    """One process of each round."""
+    cores: str = ""
+    """Where it ran, with their clocks; empty where the system chose."""
+    efficiency_share: float | None = None
+    """The part of its CPU time on efficiency cores; None where the system does not tell."""
+
+    @property
+    def median_ns(self) -> float:
+        return statistics.median(self.medians_ns)
+
+
+class Ship(str, enum.Enum):
+    """What a frontier comes to, as the best of one arm against the best of the other."""
+
+    CANDIDATE = "candidate"
+    REFERENCE = "reference"
+    EITHER = "either"
+    """No difference that matters."""
+    UNCLEAR = "unclear"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Every arm with every number of threads, measured in shared rounds, and the best of each arm.
+
+    One half of the rounds chose them. The other half says how they compare.
+    """
+
+    cells: tuple[FrontierCell, ...]
+    candidate: int
+    """Which cell is the best one with SME2; where there is one arm alone, the best of all."""
+    reference: int
+    """Which cell is the best one without; where there is one arm alone, the next best."""
+    speedup: Estimate
+    """The reference's time over the candidate's."""
+    ship: Ship
+    unsure: tuple[int, ...]
+    """Cells that may be faster than the best of their arm by more than matters."""
+    dropped: int
+    """Rounds that were measured again, since the device slowed itself down against heat."""
+    throttled: int
+    """Such rounds that count, since too many were dropped already."""
+    stopped_because: str
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rounds(self) -> int:
+        return len(self.cells[0].medians_ns)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one arm alone."""
+        return self.cells[self.candidate].arm is self.cells[self.reference].arm
+
+    @property
+    def best(self) -> frozenset[int]:
+        """The best cell of each arm."""
+        return frozenset({self.candidate} if self.alone else {self.candidate, self.reference})

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pytest_sme2.results.case import Agreement, Estimate, Spread, Structure, Tolerance
+from pytest_sme2.results.case import Agreement, Spread, Structure, Tolerance
 from pytest_sme2.results.cost import StoredCost
 from pytest_sme2.results.evidence import KernelCensus
 from pytest_sme2.results.profile import Category
 from pytest_sme2.results.run import Arm, Fingerprint
-from pytest_sme2.results.timing import Outcome
+from pytest_sme2.results.timing import Estimate, Outcome
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,18 @@ class BaselineFigures:
 
 
 @dataclass(frozen=True)
+class StoredFrontier:
+    """What was accepted over several numbers of threads."""
+
+    speedup: Estimate
+    """The best with SME2 against the best without."""
+    best: Mapping[Arm, int]
+    """Their numbers of threads."""
+    times_ns: Mapping[Arm, Mapping[str, float]]
+    """The median of each cell, by its number of threads."""
+
+
+@dataclass(frozen=True)
 class Baseline:
     """What was accepted for one model and variant on one target."""
 
@@ -68,6 +80,7 @@ class Baseline:
     """Oldest first."""
     figures: Mapping[int, BaselineFigures] = field(default_factory=dict)
     """By thread count."""
+    frontier: StoredFrontier | None = None
     costs: Mapping[Arm, StoredCost] = field(default_factory=dict)
     """What one inference executes on the emulator; only the arms that were counted."""
     pte_bytes: int | None = None
@@ -128,6 +141,8 @@ class Limits:
     max_regression: float = 0.02
     min_speedup: float | None = None
     """None: on may not be slower than off by more than ``max_regression``."""
+    min_best_speedup: float | None = None
+    """Of the best with SME2 over the best without, each with the number of threads best for it."""
     max_speedup_loss: float = 0.10
     """The part of the stored speedup that may be lost."""
     min_coverage: float | None = None

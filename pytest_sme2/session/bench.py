@@ -21,7 +21,9 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import platforms
 from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.targets.base import HasCores
 from pytest_sme2.targets.local import MacTarget
+from pytest_sme2.targets.phone.silicon import check_threads
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
@@ -136,6 +138,8 @@ class Bench:
         if not self.timed:
             sme1 = self.target.capabilities().sme1
             request = replace(request, timeout_seconds=EMULATED_SECONDS, sme1=sme1)
+        elif isinstance(self.target, HasCores):
+            check_threads(threads, self.target.cores)
         return replace(request, **changes)
 
     def redo(self, measure: Callable[[], _Value]) -> _Value:

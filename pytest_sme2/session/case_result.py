@@ -23,6 +23,7 @@ from pytest_sme2.results import (
     Category,
     Estimate,
     Fingerprint,
+    Frontier,
     InferenceCost,
     Pair,
     PairedTiming,
@@ -84,6 +85,7 @@ def assemble(
     busy: float | None = None,
     runtime_sha256: str = "",
     costs: Mapping[Arm, InferenceCost | str] | None = None,
+    frontier: Frontier | None = None,
 ) -> CaseResult:
     """Everything one pair showed.
 
@@ -100,6 +102,7 @@ def assemble(
         busy: the interference of the machine, where the runs themselves do not show it.
         runtime_sha256: of the runner (``Runner.sha256``).
         costs: what each arm executed, or why that is not known.
+        frontier: over several numbers of threads.
     """
     runs = _runs(pair)
     everything = [run for arm in runs.values() for run in arm]
@@ -139,6 +142,7 @@ def assemble(
         weights=artifact.weights,
         costs={arm: cost for arm, cost in (costs or {}).items() if isinstance(cost, InferenceCost)},
         uncounted=next((cost for cost in (costs or {}).values() if isinstance(cost, str)), ""),
+        frontier=frontier,
         **timed,
     )
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.results import Arm, PairedTiming, Run, RunRequest
-from pytest_sme2.targets.base import Job
+from pytest_sme2.targets.base import HasCores, Job
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.timing.arms import in_turns, one_at_a_time
-from pytest_sme2.timing.pairs import RunArm, measure_pairs
+from pytest_sme2.targets.phone.silicon import cores_text
+from pytest_sme2.timing.arms import RunArm, in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import tracing_overhead
 from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
 from pytest_sme2.timing.yardstick import Yardstick
@@ -98,9 +99,12 @@ def _timing(
     yardstick: Yardstick,
     bench: Bench,
 ) -> Timing:
-    return Timing(
-        processes, measurement, yardstick.median_ns, bench.conditions(), yardstick.interference
-    )
+    conditions, target = dict(bench.conditions()), bench.target
+    # This machine's system chooses by itself.
+    if isinstance(target, HasCores) and not isinstance(target, LocalTarget):
+        threads = next(run.request.threads for runs in processes.values() for run in runs)
+        conditions["cores"] = cores_text(target.cores, target.pinned(threads)) or "any"
+    return Timing(processes, measurement, yardstick.median_ns, conditions, yardstick.interference)
 
 
 def measure_alone(

@@ -193,6 +193,14 @@ class Gate:
         measured = self.timed
         self._check(lambda: [speedup.check_speedup(measured, self.baseline, self.limits)])
 
+    @_reported(speedup.FRONTIER)
+    def check_frontier(self) -> None:
+        """The best with SME2 against the best without, over all numbers of threads of the run."""
+        self.session.bench.require_sme2()
+        self.session.frontier(self.case)
+        measured = self.measured
+        self._check(lambda: [speedup.check_frontier(measured, self.baseline, self.limits)])
+
     @_reported("shares")
     def check_shares(self) -> None:
         """Each category's part of end-to-end time."""

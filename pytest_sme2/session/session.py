@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pytest_sme2.errors import (
-    DeviceGoneError,
-    ModelError,
-    NotMeasurableError,
-)
+from pytest_sme2.errors import DeviceGoneError, ModelError, NotMeasurableError
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant
@@ -23,6 +19,7 @@ from pytest_sme2.results import (
     Check,
     Comparison,
     Evidence,
+    Frontier,
     InferenceCost,
     KernelCensus,
     Limits,
@@ -58,10 +55,6 @@ EMULATED_TRACE = {"warmup": 0, "runs": 1}
 DEVICE_TRACE = {"warmup": 3, "runs": 10}
 
 
-def _silent(line: str) -> None:
-    """Discard progress."""
-
-
 def _on_one_device(method: _Method) -> _Method:
     """Of a stage: all of it is measured on one device, from the start again where that died."""
 
@@ -78,7 +71,7 @@ class Session:
     def __init__(
         self,
         settings: Settings,
-        say: Say = _silent,
+        say: Say = lambda line: None,
         identity: str | None = None,
         farm: Farm | None = None,
     ) -> None:
@@ -360,19 +353,21 @@ class Session:
             from pytest_sme2.session.case_timing import measure_case
 
             # Exporting and building come first: they must not eat the time budget.
-            for arm in self.bench.arms:
-                self.traced(case, arm)
+            traced = {arm: self.traced(case, arm) for arm in self.bench.arms}
+            requests = {arm: self.request(case, arm) for arm in self.bench.arms}
             self.bench.cool_down()
             with self.bench.exclusively():
-                return measure_case(
-                    self.bench,
-                    case.id,
-                    self.folder(case),
-                    {arm: self.request(case, arm) for arm in self.bench.arms},
-                    {arm: self.traced(case, arm) for arm in self.bench.arms},
-                )
+                return measure_case(self.bench, case.id, self.folder(case), requests, traced)
 
         return self._once(make, "timing", case)
+
+    @_on_one_device
+    def frontier(self, case: Case) -> Frontier:
+        """The case with all numbers of threads of the run, and the best of each arm."""
+        from pytest_sme2.session.frontier import measure_frontier
+
+        make = functools.partial(measure_frontier, self.bench, case, self.settings.threads)
+        return self._once(lambda: make(self.artifact, self.folder), "frontier", case)
 
     @_on_one_device
     def measured(self, case: Case, *, timed: bool) -> CaseResult:
@@ -382,25 +377,24 @@ class Session:
         self.turn_to(case)  # What is in the way is told before a long export.
         if timed:
             self.timing(case)
-        timing = self._made.get(("timing", case))
+        timing: Timing | None = self._known("timing", case)
+        frontier: Frontier | None = self._known("frontier", case)
 
         def make() -> CaseResult:
             from pytest_sme2.session.case_result import assemble
             from pytest_sme2.session.case_timing import Timing
 
-            found = timing if isinstance(timing, Timing) else Timing({}, None)
+            found = timing or Timing({}, None)
             artifact = self.artifact(case)  # a broken model needs no device to say so
             arms, (runtime, runtime_sha256) = self.arms(case), self.runtime(case)
-            runs = {arm: self.traced(case, arm) for arm in arms}
-            censuses = {arm: self.census(case, arm) for arm in arms}
             pair = Pair(
                 artifact=artifact,
                 target=self.bench.target.name,
                 on=tuple(found.processes.get(Arm.ON, ())),
                 off=tuple(found.processes.get(Arm.OFF, ())),
                 evidence=self.evidence(case),
-                traced=runs,
-                censuses=censuses,
+                traced={arm: self.traced(case, arm) for arm in arms},
+                censuses={arm: self.census(case, arm) for arm in arms},
             )
             return assemble(
                 pair,
@@ -415,16 +409,20 @@ class Session:
                 busy=found.interference,
                 runtime_sha256=runtime_sha256,
                 costs={arm: self.cost(case, arm) for arm in arms},
+                frontier=frontier,
             )
 
-        return self._once(make, "measured", case, timing is not None)
+        return self._once(make, "measured", case, timing is not None, frontier is not None)
+
+    def _known(self, stage: str, case: Case) -> Any:
+        """What the stage made, if it ran and did not fail."""
+        made = self._made.get((stage, case))
+        return None if isinstance(made, Failed) else made
 
     def measurement(self, case: Case) -> PairedTiming | None:
         """The pairs behind the timing, where the case was timed in pairs."""
-        from pytest_sme2.session.case_timing import Timing
-
-        timing = self._made.get(("timing", case))
-        return timing.measurement if isinstance(timing, Timing) else None
+        timing: Timing | None = self._known("timing", case)
+        return None if timing is None else timing.measurement
 
     # --- what it is compared with --------------------------------------------------------------
 

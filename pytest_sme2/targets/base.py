@@ -21,6 +21,7 @@ from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.system.files import new_file, unwritable
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
+from pytest_sme2.targets.phone.silicon import Core
 from pytest_sme2.targets.turns import Player, run_in_turns
 
 RESULT_NAME = "runner.json"
@@ -88,6 +89,20 @@ class HasConditions(Protocol):
 
     def conditions(self) -> Mapping[str, str]:
         """Clock, governor, temperature, the build of the system; as far as they are known."""
+        ...
+
+
+@runtime_checkable
+class HasCores(Protocol):
+    """A target that tells its cores."""
+
+    @property
+    def cores(self) -> Sequence[Core]:
+        """Those that a process may run on; empty where it does not tell."""
+        ...
+
+    def pinned(self, threads: int) -> tuple[int, ...]:
+        """The fastest ones for so many threads; none means that the system chooses."""
         ...
 
 
@@ -258,19 +273,25 @@ def count_turns(jobs: Sequence[Job]) -> int:
 
 
 def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:
-    """Run one process per job on this machine; they take turns as requested."""
+    """Run one process per job on this machine, on these cores or those of its request; they take
+    turns as requested.
+    """
     turns = count_turns(jobs)
     places = [make_place(job) for job in jobs]
     try:
         with contextlib.ExitStack() as stack:
             logs = [stack.enter_context(new_file(place.log)) for place in places]
             players = [
-                Player(functools.partial(place.command, job), job.runner.folder, log)
+                Player(
+                    functools.partial(place.command, job),
+                    job.runner.folder,
+                    log,
+                    cpus or job.request.cpus,
+                )
                 for job, place, log in zip(jobs, places, logs, strict=True)
             ]
-            answers = run_in_turns(
-                players, turns, timeout_seconds=jobs[0].request.timeout_seconds, cpus=cpus
-            )
+            timeout_seconds = jobs[0].request.timeout_seconds
+            answers = run_in_turns(players, turns, timeout_seconds=timeout_seconds)
             for log, finished in zip(logs, answers, strict=True):
                 if finished is not None:
                     log.seek(0, os.SEEK_END)

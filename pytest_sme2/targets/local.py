@@ -20,6 +20,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform, sysctl
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
+from pytest_sme2.targets.phone.silicon import Core, pick_cores
 
 _AT_HWCAP2 = 26
 _HWCAP2 = {"sme": 1 << 23, "sme2": 1 << 37}
@@ -76,11 +77,24 @@ class LocalTarget:
         for job in jobs:
             check_request(self.name, self.platform, self.capabilities(), job.runner, job.request)
             check_cpus(job.request.cpus)
-        request = jobs[0].request
-        cpus = request.cpus
-        if not cpus and request.threads == 1 and hasattr(os, "sched_getaffinity"):
+        alone = all(job.request.threads == 1 and not job.request.cpus for job in jobs)
+        cpus: tuple[int, ...] = ()
+        if alone and hasattr(os, "sched_getaffinity"):
             cpus = (secrets.choice(fastest_cores(os.sched_getaffinity(0))),)
         return run_here_in_turns(self.name, jobs, cpus=cpus)
+
+    @property
+    def cores(self) -> tuple[Core, ...]:
+        """Those that a process may run on."""
+        if not hasattr(os, "sched_getaffinity"):
+            return tuple(Core(number, 0) for number in range(os.cpu_count() or 1))
+        available = sorted(os.sched_getaffinity(0))
+        return tuple(Core(core, _highest_clock(CPU_FOLDER / f"cpu{core}")) for core in available)
+
+    def pinned(self, threads: int) -> tuple[int, ...]:
+        """The fastest cores for so many threads; none where the system cannot pin."""
+        can_pin = hasattr(os, "sched_getaffinity")
+        return pick_cores((), self.cores, threads) if can_pin else ()
 
     def conditions(self) -> dict[str, str]:
         return local_conditions()

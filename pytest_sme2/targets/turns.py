@@ -37,18 +37,20 @@ class Player:
     folder: os.PathLike[str]
     output: IO[bytes]
     """Where its standard output goes."""
+    cpus: Sequence[int] = ()
+    """The cores that it is kept on; empty means any."""
 
 
 class _Started:
     """A player's process, which writes to a pipe when it waits."""
 
-    def __init__(self, player: Player, environment: Mapping[str, str], cpus: Sequence[int]) -> None:
+    def __init__(self, player: Player, environment: Mapping[str, str]) -> None:
         self.resting, descriptor = os.pipe()
         waiting, self.giving = os.pipe()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
             self.arguments = tuple(player.arguments(descriptor))
-            with pinned(cpus):
+            with pinned(player.cpus):
                 self.process = subprocess.Popen(
                     self.arguments,
                     stdin=waiting,
@@ -110,7 +112,6 @@ def run_in_turns(
     *,
     timeout_seconds: float,
     environment: Mapping[str, str] | None = None,
-    cpus: Sequence[int] = (),
 ) -> list[Finished | None]:
     """Run programs that take turns, and say how each ended, in the given order.
 
@@ -123,7 +124,7 @@ def run_in_turns(
     environment = whitelisted_environment() if environment is None else environment
     started: list[_Started] = []
     try:
-        culprit = _play(players, turns, started, deadline, environment, cpus)
+        culprit = _play(players, turns, started, deadline, environment)
         answers = [one.finish(deadline) if culprit in (None, one) else None for one in started]
         return [*answers, *[None] * (len(players) - len(started))]
     finally:
@@ -137,11 +138,10 @@ def _play(
     started: list[_Started],
     deadline: float,
     environment: Mapping[str, str],
-    cpus: Sequence[int],
 ) -> _Started | None:
     """Start all and give the turns; return the one that failed, if any."""
     for player in players:
-        started.append(_Started(player, environment, cpus))
+        started.append(_Started(player, environment))
         if started[-1].wait(deadline) is not State.RESTING:
             return started[-1]
     for turn in range(turns):

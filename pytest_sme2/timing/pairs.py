@@ -13,7 +13,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pytest_sme2.results import (
     BLIND_MARGIN,
@@ -24,11 +23,10 @@ from pytest_sme2.results import (
     Outcome,
     PairedTiming,
     PairSample,
-    Run,
-    Turn,
 )
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing import stats
+from pytest_sme2.timing.arms import Redo, RunArm, RunInTurns, Starter
 from pytest_sme2.timing.processes import (
     drifting,
     interference,
@@ -38,8 +36,6 @@ from pytest_sme2.timing.processes import (
 )
 from pytest_sme2.timing.sampling import (
     BUDGETS_IN_DOUBT,
-    PILOT_RUNS,
-    PILOT_WARMUP,
     Sampling,
     SamplingPlan,
     choose_sampling,
@@ -51,23 +47,6 @@ INTERFERENCE_MARGIN = 0.05
 INTERFERENCE_SPREADS = 5.0
 EFFICIENCY_MARGIN = 0.01
 """A pair is suspect when more than this part of a process's CPU time was on efficiency cores."""
-
-
-class RunArm(Protocol):
-    """Starts one fresh process of an arm and waits for it."""
-
-    def __call__(self, arm: str, /, *, warmup: int, runs: int) -> Run: ...
-
-
-class RunInTurns(Protocol):
-    """Starts one fresh process of each arm, which take turns, and waits for all."""
-
-    def __call__(
-        self, arms: Sequence[str], /, *, warmup: int, runs: int, turn: Turn
-    ) -> dict[str, Run]: ...
-
-
-Redo = Callable[[Callable[[], dict[str, Run]]], dict[str, Run]]
 
 
 @dataclass(frozen=True)
@@ -196,13 +175,11 @@ class _Measuring:
     ) -> None:
         if reference == candidate:
             raise ValueError("The two arms need different labels, even if they are the same thing.")
-        self.run_arm = run_arm
+        self.starter = Starter(run_arm, in_turns, clock, redo or Starter.redo)
         self.arms = (reference, candidate)
         self.plan = plan
         self.progress = progress
         self.clock = clock
-        self.redo: Redo = redo or (lambda measure: measure())
-        self.in_turns = in_turns
         self.started = clock()
         self.order = random.Random(plan.seed)  # noqa: S311 - order, not secrets
         self.ledger = _Ledger(plan.redo_limit)
@@ -245,26 +222,11 @@ class _Measuring:
 
     def pilot(self) -> Sampling:
         """One short process of each arm. It also brings files into memory, so it never counts."""
-        singles, overheads = [], []
-        mixed_cores = False
-        for arm in self.arms:
-            begun = self.clock()
-            run = self.start([arm], PILOT_WARMUP, PILOT_RUNS)[arm]
-            process_median(run)
-            self.threads = run.request.threads
-            mixed_cores = mixed_cores or run.cores is not None
-            single = min(run.wall_ns) / 1e9
-            singles.append(single)
-            spent = self.clock() - begun
-            overheads.append(max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS)))
-        single = statistics.fmean(singles)
-        return choose_sampling(
-            single,
-            max(overheads),
-            self.seconds_left(),
-            self.plan,
-            None if self.in_turns is None else choose_turn(single, mixed_cores),
-        )
+        runs, single, overhead = self.starter.pilot(self.arms)
+        self.threads = runs[self.arms[0]].request.threads
+        mixed_cores = any(run.cores is not None for run in runs.values())
+        turn = None if self.starter.in_turns is None else choose_turn(single, mixed_cores)
+        return choose_sampling(single, overhead, self.seconds_left(), self.plan, turn)
 
     def collect(self, due: int, sampling: Sampling) -> bool:
         """Bring the kept pairs up to ``due``; False if the time was used up before."""
@@ -279,28 +241,12 @@ class _Measuring:
             self.ledger.judge()
         return True
 
-    def start(self, order: Sequence[str], warmup: int, runs: int) -> dict[str, Run]:
-        """One fresh process of each arm, in this order; all of them again where one was lost."""
-        return self.redo(
-            lambda: {arm: self.run_arm(arm, warmup=warmup, runs=runs) for arm in order}
-        )
-
-    def start_in_turns(
-        self, in_turns: RunInTurns, order: Sequence[str], sampling: Sampling, turn: Turn
-    ) -> dict[str, Run]:
-        return self.redo(
-            lambda: in_turns(order, warmup=sampling.warmup, runs=sampling.runs, turn=turn)
-        )
-
     def pair(self, sampling: Sampling) -> PairSample:
         begun = self.clock()
         order = list(self.arms)
         if self.order.random() < 0.5:
             order.reverse()
-        if self.in_turns is not None and sampling.turn is not None:
-            runs = self.start_in_turns(self.in_turns, order, sampling, sampling.turn)
-        else:
-            runs = self.start(order, sampling.warmup, sampling.runs)
+        runs = self.starter.start(order, sampling)
         for arm, run in runs.items():
             drift = process_drift(run)
             if drift is not None:

@@ -15,8 +15,6 @@ from pytest_sme2.timing import stats
 
 DRIFT_LIMIT = 0.01
 
-THREADS_SLOWER_LIMIT = 0.02
-
 FEWEST_ROUNDS = 3
 
 CALM = 0.05
@@ -150,19 +148,3 @@ def tracing_overhead(untraced_ns: Sequence[float], traced: Sequence[Run]) -> flo
     """How much longer a traced run takes than an untraced one, from process medians."""
     traced_ns = [process_median(run) for run in traced]
     return statistics.median(traced_ns) / statistics.median(untraced_ns) - 1
-
-
-def thread_warnings(medians_ns: Mapping[int, Sequence[float]]) -> tuple[str, ...]:
-    """A sentence for every thread count that is slower than a smaller one of a sweep."""
-    warnings = []
-    best: tuple[int, float] | None = None
-    for threads, medians in sorted(medians_ns.items()):
-        value = statistics.median(medians)
-        if best is not None and value > best[1] * (1 + THREADS_SLOWER_LIMIT):
-            warnings.append(
-                f"{threads} threads are {value / best[1] - 1:.1%} slower than {best[0]}: "
-                f"{value / 1e6:.3f} ms against {best[1] / 1e6:.3f} ms."
-            )
-        if best is None or value < best[1]:
-            best = (threads, value)
-    return tuple(warnings)

@@ -14,11 +14,10 @@ from pathlib import Path
 from pytest_sme2.results import Artifact, Outcome, PairedTiming, TensorSpec
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing import stats
+from pytest_sme2.timing.arms import RunArm, RunInTurns
 from pytest_sme2.timing.pairs import (
     INTERFERENCE_MARGIN,
     PairProgress,
-    RunArm,
-    RunInTurns,
     measure_pairs,
 )
 from pytest_sme2.timing.sampling import SamplingPlan

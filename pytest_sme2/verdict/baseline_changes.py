@@ -46,6 +46,10 @@ def _facts(baseline: Baseline) -> dict[str, str]:
         facts |= _latency_facts(baseline, threads)
     for threads, figures in sorted(baseline.figures.items()):
         facts |= _figure_facts(figures, threads)
+    if baseline.frontier is not None:
+        stored = baseline.frontier
+        best = ", ".join(f"{arm} {count(of, 'thread')}" for arm, of in stored.best.items())
+        facts["best against best"] = f"{estimate_text(stored.speedup)} ({best})"
     if baseline.pte_bytes is not None:
         facts["program size"] = f"{baseline.pte_bytes} bytes"
     facts["weights"] = baseline.weights

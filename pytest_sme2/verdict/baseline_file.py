@@ -29,6 +29,7 @@ from pytest_sme2.results import (
     OperatorCount,
     Spread,
     StoredCost,
+    StoredFrontier,
     Structure,
 )
 from pytest_sme2.system.files import cattrs_library
@@ -181,6 +182,7 @@ class _File:
     outputs: list[Agreement]
     versions: dict[str, str]
     cost: dict[Arm, StoredCost] = field(default_factory=dict)
+    frontier: StoredFrontier | None = None
 
 
 @functools.cache
@@ -291,6 +293,7 @@ def _from_document(file: _File) -> Baseline:
         pte_bytes=file.program.bytes,
         pte_sha256=file.program.sha256,
         weights=file.program.weights,
+        frontier=_possible_frontier(file.frontier),
         costs=file.cost,
         agreements=tuple(file.outputs),
         versions=file.versions,
@@ -301,6 +304,15 @@ def _threads(key: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,3}", key):
         raise ValueError(f"threads: {key!r} is not a thread count")
     return int(key)
+
+
+def _possible_frontier(found: StoredFrontier | None) -> StoredFrontier | None:
+    if found is not None:
+        times = [value for of in found.times_ns.values() for value in of.values()]
+        estimate = found.speedup
+        if min((estimate.low, estimate.value, estimate.high, *times)) <= 0:
+            raise ValueError("frontier: holds a time or a speedup of 0 or less")
+    return found
 
 
 def _possible(session: BaselineSession) -> BaselineSession:
@@ -378,10 +390,12 @@ def _to_document(baseline: Baseline) -> Document:
         outputs=list(baseline.agreements),
         versions=dict(baseline.versions),
         cost=dict(baseline.costs),
+        frontier=baseline.frontier,
     )
     document: Document = _converter().unstructure(file)
-    if not document["cost"]:
-        del document["cost"]
+    for name in ("cost", "frontier"):
+        if not document[name]:
+            del document[name]
     for entry in document["outputs"]:
         entry |= {key: None for key in ("max_abs", "max_rel") if math.isinf(entry[key])}
         # What is compared with is not part of the result.

@@ -24,7 +24,6 @@ from pytest_sme2.results import (
     BaselineSession,
     CaseResult,
     Category,
-    Estimate,
     Fingerprint,
     Profile,
     Spread,
@@ -35,8 +34,15 @@ from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
 from pytest_sme2.verdict.cost import steady_costs
+from pytest_sme2.verdict.frontier import stored_frontier
 from pytest_sme2.verdict.judging import too_hot
-from pytest_sme2.verdict.stored_latency import same_work, session_interval, starts_epoch
+from pytest_sme2.verdict.stored_latency import (
+    same_work,
+    session_interval,
+    significant,
+    starts_epoch,
+    steady_speedup,
+)
 
 MAX_SESSIONS = 20
 """Per thread count. Older ones are dropped, so that a file that is updated daily stays readable."""
@@ -51,8 +57,6 @@ WIDE_LATENCY = 0.10
 only show large changes."""
 WIDE_SHARE = 0.10
 """The same for a share of the time, in parts of the whole."""
-DIGITS = 5
-"""Of a stored time: a hundredth of a percent, which no machine repeats."""
 
 SYSTEM_FACTS = frozenset({"android", "build"})
 """What of a fingerprint changes with an update of a phone's system."""
@@ -207,6 +211,7 @@ def update(
         costs=steady_costs(old.costs, measured.costs),
         sessions=_with_session(old, measured),
         figures=_with_figures(old, measured),
+        frontier=stored_frontier(old.frontier, measured.frontier),
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,
         pte_sha256=measured.pte_sha256 or old.pte_sha256,
         agreements=_agreements(old, measured),
@@ -228,7 +233,7 @@ def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigu
         return dict(old.figures)
     before, profiles = old.at(measured.threads), measured.profiles.items()
     now = BaselineFigures(
-        speedup=_steady_speedup(before.speedup, measured.speedup),
+        speedup=steady_speedup(before.speedup, measured.speedup),
         shares=_by_arm(before.shares, measured.shares or {}, _steady_shares),
         category_ns=_by_arm(
             before.category_ns, {arm: dict(p.category_ns) for arm, p in profiles}, _steady_times
@@ -250,16 +255,6 @@ def _by_arm(
     choose: Callable[[_Figure | None, _Figure], _Figure],
 ) -> dict[Arm, _Figure]:
     return {**old, **{arm: choose(old.get(arm), value) for arm, value in new.items()}}
-
-
-def _steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | None:
-    # An estimate from too few pairs has no interval, and is not worth keeping.
-    if new is None or not math.isfinite(new.high):
-        return old
-    if old is not None and new.low <= old.high and old.low <= new.high:
-        return old
-    value, low, high = (float(f"{number:.4g}") for number in (new.value, new.low, new.high))
-    return Estimate(value, low, high, round(new.confidence, 6), new.pairs)
 
 
 def _steady_shares(
@@ -290,11 +285,6 @@ def _steady_times(
 
 def _steady_size(old: int | None, new: int) -> int:
     return new if old is None or abs(new - old) > 0.02 * old else old
-
-
-def significant(value: float) -> float:
-    """As many digits as a time can be measured with."""
-    return float(f"{value:.{DIGITS}g}")
 
 
 def refuse_unfit(measured: CaseResult, *, force: bool = False) -> None:

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from pytest_sme2.results import Arm, BaselineSession, CaseResult
+from pytest_sme2.results import Arm, BaselineSession, CaseResult, Estimate
 
 SESSION_CONFIDENCE = 0.95
 """Of the interval that holds a new session of the same program, given the sessions before it."""
@@ -24,6 +24,8 @@ much as one session; each further one makes the machine's own spread count more.
 EPOCH_SHIFT = 0.05
 """An accepted latency that surely lies further off than this starts an epoch of its own: averaging
 it with what it replaces would describe neither."""
+DIGITS = 5
+"""Of a stored time: a hundredth of a percent, which no machine repeats."""
 
 
 def session_interval(
@@ -140,3 +142,19 @@ def _inner_share(angle: float, freedom: int) -> float:
         total += term
     share = math.sin(angle) * total
     return 2 / math.pi * (angle + share) if odd else share
+
+
+def significant(value: float) -> float:
+    """As many digits as a time can be measured with."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | None:
+    """The old one where the new one differs by noise alone."""
+    # An estimate from too few pairs has no interval, and is not worth keeping.
+    if new is None or not math.isfinite(new.high):
+        return old
+    if old is not None and new.low <= old.high and old.low <= new.high:
+        return old
+    value, low, high = (float(f"{number:.4g}") for number in (new.value, new.low, new.high))
+    return Estimate(value, low, high, round(new.confidence, 6), new.pairs)

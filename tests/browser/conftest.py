@@ -15,7 +15,7 @@ from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from tests.support.chromium import Browser, Page, browser, find_chromium
 from tests.support.etdump_builder import build_etdump
-from tests.support.gate_examples import baseline
+from tests.support.gate_examples import baseline, frontier
 from tests.support.profiles import run_of
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
@@ -45,7 +45,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def timed_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three variants on hardware, one of them with a baseline and its history."""
+    """Three variants on hardware, one with a baseline, its history and numbers of threads."""
     root = tmp_path_factory.mktemp("timed")
     check = Check(
         "latency (on)", Outcome.REGRESSED, "Slower.", 9e6, 1e7, "ns", (1.1, 1.12), 0.02, ("a",),
@@ -55,7 +55,8 @@ def timed_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, folder in enumerate(toy_run(root)):
         record = read_record(folder)
         if number == 0:
-            record = replace(record, checks=(check,))
+            measured = replace(record.measured, frontier=frontier())
+            record = replace(record, checks=(check,), measured=measured)
         entries.append(ReportCase(folder, record, baseline() if number == 0 else None))
     path = root / "report.html"
     path.write_text(html_page(report_document(entries)), encoding="utf-8")

@@ -22,6 +22,8 @@ from pytest_sme2.results import (
     Evidence,
     Executor,
     Fingerprint,
+    Frontier,
+    FrontierCell,
     Kernel,
     KernelCensus,
     KernelFamily,
@@ -31,6 +33,7 @@ from pytest_sme2.results import (
     Outcome,
     PairedTiming,
     PairSample,
+    Ship,
     Spread,
     Structure,
     Tolerance,
@@ -134,6 +137,24 @@ def measured(**changes: Any) -> CaseResult:
         "versions": {"executorch": "1.5.1", "executorch runtime": "1.5.1"},
     }
     return CaseResult(**{**facts, **changes})
+
+
+def frontier(
+    value: float = 1.4, ship: Ship = Ship.CANDIDATE, arms: tuple[Arm, ...] = (Arm.ON, Arm.OFF),
+    **changes: Any,
+) -> Frontier:  # fmt: skip
+    """SME2 is best with 2 threads, NEON with 4; one arm alone is best with 4, then with 2."""
+    times = {Arm.ON: (3.0, 2.0, 2.2), Arm.OFF: (6.0, 4.0, 2.0 * value)}
+    cells = tuple(
+        FrontierCell(arm, threads, medians(times[arm][index], 20), cores=f"{8 - threads}-7")
+        for index, threads in enumerate((1, 2, 4))
+        for arm in arms
+    )
+    best = (2, 5) if len(arms) > 1 else (2, 1)
+    speedup = Estimate(value, value * 0.98, value * 1.02, 0.99, 10)
+    known: dict[str, Any] = {"dropped": 0, "throttled": 0, "unsure": (), "seconds": 60.0}
+    known |= {"stopped_because": "clear", **changes}
+    return Frontier(cells, *best, speedup, ship, **known)
 
 
 def emulated(**changes: Any) -> CaseResult:

@@ -15,6 +15,7 @@ import pytest
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.session.bench import Bench
+from pytest_sme2.targets.phone.silicon import Core, pick_cores
 from tests.support.profiles import ETDUMPS
 
 BASE_NS = 3e6
@@ -52,6 +53,9 @@ class PretendedTarget:
     """By the hash of a program: how many times longer it takes."""
     dumps: dict[str, str] = field(default_factory=dict)
     """By the hash of a program: which ETDump it leaves, ``toy_fp16_{arm}`` where none is named."""
+    factors: dict[tuple[Arm, int], float] = field(default_factory=dict)
+    """By the arm and the number of threads: how many times longer it takes."""
+    cores: tuple[Core, ...] = ()
     stuck: bool = False
     """Whether the runner says that SME2 was off in either arm."""
     failures: list[Exception] = field(default_factory=list)
@@ -75,6 +79,9 @@ class PretendedTarget:
     def fingerprint(self) -> Fingerprint:
         return Fingerprint(self.name, (("cpu", "pretended"),))
 
+    def pinned(self, threads: int) -> tuple[int, ...]:
+        return pick_cores((), self.cores, threads)
+
     def prepare(self) -> None:
         self.events.append("prepare")
 
@@ -90,6 +97,7 @@ class PretendedTarget:
             raise self.failures.pop(0)
         program = request.artifact.sha256
         level = BASE_NS * self.slower.get(program, 1.0) / (2 if request.arm is Arm.ON else 1)
+        level *= self.factors.get((request.arm, request.threads), 1.0)
         level *= 1 + self.random.gauss(0, 0.003)
         wall = tuple(
             int(level * (1 + abs(self.random.gauss(0, 0.003)))) for _ in range(request.runs)

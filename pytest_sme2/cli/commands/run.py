@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 ALL = "all"
 CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out")
+METHOD: Arguments = {
+    "--method NAME": "of a .pte file that has several (default: forward, or the only one)"
+}
 EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 ARGUMENTS: Arguments = {
     "model MODEL?": MODEL_OR_PROGRAM,
@@ -49,7 +52,7 @@ ARGUMENTS: Arguments = {
     ),
     **VARIANT,
     **FOLDERS,
-    "--method NAME": "of a .pte file that has several (default: forward, or the only one)",
+    **METHOD,
     f"--template {{{','.join(TEMPLATES)}}}": "print an experiment file to start from",
     "--kernels": "only list the kernels that run with SME2 on and off; without --device: emulated",
 }
@@ -119,7 +122,7 @@ def run_model(arguments: argparse.Namespace) -> int:
     if arguments.sme2_cpu == ALL:
         return _compare_cpus(arguments)
     session = Session(_settings(arguments), terminal_line(sys.stderr))
-    case = _case(session, arguments)
+    case = named_case(session, arguments)
     try:
         measured = session.measured(case, timed=session.bench.timed and not arguments.kernels)
         checks = output_checks(measured, session.limits(case))
@@ -142,9 +145,9 @@ def run_model(arguments: argparse.Namespace) -> int:
     return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
 
 
-def _case(session: Session, arguments: argparse.Namespace) -> Case:
+def named_case(session: Session, arguments: argparse.Namespace) -> Case:
     """What ``model``, ``variant`` and ``method`` of the command line name."""
-    (threads,) = session.settings.threads
+    threads = session.settings.threads[0]
     if is_program(arguments.model):
         return program_case(Path(arguments.model), threads, arguments.method)
     if arguments.method not in (None, FORWARD):
@@ -186,7 +189,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         value = arguments.sme2_threads
         raise UsageError(
             f"--threads {value}: `sme2 run` measures with one number of threads. Give one, or "
-            f"compare several: pytest --threads {value}"
+            f"compare several: sme2 threads {arguments.model} --threads {value}"
         )
     return replace(settings, no_cost=settings.no_cost or arguments.kernels)
 
@@ -201,7 +204,7 @@ def _compare_cpus(arguments: argparse.Namespace) -> int:
         raise UsageError("--cpu all compares emulated CPUs: give --device emulated as well.")
     say = terminal_line(sys.stderr)
     try:
-        found = list(run_on_every_cpu(settings, say, lambda each: _case(each, arguments)))
+        found = list(run_on_every_cpu(settings, say, lambda each: named_case(each, arguments)))
     finally:
         clear_line(sys.stderr)
     print("\n".join(cpu_lines(found)))

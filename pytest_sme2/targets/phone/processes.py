@@ -280,12 +280,22 @@ class PhoneProcesses:
             self._plan(job, name, f"{place}/{index}", turn_descriptor=TURN_DESCRIPTOR)
             for index, job in enumerate(jobs)
         ]
+        # Processes with as many threads share their cores; else each is put on its own.
+        shared = len({(job.request.threads, job.request.cpus) for job in jobs}) == 1
+        commands = [
+            process.command if shared else self._placed(job, process.command)
+            for job, process in zip(jobs, processes, strict=True)
+        ]
         giver = jobs[0].runner.turn_giver(
             turns,
             [process.log for process in processes],
-            [in_folder(process.home, process.command) for process in processes],
+            [
+                in_folder(process.home, command)
+                for process, command in zip(processes, commands, strict=True)
+            ],
         )
-        command = self._placed(jobs[0], [*self.launcher, *giver], one_core=True)
+        command = (*self.launcher, *giver)
+        command = self._placed(jobs[0], command, one_core=True) if shared else command
         group = PhoneTurns(replace(processes[0], place=place, command=command), tuple(processes))
         done = self._shell(group, dict(zip(processes, jobs, strict=True)))
         with self._removed(place if any(one.keeps_files for one in processes) else None):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.errors import TargetError, UsageError
-from pytest_sme2.system.wording import several
+from pytest_sme2.system.wording import count, several
 
 READ_CORES = (
     "grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq; "
@@ -32,6 +32,27 @@ def kinds(cores: Sequence[Core]) -> list[tuple[int, ...]]:
     """The cores by kind, the fastest first."""
     speeds = sorted({core.max_khz for core in cores}, reverse=True)
     return [tuple(core.number for core in cores if core.max_khz == speed) for speed in speeds]
+
+
+def cores_text(cores: Sequence[Core], numbers: Sequence[int]) -> str:
+    """``7 at 3.00 GHz, 4-6 at 2.60 GHz``: those of these numbers, the fastest kind first."""
+    clocks = {core.number: core.max_khz for core in cores}
+    parts = []
+    for kind in kinds([core for core in cores if core.number in numbers]):
+        several_in_row = len(kind) > 1 and kind[-1] - kind[0] == len(kind) - 1
+        text = f"{kind[0]}-{kind[-1]}" if several_in_row else ",".join(map(str, kind))
+        clock = clocks[kind[0]]
+        parts.append(f"{text} at {clock / 1e6:.2f} GHz" if clock else text)
+    return ", ".join(parts)
+
+
+def check_threads(threads: int, cores: Sequence[Core]) -> None:
+    """Refuse more threads than the device has cores, where it tells them."""
+    if cores and threads > len(cores):
+        raise UsageError(
+            f"--threads {threads}: the device has {count(len(cores), 'core')} that a process may "
+            f"use. Give at most {len(cores)}."
+        )
 
 
 def check_choice(choice: str | Sequence[int], cores: Sequence[Core]) -> None:

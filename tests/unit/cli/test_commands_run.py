@@ -37,4 +37,4 @@ def test_what_was_not_compared_is_not_judged() -> None:
 
 def test_several_thread_counts_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "toy_cnn", "--threads", "1,2", "--device", "emulated"]) == 2
-    assert "Give one, or compare several: pytest --threads 1,2" in capsys.readouterr().err
+    assert "compare several: sme2 threads toy_cnn --threads 1,2" in capsys.readouterr().err

@@ -12,13 +12,15 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.report import html
+from pytest_sme2.report.history import history_record
 from pytest_sme2.report.html import embedded_json, page, write_html
 from pytest_sme2.report.html_data import ReportCase, report_document
+from pytest_sme2.report.markdown_case import case_lines
 from pytest_sme2.results import PAIR, Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines
 from tests.support.etdump_builder import build_etdump
-from tests.support.gate_examples import STRUCTURES, baseline, medians, session
+from tests.support.gate_examples import STRUCTURES, baseline, frontier, medians, session
 from tests.support.profiles import run_of
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
@@ -102,6 +104,34 @@ def test_a_case_on_hardware_holds_both_arms(tmp_path: Path) -> None:
     ends = [start + length for _, start, length, _ in on["timeline"]]
     assert ends == sorted(ends)
     assert {row["family"] for row in case["kernels"]["rows"]} == {"sme2", "neon"}
+
+
+def test_a_frontier_is_a_line_per_arm_with_its_best_marked(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    record = read_record(folder)
+    (without,) = report_document([ReportCase(folder, record)])["cases"]
+    assert without["frontier"] is None
+    known = replace(record.measured, frontier=frontier(), conditions={"cores": "7 at 3.30 GHz"})
+    (case,) = report_document([ReportCase(folder, replace(record, measured=known))])["cases"]
+    found = case["frontier"]
+    assert found["names"] == {"on": "SME2", "off": "NEON"}
+    assert found["decision"].startswith("Ship SME2 with 2 threads")
+    assert {
+        arm: [entry["threads"] for entry in line if entry["best"]]
+        for arm, line in found["lines"].items()
+    } == {"on": [2], "off": [4]}
+    first = found["lines"]["on"][0]
+    assert first["low"] < first["median"] < first["high"]
+    assert ["cores", "7 at 3.30 GHz"] in case["environment"]
+    text = "\n".join(case_lines(replace(record, measured=known), "##"))
+    assert "### Best number of threads" in text
+    assert "- Ship SME2 with 2 threads: 1.40x" in text
+    assert "`7 at 3.30 GHz`" in text
+    kept = history_record(replace(record, measured=known))
+    assert (kept.best_speedup, kept.best_speedup_interval) == (1.4, (1.372, 1.428))
+    assert kept.best_threads == {Arm.ON: 2, Arm.OFF: 4}
+    alone = replace(known, frontier=frontier(arms=(Arm.OFF,)))
+    assert history_record(replace(record, measured=alone)).best_speedup is None
 
 
 def test_the_baselines_sessions_are_the_history(tmp_path: Path) -> None:

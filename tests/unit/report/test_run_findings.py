@@ -86,17 +86,6 @@ def test_a_number_that_variants_share_is_said_once(tmp_path: Path) -> None:
     assert layout.text == "layout changes: 1 (fp16, fp32); 2 (int8)"
 
 
-def test_a_thread_count_that_is_slower_than_fewer_is_found(tmp_path: Path) -> None:
-    def swept(threads: int, ns: float) -> CaseRecord:
-        medians = {Arm.ON: (ns,), Arm.OFF: (ns,)}
-        root = tmp_path / str(threads)
-        return built(root, [[CONV_PF32]], [[CONV_PF32]], threads=threads, medians_ns=medians)
-
-    slower = run_findings([swept(1, 1e6), swept(2, 2e6)])
-    assert starting(slower, "fp32: 2 threads are 100.0% slower than 1")
-    assert not starting(run_findings([swept(1, 2e6), swept(2, 1e6)]), "fp32: 2 threads")
-
-
 def test_a_single_row_is_to_be_measured_in_every_report(tmp_path: Path) -> None:
     """All of its matrix operators run on SME2, which is not good in itself."""
     record = read_record(recorded_runs.unpack("gru-fp16", tmp_path))

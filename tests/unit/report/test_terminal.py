@@ -10,6 +10,7 @@ from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines, split_verdict
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.results import AS_EXPORTED, Arm, Check, Estimate, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
+from tests.support.gate_examples import frontier
 from tests.support.golden import check_golden
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
@@ -184,16 +185,24 @@ def test_a_verdict_at_the_end_of_a_row_is_found() -> None:
     assert split_verdict("") == ("", None)
 
 
-def test_more_threads_that_are_slower_are_told(tmp_path: Path) -> None:
+def test_the_best_number_of_threads_is_a_table_and_a_sentence(tmp_path: Path) -> None:
     first, *_ = records(tmp_path)
-    medians = first.measured.medians_ns
-    assert medians is not None
-    slower = {arm: tuple(1.5 * value for value in values) for arm, values in medians.items()}
-    both = replace(first.measured, threads=4, medians_ns=slower)
-    text = flat(run_lines([first, replace(first, measured=both)], 1))
-    assert f"{first.measured.variant}: 4 threads are 50.0% slower than 1" in text
-    faster = replace(both, medians_ns={arm: (values[0] / 2,) for arm, values in medians.items()})
-    assert "threads are" not in flat(run_lines([first, replace(first, measured=faster)], 1))
+    unsure = frontier(unsure=(4,))
+    lines = run_lines([replace(first, measured=replace(first.measured, frontier=unsure))], -1)
+    begun = lines.index(f"{first.id}:")
+    assert [line.split() for line in lines[begun + 1 : begun + 5]] == [
+        ["threads", "SME2", "NEON", "cores"],
+        ["1", "3.000", "ms", *lines[begun + 2].split()[3:5], "6.000", "ms",
+         *lines[begun + 2].split()[7:9], "7-7"],
+        ["2", "2.000", "ms", *lines[begun + 3].split()[3:5], "*", "4.000", "ms",
+         *lines[begun + 3].split()[8:10], "6-7"],
+        ["4", "2.200", "ms", *lines[begun + 4].split()[3:5], "2.800", "ms",
+         *lines[begun + 4].split()[7:9], "*", "4-7"],
+    ]  # fmt: skip
+    text = flat(lines)
+    assert "Ship SME2 with 2 threads: 1.40x [1.37, 1.43] of your best NEON (4 threads)." in text
+    assert "chosen on one half of 20 rounds, judged on the other; 99.0% confidence" in text
+    assert "not told apart from the best of its arm: SME2 with 4 threads" in text
 
 
 def test_a_failed_case_is_the_first_line_and_has_a_row_of_figures(tmp_path: Path) -> None:

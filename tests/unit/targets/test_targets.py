@@ -215,6 +215,23 @@ def test_a_system_that_cannot_pin_says_so(monkeypatch):
     local.check_cpus(())
 
 
+def test_a_machine_tells_its_cores_and_pins_to_the_fastest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for core, khz in enumerate((2_000_000, 3_000_000, 2_000_000)):
+        folder = tmp_path / f"cpu{core}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "cpuinfo_max_freq").write_text(str(khz))
+    monkeypatch.setattr(local, "CPU_FOLDER", tmp_path)
+    monkeypatch.setattr(local.os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    target = local.LocalTarget()
+    assert [core.max_khz for core in target.cores] == [2_000_000, 3_000_000, 2_000_000]
+    assert [target.pinned(threads) for threads in (1, 2, 3)] == [(1,), (1, 0), (1, 0, 2)]
+    monkeypatch.delattr(local.os, "sched_getaffinity")
+    monkeypatch.setattr(local.os, "cpu_count", lambda: 4)
+    assert (len(target.cores), target.pinned(2)) == (4, ())
+
+
 # --- the emulator ---------------------------------------------------------------------------------
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,6 +60,15 @@ def make(tmp_path: Path, journal: Path) -> Iterator[Make]:
     yield make
     for file in files:
         file.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system cannot pin")
+def test_each_is_kept_on_its_own_cores(make: Make, journal: Path) -> None:
+    every = sorted(os.sched_getaffinity(0))
+    program = PLAYER.replace('note("warm")', "note(sorted(os.sched_getaffinity(0)))")
+    players = [replace(make("a", 1, program), cpus=every[:1]), make("b", 1, program)]
+    run_in_turns(players, 1, timeout_seconds=600)
+    assert journal.read_text().splitlines()[:2] == [f"a {every[:1]}", f"b {every}"]
 
 
 def test_one_runs_while_the_other_rests_and_the_first_alternates(make: Make, journal: Path) -> None:

@@ -443,14 +443,6 @@ def test_tracing_overhead_compares_process_medians():
     assert processes.tracing_overhead([1000.0, 1000.0, 1010.0], traced) == pytest.approx(0.11)
 
 
-def test_more_threads_that_are_slower_are_named():
-    warnings = processes.thread_warnings(
-        {1: [10e6], 4: [6e6, 6.1e6, 5.9e6], 2: [5.5e6], 8: [5.51e6]}
-    )
-    assert len(warnings) == 1
-    assert warnings[0].startswith("4 threads are 9.1% slower than 2")
-
-
 # --- what a phone can do to a measurement ---------------------------------------------------------
 
 

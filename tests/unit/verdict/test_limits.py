@@ -82,6 +82,7 @@ def test_a_loss_is_less_than_the_whole() -> None:
 FULL = """
 max_regression = "3%"
 min_speedup = "1.5x"
+min_best_speedup = 1.2
 max_speedup_loss = "5%"
 min_coverage = 0.9
 max_share_growth = "4%"

@@ -18,6 +18,8 @@ from pytest_sme2.targets.phone.silicon import (
     Silicon,
     VectorLength,
     check_choice,
+    check_threads,
+    cores_text,
     kinds,
     pick_cores,
     vector_program,
@@ -160,6 +162,29 @@ def test_big_and_little_are_the_fastest_and_the_slowest() -> None:
     assert pick_cores("little", CORES, 2) == (0, 1)
     assert pick_cores("big", CORES[:2]) == (0, 1)
     assert pick_cores((2, 3), CORES) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ((), ""),
+        ((4, 2, 3), "4 at 3.60 GHz, 2-3 at 3.00 GHz"),
+        ((0, 4), "4 at 3.60 GHz, 0 at 2.00 GHz"),
+    ],
+)
+def test_cores_are_named_with_their_clocks(numbers: tuple[int, ...], text: str) -> None:
+    assert cores_text(CORES, numbers) == text
+
+
+def test_cores_of_unknown_clocks_are_numbers() -> None:
+    assert cores_text([Core(number, 0) for number in (0, 2, 5)], (0, 2, 5)) == "0,2,5"
+
+
+def test_a_device_that_has_too_few_cores_for_the_threads_says_so() -> None:
+    check_threads(5, CORES)
+    check_threads(99, ())
+    with pytest.raises(UsageError, match=r"--threads 6: the device has 5 cores .* at most 5\."):
+        check_threads(6, CORES)
 
 
 def test_more_threads_than_cores_are_refused() -> None:

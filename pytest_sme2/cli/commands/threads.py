@@ -1,0 +1,76 @@
+"""``sme2 threads``: the best number of threads with SME2 against the best without."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import replace
+
+from pytest_sme2.cli.commands.models import model_folders
+from pytest_sme2.cli.commands.run import METHOD, named_case
+from pytest_sme2.cli.options import (
+    FOLDERS,
+    MODEL_OR_PROGRAM,
+    VARIANT,
+    Arguments,
+    add_options,
+    chosen,
+)
+from pytest_sme2.errors import EvidenceError, UsageError
+from pytest_sme2.session.options import DEVICE, RUNNERS
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import encode
+from pytest_sme2.system.terminal import clear_line, terminal_line
+
+EXAMPLE = "sme2 threads toy_cnn --variant fp16 --device android --threads 1,2,4"
+ARGUMENTS: Arguments = {"model MODEL": MODEL_OR_PROGRAM, **VARIANT, **FOLDERS, **METHOD}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    more = " Here: 1, 2, 4 and 8, as far as the device has cores."
+    add_options(parser, *DEVICE, *RUNNERS, "budget", "weights", "out", "threads", more=more)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from pytest_sme2.report.frontier import frontier_lines
+    from pytest_sme2.report.writing import write_case
+    from pytest_sme2.session.frontier import device_counts
+    from pytest_sme2.session.run_directory import read_record
+    from pytest_sme2.verdict.frontier import decision_text
+
+    settings = Settings(model_folders=model_folders(arguments), **chosen(arguments, device="auto"))
+    if arguments.sme2_threads is not None and len(settings.threads) < 2:
+        raise UsageError(
+            f"--threads {arguments.sme2_threads}: there is nothing to choose. Give several, as in "
+            "1,2,4, or measure one: sme2 run"
+        )
+    session = Session(settings, terminal_line(sys.stderr))
+    try:
+        session.bench.require_timing()
+        if arguments.sme2_threads is None:
+            session.settings = replace(settings, threads=device_counts(session.bench.target))
+        case = named_case(session, arguments)
+        evidence = session.evidence(case)
+        if evidence is not None and not evidence.valid:
+            raise EvidenceError(evidence.message)
+        found = session.frontier(case)
+        measured = session.measured(case, timed=False)
+        folder = session.keep(case, measured, ())
+        write_case(folder, read_record(folder))
+    finally:
+        clear_line(sys.stderr)
+        session.close()
+    decision = decision_text(found, measured.fingerprint.sme1)
+    if arguments.json:
+        about = {"model": case.model, "variant": case.variant_name, "device": measured.device}
+        document = {"schema": 1, **about, "decision": decision, **encode(found)}
+        if math.isinf(found.speedup.high):
+            document["speedup"]["high"] = None  # JSON has no infinity
+        print(json.dumps(document, indent=2, allow_nan=False))
+        return 0
+    print(f"{case.id} on {measured.device}, weights: {measured.weights}")
+    print("\n".join([*frontier_lines(measured), f"files: {folder}"]))
+    return 0

@@ -1,0 +1,144 @@
+"""A frontier through the session, the gate and ``sme2 threads``, on a device of known times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import UsageError
+from pytest_sme2.results import PAIR, Arm, Check, Outcome, Ship
+from pytest_sme2.session.gate import Gate
+from pytest_sme2.session.programs import program_case
+from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets.phone.silicon import Core
+from tests.support.pretended_target import PretendedTarget, use
+
+PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
+CORES = tuple(Core(number, khz) for number, khz in enumerate([2_000_000] * 4 + [2_800_000] * 3))
+# SME2 gains nothing from a second thread, NEON does: 1.5, 1.6 ms against 3.0, 2.0 ms.
+FACTORS = {(Arm.ON, 2): 1.06, (Arm.OFF, 2): 2 / 3}
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> PretendedTarget:
+    target = PretendedTarget(factors=FACTORS, cores=(*CORES, Core(7, 3_300_000)))
+    use(target, monkeypatch)
+    return target
+
+
+def make_session(tmp_path: Path, threads: tuple[int, ...] = (1, 2)) -> Session:
+    return Session(
+        Settings(device="linux", out=tmp_path / "out", budget_seconds=5.0, threads=threads)
+    )
+
+
+def checks_of(session: Session, threads: int) -> Sequence[Check]:
+    gate = Gate(session, program_case(PROGRAM, threads), lambda checks: None)
+    gate.check_frontier()
+    return gate.checks
+
+
+def test_the_gate_checks_it_once_and_the_record_has_it(
+    target: PretendedTarget, tmp_path: Path
+) -> None:
+    session = make_session(tmp_path)
+    (check,) = checks_of(session, 1)
+    assert check.verdict is Outcome.NO_BASELINE
+    assert "Ship SME2 with 1 thread: 1.3" in check.message
+    assert "of your best NEON (2 threads)" in check.message
+    (other,) = checks_of(session, 2)
+    assert other.verdict is Outcome.NOT_MEASURED
+    case = program_case(PROGRAM)
+    record = read_record(session.keep(case, session.measured(case, timed=False), ()))
+    found = record.measured.frontier
+    assert found is not None
+    assert found == session.frontier(case)
+    assert [(cell.arm, cell.threads) for cell in found.cells] == [
+        (arm, threads) for threads in (1, 2) for arm in PAIR
+    ]
+    assert {cell.cores for cell in found.cells} == {"7 at 3.30 GHz", "7 at 3.30 GHz, 4 at 2.80 GHz"}
+    pinned = {(request.threads, request.cpus) for request, _ in target.requests if request.cpus}
+    assert pinned == {(1, (7,)), (2, (7, 4))}
+    assert session.measured(program_case(PROGRAM, 2), timed=False).frontier is None
+    session.close()
+
+
+def test_one_number_of_threads_is_no_frontier(target: PretendedTarget, tmp_path: Path) -> None:
+    session = make_session(tmp_path, (1,))
+    (check,) = checks_of(session, 1)
+    assert check.verdict is Outcome.NOT_MEASURED
+    assert "give several" in check.message
+    session.close()
+
+
+def test_more_threads_than_cores_are_refused(target: PretendedTarget, tmp_path: Path) -> None:
+    session = make_session(tmp_path, (1, 9))
+    with pytest.raises(UsageError, match=r"--threads 9: the device has 8 cores .* at most 8"):
+        session.frontier(program_case(PROGRAM))
+    session.close()
+
+
+def threads(tmp_path: Path, *words: str) -> int:
+    where = ("--device", "linux", "--out", str(tmp_path / "out"), "--budget", "5")
+    return main(["threads", str(PROGRAM), *where, *words])
+
+
+def test_the_command_prints_a_table_and_the_decision(
+    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert threads(tmp_path, "--threads", "1,2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["threads", "SME2", "NEON", "cores"]
+    assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
+    assert lines[4].startswith("Ship SME2 with 1 thread: 1.3")
+
+
+def test_the_command_in_json_looks_at_what_the_device_has(
+    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert threads(tmp_path, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted({cell["threads"] for cell in found["cells"]}) == [1, 2, 4, 8]
+    assert (found["ship"], found["model"]) == (str(Ship.CANDIDATE), "toy_fp16")
+    assert found["decision"].startswith("Ship SME2 with")
+
+
+def test_too_few_rounds_are_still_json(
+    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target.factors = {(arm, threads): 400.0 for arm in PAIR for threads in (1, 2)}
+    assert threads(tmp_path, "--json", "--threads", "1,2", "--budget", "1") == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (found["ship"], found["speedup"]["high"]) == (str(Ship.UNCLEAR), None)
+    assert found["decision"].startswith("Too close to tell")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--threads", "2"], 2, "there is nothing to choose. Give several, as in 1,2,4"),
+        (["--threads", "0,1"], 2, "'0' is not a thread count"),
+        (["--threads", "2,1,2"], 2, "given twice"),
+        (["--threads", "1,16"], 2, "--threads 16: the device has 8 cores"),
+    ],
+)
+def test_wrong_numbers_of_threads_are_one_line(
+    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    words: list[str], code: int, said: str,
+) -> None:  # fmt: skip
+    assert threads(tmp_path, *words) == code
+    assert said in capsys.readouterr().err
+
+
+def test_emulated_times_are_refused(
+    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target.timing = False
+    assert threads(tmp_path, "--threads", "1,2") != 0
+    assert "linux cannot measure time" in capsys.readouterr().err
