@@ -19,7 +19,6 @@ set before the first run.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import math
@@ -35,7 +34,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
-from benchmarks.harness import Claim, finish
+from benchmarks.harness import Claim, finish, parser_of
 from benchmarks.phone_turns import build
 from pytest_sme2.fake_phone.lab import FakeLab, fake_target
 from pytest_sme2.results import MATTERS, PAIR, Arm, Artifact, Frontier, Run, RunRequest, Ship, Turn
@@ -386,14 +385,11 @@ def account(trials: Sequence[Trial]) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=4, help="of each simulated chip")
     parser.add_argument("--phones", type=int, default=24, help="frontiers on fake phones")
     parser.add_argument("--here", type=int, default=20, help="frontiers of real programs here")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds for each number")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="for machines")
     arguments = parser.parse_args(argv)
     asked = itertools.product(RATIOS, SLOTS, MORE, SPREADS, range(arguments.repeats))
     with ProcessPoolExecutor(2) as pool:
