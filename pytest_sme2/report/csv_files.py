@@ -60,6 +60,7 @@ OPERATOR_COLUMNS = (
 CATEGORY_COLUMNS = ("category", "kind", "operators", "time_ms", "share_percent")
 
 # What spreadsheets take for the start of a formula.
+_MOST_NAMES = 8
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
 
 
@@ -185,8 +186,8 @@ def _operator_row(
         *(round(value / 1e3, 3) for value in values),
         round(stats.cv, 6),
         stats.outliers,
-        " ".join(member.aten),
-        " ".join(member.modules),
+        " ".join(_few(member.aten)),
+        " ".join(_few(member.modules)),
         "" if member.shapes is None else str(member.shapes),
     )
 
@@ -388,8 +389,15 @@ def _operator_summary(member: OperatorProfile, sme2: bool | None) -> dict[str, A
     if member.shapes is not None:
         summary["shapes"] = asdict(member.shapes)
     if member.aten:
-        summary |= {"aten": list(member.aten), "modules": list(member.modules)}
+        summary |= {"aten": _few(member.aten), "modules": _few(member.modules)}
     return summary
+
+
+def _few(names: Iterable[str]) -> list[str]:
+    """Each name once, and not all: every operator of a delegate call has all names of the call."""
+    different = list(dict.fromkeys(names))
+    more = len(different) - _MOST_NAMES
+    return [*different[:_MOST_NAMES], f"and {more} more"] if more > 0 else different
 
 
 def comparison_summary(comparison: Comparison, *, timed: bool = True) -> dict[str, Any]:
