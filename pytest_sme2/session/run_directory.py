@@ -7,6 +7,7 @@ again. Everything else about a case stands in its ``metrics.json``, how it was m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.results import Arm, CaseResult, Check, PairedTiming
-from pytest_sme2.system.files import converter, decode, inside, write_json
+from pytest_sme2.system.files import converter, decode, inside, write_text
 from pytest_sme2.system.reading import read_json
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:
 
 def write_record(folder: Path, record: CaseRecord) -> None:
     slim = replace(record, measured=replace(record.measured, profiles={}))
-    write_json(folder / METRICS, converter().unstructure(slim))
+    # On one line: it is written after each test, and laying it out takes six times as long.
+    text = json.dumps(converter().unstructure(slim), ensure_ascii=False, separators=(",", ":"))
+    write_text(folder / METRICS, f"{text}\n")
 
 
 def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
