@@ -34,7 +34,12 @@ _RUN_ALONE = {"--threads": 1, "--weights": 1, "--arms": 1, "--no-cost": 0}
 
 def advise_command(record: CaseRecord, rewrite: str) -> str:
     """The advice on the same case, found and run as the case was."""
-    given = iter(shlex.split(reproduce_command(record))[2:])
+    ran = shlex.split(reproduce_command(record))
+    if "--config" in ran:
+        # A file of experiments names a program; the advice is on the model that it is of.
+        measured = record.measured
+        ran = _words(measured.model, measured.variant, measured.fingerprint.target)
+    given = iter(ran[2:])
     words = ["sme2", "advise"]
     for word in given:
         if word in _RUN_ALONE:

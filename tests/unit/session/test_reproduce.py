@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,5 @@ def test_advice_is_asked_for_as_the_case_was_run() -> None:
         "sme2 advise 'a b' --variants fp16 --device emulated --models-folder 'my nets' "
         "--cpu sme1 --try silu"
     )
+    experiment = replace(record, reproduce="sme2 run --config a.json --device linux")
+    assert advise_command(experiment, "") == "sme2 advise toy_cnn --variants fp16 --device linux"
