@@ -283,9 +283,12 @@ def multiply_accumulates(shapes: OperatorShapes | None) -> int | None:
         return outputs * weights[1] * weights[2]
     if shapes.operation == "transposed convolution" and len(weights) == 4:
         return math.prod(shapes.inputs[0]) * math.prod(weights[:3])
-    if shapes.operation == "aten::convolution.out" and len(shapes.inputs) > 1:
+    if shapes.operation == "aten::convolution.out":
+        image, weights = (*shapes.inputs, ())[:2]
+        # A damaged program may say anything.
+        if not 2 < len(image) == len(weights) == len(shapes.output):
+            return None
         # The weights of a transposed one begin with its input channels; it makes images larger.
-        image, weights = shapes.inputs[:2]
         larger = math.prod(shapes.output[2:]) > math.prod(image[2:])
         transposed = weights[0] == image[1] and (larger or weights[0] != shapes.output[1])
         return (math.prod(image) if transposed else outputs) * math.prod(weights[1:])

@@ -69,7 +69,7 @@ class Starter:
         for arm in arms:
             begun = self.clock()
             found |= self.start([arm], Sampling(PILOT_WARMUP, PILOT_RUNS))
-            process_median(found[arm])  # refuses what is no time
+            process_median(found[arm])  # refuses what is not a time
             singles.append(min(found[arm].wall_ns) / 1e9)
             spent = self.clock() - begun
             overheads.append(max(0.0, spent - singles[-1] * (PILOT_WARMUP + PILOT_RUNS)))

@@ -50,7 +50,7 @@ def same_cells(old: StoredFrontier | None, new: Frontier) -> bool:
 
 
 def stored_frontier(old: StoredFrontier | None, new: Frontier | None) -> StoredFrontier | None:
-    """What a baseline keeps: the old one where the new one differs by noise, or is no answer."""
+    """What a baseline keeps: the old one where the new one differs by noise, or says nothing."""
     if new is None or new.throttled or new.alone:
         return old
     before = old.speedup if old is not None and same_cells(old, new) else None

@@ -139,6 +139,9 @@ def test_events_that_do_not_pair_are_refused(segments: list[Segment], message: s
         ("aten::bmm.out", ((2, 5, 6), (2, 6, 7)), (2, 5, 7), 2 * 5 * 7 * 6),
         ("aten::convolution.out", ((1, 8, 50), (6, 2, 5), (6,)), (1, 6, 46), 6 * 46 * 2 * 5),
         ("aten::convolution.out", ((1, 8, 5), (8, 6, 4)), (1, 6, 20), 8 * 5 * 6 * 4),
+        ("aten::convolution.out", ((1, 8, 5),), (1, 6, 20), None),
+        ("aten::convolution.out", ((1, 8, 5), ()), (1, 6, 20), None),
+        ("aten::convolution.out", ((), (8, 6, 4)), (), None),
         ("aten::add.out", ((2, 5), (2, 5)), (2, 5), None),
     ],
 )
