@@ -393,10 +393,12 @@ READERS = {
 }
 # Modules that read as well, and why nothing of theirs is damaged here.
 NOT_FUZZED = {
+    "cli/commands/advise": "adds to a comment, which it does not read",
     "cli/commands/export": "prints a record that the store has checked",
     "cli/commands/init": "reads files of this package",
     "cli/commands/run": "prints a record that the same process has written",
     "export/child": "reads what its own child process says",
+    "export/editing": "reads a file of this package, and the user's own Python files",
     "export/discovery": "reads the user's own Python files, which are run as well",
     "export/forking": "reads the request of its own parent process",
     "export/lowering": "reads the request of its own parent process",
@@ -404,6 +406,7 @@ NOT_FUZZED = {
     "fake_phone/lab": "reads what its own supervisor says",
     "fake_phone/root": "reads files of this package",
     "fake_phone/supervisor": "reads what its own lab says",
+    "session/trials": "reads the user's own Python file, which is run as well",
     "plugin/hooks": "reads what a worker of the same run reports",
     "cli/experiments": "adds to documents that the same process has written",
     "report/history_page": "reads files of this package",

@@ -3,8 +3,8 @@
 It runs on the default branch's code, with a token. The comment was written by code that nobody has
 looked at yet, so it is only text here: no link, no mention, no command. Needs only Python.
 
-GitHub: GH_TOKEN, COMMENTS (…/repos/OWNER/NAME/issues) and NUMBER, as in comment-github.yml; the
-argument is the file. GitLab: as in comment-gitlab.yml; the file is that of the pipeline's job.
+GitHub: GH_TOKEN, COMMENTS (…/repos/OWNER/NAME/issues), NUMBER and HEAD, as in comment-github.yml;
+the argument is the file. GitLab: as in comment-gitlab.yml; the file is that of the pipeline's job.
 """
 
 import json
@@ -22,7 +22,9 @@ ALIVE = (
     # A line that begins so is a command to GitLab.
     r"(?m:^)[^\S\n]*(?=/\w)",
 )  # fmt: skip
-TAG = re.compile(r"<(?!!-- pytest-sme2 -->|/?details>|/?summary>)")
+TAG = re.compile(r"<(?!!-- pytest-sme2 -->|/?details>|details open>|/?summary>)")
+# Nothing in a block of code is alive. No line of it may end it earlier in Markdown.
+DIFF = re.compile(r"(?<=\n\n)```diff\n((?:(?! {0,3}```)[^\n]*\n)*)```\n")
 
 
 def checked(data: bytes) -> str:
@@ -33,9 +35,61 @@ def checked(data: bytes) -> str:
     if not re.match(rf"{MARK}\n\*\*SME2: [^\n]+\*\*\n", text):
         sys.exit("The file is not a comment that --sme2-report wrote.")
     text = re.sub(r"[^\n\t -\ud7ff\ue000-\U0010ffff]", "\ufffd", text)
+    blocks = [found.group() for found in DIFF.finditer(text)]
+    parts = DIFF.split(text)[::2]
     for pattern in ALIVE:
-        text = re.sub(pattern, "\\g<0>\u200b", text)
-    return TAG.sub("&lt;", text)
+        parts = [re.sub(pattern, "\\g<0>\u200b", part) for part in parts]
+    parts = [TAG.sub("&lt;", part) for part in parts]
+    return "".join(part for pair in zip(parts, [*blocks, ""], strict=True) for part in pair)
+
+
+def replaced(diff: str) -> list[tuple[str, int, str]]:
+    """File, number and new text of each changed line; empty where lines are added or removed."""
+    path, row, found, gone = "", 0, [], []
+    for line in diff.splitlines():
+        if line.startswith(("--- ", "+++ ")):
+            path = line[6:]
+        elif line.startswith("@@"):
+            row = int(re.sub(r"@@ -(\d+).*", r"\1", line))
+        elif line.startswith("+"):
+            if not gone:
+                return []
+            found.append((path, gone.pop(0), line[1:]))
+        else:
+            if line.startswith("-"):
+                gone.append(row)
+            elif gone:
+                return []
+            row += 1
+    return [] if gone else found
+
+
+def changed(patch: str) -> set[int]:
+    """The lines of a file that a pull request adds or changes."""
+    rows, row = set(), 0
+    for line in patch.splitlines():
+        if line.startswith("@@"):
+            row = int(re.sub(r"@@ [^+]*\+(\d+).*", r"\1", line))
+        elif not line.startswith("-"):
+            rows |= {row} if line.startswith("+") else set()
+            row += 1
+    return rows
+
+
+def suggest(text: str, pull: str, header: dict[str, str]) -> None:
+    """Offer each line of a tested fix where the pull request has it, once."""
+    lines = [entry for diff in DIFF.findall(text) for entry in replaced(diff)]
+    if not lines:
+        return
+    patches = {
+        entry["filename"]: entry.get("patch", "") for entry in every(f"{pull}/files", header)
+    }
+    said = {(one["path"], one["body"]) for one in every(f"{pull}/comments", header)}
+    for path, row, line in lines:
+        body = f"{MARK}\n```suggestion\n{line}\n```"
+        place = {"path": path, "line": row, "side": "RIGHT", "commit_id": os.environ["HEAD"]}
+        if "```" not in line and row in changed(patches.get(path, "")) and (path, body) not in said:
+            send(f"{pull}/comments", header, "POST", {"body": body, **place})
 
 
 def main() -> None:
@@ -66,6 +120,9 @@ def main() -> None:
         send(f"{one}/{mine[0]}", header, change, {"body": text})
     else:
         send(comments, header, "POST", {"body": text})
+    if "GH_TOKEN" in os.environ:
+        pull = f"{issues.removesuffix('issues')}pulls/{int(os.environ['NUMBER'])}"
+        suggest(text, pull, header)
 
 
 def every(address: str, header: dict[str, str]) -> list[dict]:

@@ -93,8 +93,9 @@ REWRITES: tuple[Rewrite, ...] = (
         "mean",
         frozenset({"aten.mean"}),
         "a mean",
-        "XNNPACK takes a mean of images alone",
-        "write one over the last dimension as a linear layer whose weights are all 1/n",
+        "XNNPACK takes a mean of images alone, and only with `keepdim=True`",
+        "write that of images as `x.mean((2, 3), keepdim=True).flatten(1)`, and one over the last "
+        "dimension as a linear layer whose weights are all 1/n",
     ),
     Rewrite(
         "conversion",

@@ -111,9 +111,14 @@ def _last_mean(value: Any) -> Any:
 
 
 def _mean(value: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    dimensions = [dim] if isinstance(dim, int) else list(dim or ())
-    last = [place % value.dim() for place in dimensions] == [value.dim() - 1]
-    if not last or dtype is not None or not value.is_floating_point():
+    dimensions = sorted(
+        place % value.dim() for place in ([dim] if isinstance(dim, int) else dim or ())
+    )
+    if dtype is not None or not value.is_floating_point():
+        return None
+    if dimensions == [2, 3] and value.dim() == 4 and not keepdim:
+        return value.mean((2, 3), keepdim=True).flatten(1)
+    if dimensions != [value.dim() - 1]:
         return None
     answer = _last_mean(value)
     return answer if keepdim else answer.reshape(value.shape[:-1])

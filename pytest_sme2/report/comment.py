@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_sme2.export.rewrites import REWRITES
+from pytest_sme2.report.findings import trial_text
 from pytest_sme2.report.text import code, document, prose, table
 from pytest_sme2.report.versus_baseline import (
     change_text,
@@ -25,7 +27,9 @@ from pytest_sme2.report.versus_baseline import (
     worst_first,
 )
 from pytest_sme2.results import Arm, CaseResult, Check, Executor, Outcome
+from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.session.trials import Edit, Trial
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import FAILING, WARNING, combine
 
@@ -68,6 +72,24 @@ def comment_text(records: Sequence[CaseRecord]) -> str:
             notes.append("Emulated: cost is executed instructions (Minst: a million), no time.")
         lines += ["", " ".join(notes)]
     return document(lines)
+
+
+def fix_text(record: CaseRecord, best: Trial, edit: Edit | None) -> str:
+    """What to add to the comment: the best tested rewrite, as a change of the model's file."""
+    trial = best if edit is None else edit.trial
+    names = " and ".join(trial.rewrites)
+    head = f"A tested fix for {record.id}: {names} {trial_text(trial)}"
+    lines = ["", f"<details open><summary>{_words(head)}</summary>", ""]
+    for name in trial.rewrites:
+        rewrite = next(known for known in REWRITES if known.name == name)
+        lines.append(f"- {rewrite.what}: {rewrite.why}; {rewrite.remedy}.")
+    again = advise_command(record, ",".join(trial.rewrites))
+    if edit is None:
+        lines += ["", f"What calls it is not in the model's own file. To see it: {code(again)}"]
+    else:
+        lines += ["", "```diff", *edit.diff.splitlines(), "```"]
+        lines += ["", f"To apply it: {code('git apply')}. To try it again: {code(again)}"]
+    return document([*lines, "", "</details>"])
 
 
 def _words(sentence: str) -> str:

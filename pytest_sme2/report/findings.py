@@ -11,9 +11,19 @@ from dataclasses import dataclass
 
 from pytest_sme2.profile.findings import case_findings, find
 from pytest_sme2.report.text import duration, percent, times
-from pytest_sme2.results import AS_EXPORTED, Arm, Comparison, Cost, Finding, Profile, Topic
+from pytest_sme2.results import (
+    AS_EXPORTED,
+    Agreement,
+    Arm,
+    Comparison,
+    Cost,
+    Finding,
+    Profile,
+    Topic,
+)
 from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.session.trials import LEAST_SAVING, Trial
 from pytest_sme2.system.wording import count
 
 # How many operators are named for one remedy.
@@ -149,6 +159,42 @@ def advice_text(entry: Advice) -> str:
 def _cost_text(cost: Cost) -> str:
     number = count(cost.operators, "operator") if cost.operators else ""
     return ", ".join(filter(None, (number, share_text(cost))))
+
+
+def amount_text(amount: float | None, *, timed: bool) -> str:
+    if amount is None:
+        return "-"
+    return duration(amount) if timed else f"{amount:,.0f}"
+
+
+def outputs_text(found: Agreement | None) -> str:
+    """How close to the model's own answer: ``46.9 dB``, ``identical``, or a dash."""
+    if found is None or found.dead:
+        return "-"
+    if found.identical:
+        return "identical"
+    return "wrong" if found.sqnr_db is None else f"{found.sqnr_db:.1f} dB"
+
+
+def trial_text(trial: Trial) -> str:
+    """``saves 1,090,322 of 1,430,104 instructions (76.4 %), outputs 120.9 dB``."""
+    if trial.problem:
+        return f"left out: {trial.problem}"
+    old, new = trial.before.amount, None if trial.after is None else trial.after.amount
+    if trial.after is None or old is None or new is None:
+        return "not counted"
+    timed = trial.before.timed
+    gone, whole = (amount_text(amount, timed=timed) for amount in (abs(old - new), old))
+    unit = "in traced runs" if timed else "instructions"
+    if trial.helps:
+        said = f"saves {gone} of {whole} {unit} ({percent(trial.saving)})"
+    elif trial.saving > -LEAST_SAVING:
+        return f"saves nothing of {whole} {unit}"
+    else:
+        said = f"costs {gone} {unit} on top of {whole} ({percent(-trial.saving)})"
+    before, after = trial.before.portable, trial.after.portable
+    outside = f"{before} to {count(after, 'operator')} outside of the delegate"
+    return f"{said}, outputs {outputs_text(trial.after.agreement)}; {outside}"
 
 
 # --- a whole run ----------------------------------------------------------------------------------

@@ -74,13 +74,19 @@ def run_command(case: Case, settings: Settings, device: str) -> str:
         words = _program_words(pte, case.method, device)
     if case.threads != 1:
         words += ["--threads", str(case.threads)]
-    folders = [] if settings.model_folders == (Path("models"),) else settings.model_folders
-    for folder in folders:
-        words += ["--models-folder", str(folder)]
+    folders = [str(_from_here(folder)) for folder in settings.model_folders]
+    for folder in folders if folders != ["models"] else ():
+        words += ["--models-folder", folder]
     for option in OPTIONS:
         if option.name in ("phone", *_SAID):
             words += _said(f"--{option.name}", option.field, settings)
     return shlex.join(words)
+
+
+def _from_here(folder: Path) -> Path:
+    """The command is typed where the run was made."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def _said(flag: str, field: str, settings: Settings) -> list[str]:

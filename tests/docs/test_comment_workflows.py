@@ -52,6 +52,14 @@ class Forge(BaseHTTPRequestHandler):
         elif path.path.endswith("/jobs"):
             made = [{"id": 1, "name": "other"}, {"id": 44, "name": "performance measure"}]
             reply = made if "page=1" in path.query.split("&") else []
+        elif path.path.endswith("/files"):
+            patch = {"filename": "models/net/model.py", "patch": PATCH}
+            reply = [patch] if "page=1" in path.query.split("&") else []
+        elif path.path.endswith("/pulls/5/comments"):
+            if body:
+                server.suggested.append(body)
+            first = "page=1" in path.query.split("&")
+            reply = server.suggested if self.command == "GET" and first else []
         elif self.command == "GET":
             reply = server.comments if "page=1" in path.query.split("&") else []
         elif self.command == "POST":
@@ -72,6 +80,7 @@ class Forge(BaseHTTPRequestHandler):
 @pytest.fixture
 def forge() -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Forge)
+    server.suggested = []
     server.calls, server.comments = [], [dict(entry) for entry in OTHERS]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -84,7 +93,12 @@ def forge() -> Iterator[Any]:
 def environment(kind: str, forge: Any) -> dict[str, str]:
     root = f"http://127.0.0.1:{forge.server_port}"
     if kind == "github":
-        return {"GH_TOKEN": "secret", "COMMENTS": f"{root}/repos/o/n/issues", "NUMBER": "5"}
+        return {
+            "GH_TOKEN": "secret",
+            "COMMENTS": f"{root}/repos/o/n/issues",
+            "NUMBER": "5",
+            "HEAD": "abc",
+        }
     return {
         "SME2_COMMENT_TOKEN": "secret",
         "CI_API_V4_URL": root,
@@ -146,6 +160,55 @@ def test_a_hostile_comment_is_only_text(kind: str, forge: Any, tmp_path: Path) -
     before = text
     assert post(kind, forge, text.encode(), tmp_path).returncode == 0
     assert forge.comments[2]["body"] == before
+
+
+PATCH = """\
+@@ -7,3 +7,4 @@ class Net:
+     def f(self, x):
+-        x = x + 1
++        x = F.silu(x)
++        x = x + 2
+         return x"""
+DIFF = """\
+--- a/models/net/model.py
++++ b/models/net/model.py
+@@ -{row},3 +{row},3 @@
+     @torch.compile  # https://x.example [a](b) <b>
+-        x = F.silu(x)
++        x = x * torch.sigmoid(x)
+         return x
+"""
+
+
+@pytest.mark.parametrize("row", [7, 6])
+def test_a_fix_is_offered_where_the_pull_request_has_the_line(
+    row: int, forge: Any, tmp_path: Path
+) -> None:
+    block = f"```diff\n{DIFF.format(row=row)}```\n"
+    for _ in range(2):
+        assert post("github", forge, f"{TEXT}\n{block}".encode(), tmp_path).returncode == 0
+    # Code is as it was: it can be copied.
+    assert block in forge.comments[2]["body"]
+    body = f"{MARK}\n```suggestion\n        x = x * torch.sigmoid(x)\n```"
+    place = {"path": "models/net/model.py", "line": 8, "side": "RIGHT", "commit_id": "abc"}
+    assert forge.suggested == ([{"body": body, **place}] if row == 7 else [])
+
+
+def test_lines_that_a_fix_adds_are_not_offered(forge: Any, tmp_path: Path) -> None:
+    longer = DIFF.format(row=7).replace("         return x", "+        y = x\n         return x")
+    assert (
+        post("github", forge, f"{TEXT}\n```diff\n{longer}```\n".encode(), tmp_path).returncode == 0
+    )
+    assert forge.suggested == []
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["```diff\n  ```\n@you\n```\n", "```diff\n````\n@you\n```\n", "<b>\n```diff\n@you\n```\n"],
+)
+def test_a_block_that_ends_early_hides_nothing(block: str, forge: Any, tmp_path: Path) -> None:
+    assert post("github", forge, f"{TEXT}\n{block}".encode(), tmp_path).returncode == 0
+    assert "@you" not in forge.comments[2]["body"]
 
 
 @pytest.mark.parametrize("kind", ["github", "gitlab"])

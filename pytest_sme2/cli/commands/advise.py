@@ -5,41 +5,60 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_sme2.cli import options
 from pytest_sme2.cli.commands.models import model_folders
 from pytest_sme2.cli.options import FOLDERS, MODEL_OR_PROGRAM, Arguments, add_options, chosen
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
-from pytest_sme2.export.variant import parse_variant, precision_of
-from pytest_sme2.profile.findings import by_data_type, find
-from pytest_sme2.report.findings import advice, advice_text
-from pytest_sme2.report.text import bullet, clipped, duration, printable
-from pytest_sme2.results import Arm, Executor, Finding, InferenceCost, Profile, Topic
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.profile.findings import by_data_type
+from pytest_sme2.report.findings import advice, advice_text, amount_text, outputs_text, trial_text
+from pytest_sme2.report.text import bullet, clipped, printable
+from pytest_sme2.report.versus_baseline import value_text, worst_first
+from pytest_sme2.results import AS_EXPORTED, Arm, Topic
 from pytest_sme2.session.options import DEVICE
+from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.trials import (
+    Ran,
+    Trial,
+    judged,
+    named_rewrites,
+    run_once,
+    try_edit,
+    try_rewrites,
+)
+from pytest_sme2.system.files import write_text
 from pytest_sme2.system.terminal import clear_line, terminal_line
-from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.judging import FAILING, combine
 
 if TYPE_CHECKING:
-    from pytest_sme2.session.cases import Case
+    from pytest_sme2.session.run_directory import CaseRecord
     from pytest_sme2.session.session import Session
 
 EXAMPLE = "sme2 advise toy_cnn --device emulated"
 # Not the run directory: half a pair must not take the place of what a whole run left there.
 OUT = Path("sme2-advice")
-_ROW = "{:<22}{:>9}{:>10}{:>11}{:>10}{:>11}  {}"
-ALL = "all"
+_ROW = "{:<20}{:>8}{:>14}{:>10}{:>10}{:>9}  {}"
 ARGUMENTS: Arguments = {
-    "model MODEL": MODEL_OR_PROGRAM,
+    "model MODEL?": MODEL_OR_PROGRAM,
     "--method NAME": "of a .pte file that has several (default: all of them, side by side)",
+    "--no-try": "apply no rewrite: say what costs, not what would be saved",
+    "--comment FILE": (
+        "with --run: apply rewrites to the case that failed worst, and add the best one, as a "
+        "tested change of its model.py, to this comment on a pull request"
+    ),
     **FOLDERS,
 }
+_Variants = Mapping[str, Ran]
+_Trials = Mapping[str, Sequence[Trial]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,73 +73,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--try",
         dest="tried",
         nargs="?",
-        const=ALL,
         metavar="REWRITES",
-        help=f"apply rewrites, run again and compare: {', '.join(NAMES)} (default: all that the "
-        "advice names)",
+        help=f"apply only these: {', '.join(NAMES)} (default: all that the advice names)",
     )
     add_options(parser, *DEVICE, "variants", "out", more=f" Here it is {OUT}.")
 
 
-@dataclass(frozen=True)
-class Ran:
-    """A variant's run with SME2 on, and what was found in it."""
-
-    profile: Profile
-    cost: InferenceCost | None
-    findings: tuple[Finding, ...]
-    outputs: str = ""
-    """How close the outputs are to the eager model's, where they were compared."""
-
-    @property
-    def portable(self) -> int:
-        return self.profile.executor_counts.get(Executor.PORTABLE, 0)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 where no variant could be run."""
+    if arguments.comment is not None:
+        return _comment(arguments)
+    if arguments.model is None:
+        raise UsageError("Which model? Give its name; `sme2 models` lists them.")
     problems: dict[str, str] = {}
-    tried: dict[str, Ran] = {}
+    if arguments.earlier is not None and arguments.tried:
+        raise UsageError("--try runs the model, and --run does not: give one of them.")
     if arguments.earlier is not None:
-        if arguments.tried:
-            raise UsageError("--try runs the model, and --run does not: give one of them.")
         variants, timed = _earlier(arguments.earlier, arguments.model)
+        trials: _Trials = {}
     else:
-        variants, tried, timed = _now(arguments, problems)
-    order = sorted(variants, key=lambda name: -(variants[name].profile.coverage.operators or 0.0))
-    variants = {name: variants[name] for name in order}
+        session = _session(arguments)
+        try:
+            variants, trials = _now(session, arguments.tried, problems, skip=arguments.no_try)
+            timed = session.bench.timed
+        finally:
+            clear_line(sys.stderr)
+            session.close()
+    variants = dict(sorted(variants.items(), key=lambda item: _order(item[1])))
     if arguments.json:
-        document = _document(arguments.model, variants, timed)
-        trials = [
-            {"variant": name, **_sizes(after), "before": _sizes(variants[_before(name)])}
-            for name, after in tried.items()
-        ]
-        print(json.dumps({**document, "tried": trials, "problems": problems}, indent=2))
+        document = _document(arguments.model, variants, trials, timed)
+        print(json.dumps({**document, "problems": problems}, indent=2))
     else:
-        # With --run nothing is run, so --try takes its place.
+        # With --run nothing is run, so the command that runs takes its place.
         typed = ("advise", arguments.model) if arguments.earlier else arguments.typed
-        again = shlex.join(("sme2", *typed))
-        print("\n".join(_lines(again, variants, timed, problems)))
-        for name, after in tried.items():
-            print(bullet(_trial(name, variants[_before(name)], after, timed)))
+        again = "" if trials else shlex.join(("sme2", *typed))
+        print("\n".join(_lines(again, variants, trials, problems, timed)))
         for variant, problem in problems.items():
             print(bullet(f"{variant} could not be run: {problem}"))
     return 0 if variants else 1
 
 
-def _ran(
-    variant: str, profile: Profile, cost: InferenceCost | None, timed: bool, outputs: str = ""
-) -> Ran:
-    found = find(profile, timed=timed, counted=cost, precision=precision_of(variant))
-    return Ran(profile, cost, found, outputs)
-
-
 def _earlier(folder: Path, model: str) -> tuple[dict[str, Ran], bool]:
-    from pytest_sme2.session.run_directory import find_records, read_record
-
-    if not folder.is_dir():
-        raise UsageError(f"{str(folder)!r} is not a run directory. Name one with --run.")
-    records = [read_record(found) for found in find_records(folder)]
+    records = _records(folder)
     measured = [
         record.measured
         for record in records
@@ -133,23 +127,30 @@ def _earlier(folder: Path, model: str) -> tuple[dict[str, Ran], bool]:
         )
     timed = not any(entry.emulated for entry in measured)
     variants = {
-        entry.variant: _ran(entry.variant, entry.profiles[Arm.ON], entry.costs.get(Arm.ON), timed)
+        entry.variant: judged(
+            entry.variant,
+            entry.profiles[Arm.ON],
+            entry.costs.get(Arm.ON),
+            timed=timed,
+            memory=(entry.peak_bytes or {}).get(Arm.ON) if timed else entry.pte_bytes,
+        )
         for entry in measured
     }
     return variants, timed
 
 
-def _now(
-    arguments: argparse.Namespace, problems: dict[str, str]
-) -> tuple[dict[str, Ran], dict[str, Ran], bool]:
-    """The variants, those with rewrites, and whether times count.
+def _records(folder: Path) -> list[CaseRecord]:
+    from pytest_sme2.session.run_directory import find_records, read_record
 
-    A variant that fails takes no other with it.
-    """
-    from pytest_sme2.session.cases import check_methods
+    if not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is not a run directory. Name one with --run.")
+    return [read_record(found) for found in find_records(folder)]
+
+
+def _session(arguments: argparse.Namespace) -> Session:
     from pytest_sme2.session.session import Session
 
-    session = Session(
+    return Session(
         Settings(
             models=(arguments.model,),
             methods=(arguments.method,) if arguments.method else (),
@@ -158,74 +159,86 @@ def _now(
         ),
         terminal_line(sys.stderr),
     )
+
+
+def _now(
+    session: Session, asked: str | None, problems: dict[str, str], *, skip: bool
+) -> tuple[dict[str, Ran], dict[str, list[Trial]]]:
+    """The variants, and their trials. A variant that fails takes no other with it."""
+    from pytest_sme2.session.cases import check_methods
+
+    # A wrong name is an error of the variant that it would make, before anything is run.
+    names = parse_variant(f"fp32+{asked.replace(',', '+')}").rewrites if asked else ()
+    check_methods(session.programs, session.settings)
+    cases = session.cases()
+    if not cases:
+        raise UsageError(
+            f"No variant of {session.settings.models[0]!r} is run on this device unless it is "
+            "named: give --variants."
+        )
+    session.bench.require_sme2()
     variants: dict[str, Ran] = {}
-    tried: dict[str, Ran] = {}
+    trials: dict[str, list[Trial]] = {}
+    for case in cases:
+        # The methods of a program stand side by side as the variants of a model do.
+        name = case.variant_name if case.method is None else case.method
+        try:
+            variants[name] = run_once(session, case)
+        except Sme2Error as error:
+            problems[name] = str(error).splitlines()[0]
+            continue
+        tried = names or named_rewrites(variants[name])
+        if case.variant is not None and not case.variant.rewrites and tried and not skip:
+            trials[name] = list(try_rewrites(session, case, variants[name], tried))
+    return variants, trials
+
+
+# --- a comment on a pull request ------------------------------------------------------------------
+
+
+def _comment(arguments: argparse.Namespace) -> int:
+    """Exit code 0 also where there is nothing to add: the run itself has failed already."""
+    from pytest_sme2.report.comment import MARK, fix_text
+
+    comment: Path = arguments.comment
+    if arguments.earlier is None:
+        raise UsageError("--comment needs --run DIR: the run whose failure is to be mended.")
+    if not comment.is_file() or not comment.read_text("utf-8").startswith(MARK):
+        raise UsageError(f"{str(comment)!r} is not a comment that --sme2-report FILE.md wrote.")
+    ranked = worst_first(_records(arguments.earlier))
+    if not ranked or combine(ranked[0].checks) not in FAILING:
+        print(f"No case of {arguments.earlier} failed, so {comment} stays as it is.")
+        return 0
+    record = ranked[0]
+    if record.measured.variant == AS_EXPORTED or not record.measured.profiles:
+        print(f"{record.id} has no model that could be changed, so {comment} stays as it is.")
+        return 0
+    # Found and run as it was in the run that failed.
+    parser = argparse.ArgumentParser()
+    options.add_arguments(parser, ARGUMENTS)
+    add_arguments(parser)
+    session = _session(parser.parse_args(shlex.split(advise_command(record, ""))[2:]))
     try:
-        check_methods(session.programs, session.settings)
-        cases = session.cases()
-        if not cases:
-            raise UsageError(
-                f"No variant of {arguments.model!r} is run on this device unless it is named: "
-                "give --variants."
-            )
+        (case,) = session.cases()
         session.bench.require_sme2()
-        for case in cases:
-            _add(session, case, variants, problems)
-        for case in cases if arguments.tried else ():
-            name = case.variant_name
-            rewrites = _rewrites(arguments.tried, variants.get(name))
-            if name in variants and rewrites and case.variant is not None:
-                changed = dataclasses.replace(case.variant, rewrites=rewrites)
-                _add(session, dataclasses.replace(case, variant=changed), tried, problems)
-        return variants, tried, session.bench.timed
+        before = run_once(session, case)
+        trials = [*try_rewrites(session, case, before, named_rewrites(before))]
+        helping = sorted((trial for trial in trials if trial.helps), key=lambda one: -one.saving)
+        edits = (try_edit(session, case, trial) for trial in helping)
+        edit = next((found for found in edits if found is not None), None)
     finally:
         clear_line(sys.stderr)
         session.close()
-
-
-def _add(session: Session, case: Case, found: dict[str, Ran], problems: dict[str, str]) -> None:
-    # The methods of a program stand side by side as the variants of a model do.
-    name = case.variant_name if case.method is None else case.method
-    try:
-        cost = session.cost(case, Arm.ON)
-        counted = None if isinstance(cost, str) else cost
-        profile = session.profile(case, Arm.ON)
-        found[name] = _ran(name, profile, counted, session.bench.timed, _outputs(session, case))
-    except Sme2Error as error:
-        problems[name] = str(error).splitlines()[0]
-
-
-def _outputs(session: Session, case: Case) -> str:
-    """How close the outputs are to what the model itself answers."""
-    from pytest_sme2.verdict.numerics import agreement_text, compare_reference, tolerance_of
-
-    run = session.traced(case, Arm.ON)
-    found = compare_reference(session.artifact(case), run.outputs, Arm.ON)
-    if not found:
-        return ""
-    worst = max(found, key=lambda entry: entry.max_rel)
-    tolerance = tolerance_of(case.variant_name, session.limits(case), "reference")
-    return f"outputs: {agreement_text(worst, tolerance)}"
-
-
-def _rewrites(asked: str, ran: Ran | None) -> tuple[str, ...]:
-    """Those that were asked for, or those that the advice on the variant names."""
-    if asked != ALL:
-        # A wrong name is an error of the variant that it would make.
-        return parse_variant(f"fp32+{asked.replace(',', '+')}").rewrites
-    named = {finding.rewrite for finding in (ran.findings if ran else ()) if finding.rewrite}
-    return tuple(name for name in NAMES if name in named)
-
-
-def _before(tried: str) -> str:
-    """The variant without its rewrites."""
-    return str(dataclasses.replace(parse_variant(tried), rewrites=()))
+    if not helping:
+        print(f"No rewrite is known that saves anything in {record.id}: {comment} stays as it is.")
+        return 0
+    told = fix_text(record, helping[0], edit)
+    write_text(comment, comment.read_text("utf-8") + told)
+    print(f"{comment}: added {', '.join((edit.trial if edit else helping[0]).rewrites)}")
+    return 0
 
 
 # --- what is printed ------------------------------------------------------------------------------
-
-
-_Variants = Mapping[str, Ran]
 
 
 def _sizes(ran: Ran) -> dict[str, Any]:
@@ -240,7 +253,7 @@ def _sizes(ran: Ran) -> dict[str, Any]:
     }
 
 
-def _document(model: str, variants: _Variants, timed: bool) -> dict[str, Any]:
+def _document(model: str, variants: _Variants, trials: _Trials, timed: bool) -> dict[str, Any]:
     found = advice({name: ran.findings for name, ran in variants.items()})
     return {
         "model": model,
@@ -254,30 +267,45 @@ def _document(model: str, variants: _Variants, timed: bool) -> dict[str, Any]:
             }
             for variant, ran in variants.items()
         ],
+        "tried": [
+            {
+                "variant": variant,
+                "rewrites": trial.rewrites,
+                "problem": trial.problem,
+                "saving": None if trial.problem else trial.saving,
+                "before": _sizes(trial.before),
+                **({} if trial.after is None else _sizes(trial.after)),
+            }
+            for variant, tried in trials.items()
+            for trial in tried
+        ],
     }
 
 
 def _lines(
-    command: str, variants: _Variants, timed: bool, problems: Mapping[str, str]
+    command: str,
+    variants: _Variants,
+    trials: _Trials,
+    problems: Mapping[str, str],
+    timed: bool,
 ) -> Iterator[str]:
     if not variants:
         return
-    yield _ROW.format(
-        "variant", "on SME2", "coverage", "transposes", "portable", "operators", "ran in"
-    )
+    unit, memory = ("time", "memory") if timed else ("instructions", "program")
+    yield _ROW.format("variant", "on SME2", unit, "outputs", memory, "outside", "ran in")
     for variant, ran in variants.items():
         coverage = ran.profile.coverage
         yield _ROW.format(
-            clipped(variant, 21),
+            clipped(variant, 19),
             f"{coverage.sme2_operators}/{coverage.matrix_operators}",
-            "-" if coverage.operators is None else f"{coverage.operators:.0%}",
-            sum(member.operator.kind == "transpose" for member in ran.profile.operators),
+            amount_text(ran.amount, timed=timed),
+            outputs_text(ran.agreement),
+            value_text(ran.memory, "bytes"),
             ran.portable,
-            len(ran.profile.operators),
             by_data_type(ran.profile),
         ).rstrip()
     for variant in problems:
-        yield f"{clipped(variant, 21):<22}{'failed':>9}"
+        yield f"{clipped(variant, 19):<20}{'failed':>8}"
     yield ""
     if not timed:
         yield bullet(
@@ -285,34 +313,55 @@ def _lines(
             "instructions give the order, or counts of operators where nothing was counted. Run it "
             "on a device to order by time."
         )
-    known = {
-        variant: ran.profile.coverage.operators
-        for variant, ran in variants.items()
-        if ran.profile.coverage.operators is not None
-    }
-    if known:
-        top = max(known.values())
-        names = " and ".join(variant for variant, share in known.items() if share == top)
-        doubt = any(
-            finding.topic is Topic.SINGLE_ROW
-            for variant, share in known.items()
-            if share == top
-            for finding in variants[variant].findings
-        )
-        # Coverage is not a gain in itself.
-        measure = " Some of them multiply a single row: measure those." if doubt else ""
-        yield bullet(f"{names}: best SME2 coverage ({top:.0%} of matrix operators).{measure}")
+    yield bullet(_best(variants, "is fastest" if timed else "takes the fewest instructions"))
+    saved: dict[str, dict[str, Trial]] = {}
+    for name, tried in trials.items():
+        for trial in tried:
+            saved.setdefault(" and ".join(trial.rewrites), {})[name] = trial
     found = advice({name: ran.findings for name, ran in variants.items()})
+    # What is saved is measured, and what an operator takes is not all to be gained.
+    found.sort(
+        key=lambda entry: (
+            -max(
+                entry.share, *(trial.saving for trial in saved.get(entry.rewrite, {}).values()), 0.0
+            )
+        )
+    )
     if found:
         yield ""
         yield "What costs, the most expensive first:"
     for entry in found:
         yield bullet(advice_text(entry))
-    rewrites = [entry.rewrite for entry in found if entry.rewrite]
-    if rewrites:
+        for name, trial in saved.pop(entry.rewrite, {}).items():
+            yield bullet(f"{entry.rewrite} in {name}: {trial_text(trial)}", "  = ")
+    for rewrites, by_variant in saved.items():
+        for name, trial in by_variant.items():
+            yield bullet(f"{rewrites} in {name}: {trial_text(trial)}", "= ")
+    named = [entry.rewrite for entry in found if entry.rewrite]
+    if named and command:
         yield ""
-        yield f"To see what a rewrite brings: {printable(command)} --try {rewrites[0]}"
+        yield f"To see what a rewrite brings: {printable(command)} --try {named[0]}"
     yield from _notes(variants)
+
+
+def _order(ran: Ran) -> tuple[float, float]:
+    """The least amount first; where it is not known, the best coverage."""
+    amount = math.inf if ran.amount is None else ran.amount
+    return amount, -(ran.profile.coverage.operators or 0.0)
+
+
+def _best(variants: _Variants, best: str) -> str:
+    """Which variant to take. Coverage is not a gain in itself, so what it costs comes first."""
+    first = next(iter(variants))
+    if variants[first].amount is not None:
+        said = f"{first} {best}"
+    else:
+        said = f"{first} has the best SME2 coverage, and nothing was counted"
+    coverage = variants[first].profile.coverage.operators
+    share = "" if coverage is None else f", with {coverage:.0%} of its matrix operators on SME2"
+    single = any(found.topic is Topic.SINGLE_ROW for found in variants[first].findings)
+    measure = " Some of them multiply a single row: measure those." if single else ""
+    return f"{said}{share}.{measure}"
 
 
 def _notes(variants: _Variants) -> Iterator[str]:
@@ -328,19 +377,3 @@ def _notes(variants: _Variants) -> Iterator[str]:
         yield ""
     for text, names in notes.items():
         yield bullet(f"{', '.join(names)}: {text}")
-
-
-def _trial(name: str, before: Ran, after: Ran, timed: bool) -> str:
-    parts = [f"{before.portable} to {count(after.portable, 'operator')} outside of the delegate"]
-    if timed:
-        old, new = (entry.profile.end_to_end.median for entry in (before, after))
-        parts.insert(0, f"{duration(old)} to {duration(new)} in traced runs ({_change(old, new)})")
-    if before.cost is not None and after.cost is not None:
-        old, new = (entry.total.instructions for entry in (before.cost, after.cost))
-        parts.insert(0, f"{old:,} to {new:,} instructions ({_change(old, new)})")
-    parts += [after.outputs] if after.outputs else []
-    return f"{_before(name)} to {name}: {'; '.join(parts)}"
-
-
-def _change(old: float, new: float) -> str:
-    return f"{(new - old) / old:+.1%}" if old else "new"

@@ -36,8 +36,8 @@ def test_an_earlier_run_is_judged_the_best_covered_variant_first(
 
     assert main(["advise", "net", "--run", str(tmp_path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "fp32: best SME2 coverage (100% of matrix operators)" in shown
-    assert "fp16 2/11 18% 2 0 23" in shown
+    assert "fp32 has the best SME2 coverage, and nothing was counted, with 100% of its" in shown
+    assert "fp16 2/11 - - 0.10 MB 0" in shown
     missed = "not on SME2: Fully Connected (NC, F16) GEMM: 9 operators in fp16. Kernel matrix of"
     assert missed in shown
     assert "is not known. Most likely 1x1 convolutions" in shown

@@ -1,0 +1,77 @@
+"""Rewrites are tried alone, then together; one that fails takes no other with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_sme2.errors import ModelError
+from pytest_sme2.export.variant import Variant
+from pytest_sme2.report.findings import trial_text
+from pytest_sme2.results import Agreement, Arm, Counts, InferenceCost, Tolerance
+from pytest_sme2.session import trials
+from pytest_sme2.session.cases import Case
+from tests.support.profiles import profile_of
+
+CASE = Case("net", Variant("fp16"))
+SESSION: Any = None  # what it would run is planted
+GOOD = Agreement("reference", Arm.ON, 0, "float16", False, 0.1, 0.01, 46.9, 1.0, False)
+COSTS = {
+    (): 1000,
+    ("silu",): 600,
+    ("gelu",): 990,
+    ("chunk",): 800,
+    ("layer_norm",): 300,
+    ("pow",): 1500,
+    ("silu", "chunk"): 450,
+    ("silu", "gelu"): 599,
+    ("silu", "chunk", "pow"): 460,
+    ("silu", "gelu", "chunk"): 449,
+}
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> trials.Ran:
+    base = trials.Ran(
+        profile_of(("native_call_silu.out", 10)), None, (), tolerance=Tolerance(min_sqnr_db=40.0)
+    )
+
+    def run_once(session: Any, case: Case, original: Case | None = None) -> trials.Ran:
+        rewrites = case.variant.rewrites if case.variant is not None else ()
+        if "mean" in rewrites:
+            raise ModelError("Propagating input shapes failed.\nMore of it.")
+        agreement = replace(GOOD, sqnr_db=4.0 if "layer_norm" in rewrites else 46.9)
+        counts = Counts(instructions=COSTS[rewrites])
+        cost = InferenceCost("max", 512, (), (), counts, Counts())
+        return replace(base, cost=cost, agreement=agreement)
+
+    monkeypatch.setattr(trials, "run_once", run_once)
+    return run_once(SESSION, CASE)
+
+
+def test_the_best_comes_first_and_each_other_one_is_kept_if_it_saves_more(
+    before: trials.Ran,
+) -> None:
+    names = ("gelu", "silu", "pow", "mean", "chunk", "layer_norm")
+    found = list(trials.try_rewrites(SESSION, CASE, before, names))
+    said = {trial.rewrites: trial_text(trial).partition(";")[0] for trial in found}
+    assert said == {
+        ("gelu",): "saves 10 of 1,000 instructions (1.0 %), outputs 46.9 dB",
+        ("silu",): "saves 400 of 1,000 instructions (40.0 %), outputs 46.9 dB",
+        ("pow",): "costs 500 instructions on top of 1,000 (50.0 %), outputs 46.9 dB",
+        ("mean",): "left out: Propagating input shapes failed.",
+        ("chunk",): "saves 200 of 1,000 instructions (20.0 %), outputs 46.9 dB",
+        ("layer_norm",): "left out: the outputs differ: outputs: largest error 0.1 (1.00% of the "
+        "largest value)",
+        ("silu", "chunk"): "saves 550 of 1,000 instructions (55.0 %), outputs 46.9 dB",
+    }
+    assert [trial.rewrites for trial in found if trial.helps and trial.saving > 0.5] == [
+        ("silu", "chunk")
+    ]
+
+
+def test_nothing_that_can_be_used_is_no_pair(before: trials.Ran) -> None:
+    found = list(trials.try_rewrites(SESSION, CASE, before, ("mean", "pow")))
+    assert [trial.helps for trial in found] == [False, False]
