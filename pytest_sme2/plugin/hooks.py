@@ -183,7 +183,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     named = config.getoption("sme2_models") or config.getoption("sme2_methods")
     if named is None or hasattr(config, "workerinput"):
         return
-    from pytest_sme2.session.cases import check_methods, check_names
+    from pytest_sme2.session.cases import check_methods, check_names, check_weights
 
     run = session_of(config)
     flag = "--sme2-models"
@@ -191,6 +191,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         check_names(run.registry, run.programs, run.settings)
         flag = "--sme2-methods"
         check_methods(run.programs, run.settings)
+        flag = "--sme2-weights"
+        check_weights(run.registry, run.programs, run.settings)
     except Sme2Error as error:
         raise pytest.UsageError(f"{flag}: {error}") from None
 

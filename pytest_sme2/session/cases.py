@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_sme2.errors import UsageError
 from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact
@@ -74,6 +75,23 @@ def check_methods(programs: Sequence[Case], settings: Settings) -> None:
     methods = {FORWARD, *(case.method for case in programs if case.method is not None)}
     for name in settings.methods:
         one_of(name, sorted(methods), "a method of any program")
+
+
+def check_weights(registry: Registry, programs: Sequence[Case], settings: Settings) -> None:
+    """Raises UsageError where one file of weights would be given to several networks.
+
+    Models of one folder may share a network. Whether the file fits is seen by the first export.
+    """
+    if settings.weights is None:
+        return
+    named = {name for case in programs for name in case.names}
+    names = _chosen_models(registry, settings, None, named)
+    sources = {entry.file or entry.source for entry in map(registry.get, names)}
+    if len(sources) > 1:
+        raise UsageError(
+            f"{settings.weights} holds the weights of one network, and {len(names)} models are "
+            f"chosen ({', '.join(names[:3])}…). Name one with --sme2-models."
+        )
 
 
 def select_cases(

@@ -40,6 +40,25 @@ def test_bad_values_are_usage_errors(
     result.stderr.fnmatch_lines([message])
 
 
+def test_weights_are_of_one_network(pytester: pytest.Pytester) -> None:
+    """Found before the first export, which may take minutes."""
+    for name in ("one", "two"):
+        folder = pytester.path / "models" / name
+        folder.mkdir(parents=True)
+        registered = f"@register_model('{name}')\nclass Model: pass\n"
+        text = f"from pytest_sme2 import register_model\n\n{registered}"
+        (folder / "model.py").write_text(text, encoding="utf-8")
+    pytester.makefile(".pt", weights="")
+    pytester.makepyfile("def test_it(sme2_gate): pass")
+    result = pytester.runpytest_subprocess("--sme2-weights=weights.pt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*--sme2-weights: *weights.pt holds the weights of one network, *"]
+    )
+    chosen = ("--sme2-weights=weights.pt", "--sme2-models=two", "--collect-only")
+    assert pytester.runpytest_subprocess(*chosen).ret == pytest.ExitCode.OK
+
+
 def test_a_bad_ini_value_names_the_ini_value(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nsme2_device = phone\n")
     result = pytester.runpytest_subprocess()
