@@ -178,10 +178,10 @@ def _useless_workers_warning(config: pytest.Config, session: Session) -> list[st
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """A name that no model or method has is refused before anything is collected."""
+    """A name that no model or method has, or weights of another, are refused before anything."""
     config = session.config
-    named = config.getoption("sme2_models") or config.getoption("sme2_methods")
-    if named is None or hasattr(config, "workerinput"):
+    asked = (config.getoption(f"sme2_{name}") for name in ("models", "methods", "weights"))
+    if not any(asked) or hasattr(config, "workerinput"):
         return
     from pytest_sme2.session.cases import check_methods, check_names, check_weights
 
