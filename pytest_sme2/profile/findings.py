@@ -14,19 +14,19 @@ from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import (
     multiply_accumulates,
-    packing_share,
     unknown_work,
     work_coverage,
 )
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
 from pytest_sme2.profile.kernel_matrix import evidence
 from pytest_sme2.profile.shapes import is_pointwise, kernel_size, rows, shapes_text
-from pytest_sme2.profile.splits import CostOf, split_findings
+from pytest_sme2.profile.splits import CostOf, is_layout_change, place_text, split_findings
 from pytest_sme2.results import (
     Arm,
     CaseResult,
     Category,
     Cost,
+    Executor,
     Finding,
     InferenceCost,
     OperatorProfile,
@@ -38,7 +38,7 @@ from pytest_sme2.system.wording import count, several
 FEW_RUNS = 5
 LARGE_SPREAD = 0.10
 LARGE_OVERHEAD = 0.10
-LARGE_PACKING = 0.20
+LARGE_PART = 0.10
 
 _CONVOLUTIONS = frozenset({"Convolution", "Deconvolution"})
 _ATEN_CONVOLUTIONS = ("aten.convolution", "aten.conv")
@@ -68,6 +68,7 @@ _SINGLE_ROW = (
     "SME2 may lose here: XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times "
     "slower than NEON on a Dimensity 9500; time SME2 on against off on your device"
 )
+_NO_BETTER = "no better form is known"
 _DEPTHWISE = "no SME2 kernel exists for them in any data type"
 _BATCH_NORM = (
     f"{_DEPTHWISE}; with a kernel of 1x1 they are batch norms that follow an activation, and "
@@ -126,6 +127,8 @@ def find(
         *_depthwise(profile, cost_of),
         *split_findings(profile, cost_of),
         *_data_types(profile, precision, cost_of),
+        *_costly(profile, cost_of),
+        *(_packing(counted) if counted is not None and not timed else ()),
         *_unknown(profile, cost_of),
         *(_bottleneck(profile, before) if timed else ()),
         *(_overhead(profile) if timed else ()),
@@ -155,10 +158,41 @@ def _work(counted: InferenceCost) -> Iterator[Finding]:
             f"accumulates of {count(len(unknown), 'matrix operator')}, {share:.0%} of the "
             f"instructions, first {unknown[0].name}",
         )
-    packing = packing_share(counted)
-    if packing >= LARGE_PACKING:
-        text = f"{packing:.0%} of the instructions pack data or change its layout"
-        yield Finding(Topic.NOTE, text, Cost(share=packing, of="instructions"))
+
+
+def _packing(counted: InferenceCost) -> Iterator[Finding]:
+    """What matrix operators spend on rearranging their inputs."""
+    kernels: Counter[str] = Counter()
+    operators = 0
+    for entry in counted.operators:
+        packed = {name: number for name, number in entry.kernels if "_pack" in name}
+        if entry.matrix and packed:
+            kernels.update(packed)
+            operators += 1
+    share = sum(kernels.values()) / max(1, counted.total.instructions)
+    if share >= LARGE_PART:
+        yield Finding(
+            Topic.COSTLY,
+            "packing the inputs of matrix operators",
+            Cost(operators, share, "instructions"),
+            _NO_BETTER,
+            f"most of it in {kernels.most_common(1)[0][0]}",
+        )
+
+
+def _costly(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
+    """Operators in the delegate that other findings leave out."""
+    groups: dict[str, list[OperatorProfile]] = {}
+    for member in profile.operators:
+        found = member.operator
+        told = found.matrix or found.kind == "depthwise" or is_layout_change(member)
+        if found.executor is not Executor.PORTABLE and found.known and not told:
+            groups.setdefault(found.operation, []).append(member)
+    for operation, members in groups.items():
+        cost = cost_of(members)
+        if cost.of != "operators" and cost.share >= LARGE_PART:
+            place = place_text(members)
+            yield Finding(Topic.COSTLY, operation, cost, _NO_BETTER, place=place)
 
 
 # --- SME2 -----------------------------------------------------------------------------------------

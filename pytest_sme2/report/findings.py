@@ -40,6 +40,7 @@ _HEADING: Mapping[Topic, str] = {
     Topic.BOTTLENECK: "most time goes to ",
     Topic.LAYOUT: "layout changes: ",
     Topic.PORTABLE: "outside of the delegate: ",
+    Topic.COSTLY: "inside the delegate: ",
     Topic.UNKNOWN: "unknown operators: ",
     Topic.DATA_TYPE: "not in the variant's data type: ",
 }
@@ -52,7 +53,7 @@ _BY_NUMBER: Mapping[Topic, str] = {
     Topic.PORTABLE: "operators outside of the delegate: ",
 }
 # What is said of a single profile only: coverage sums up what was missed.
-_SINGLE = frozenset({Topic.MISSED, Topic.NOTE})
+_SINGLE = frozenset({Topic.MISSED, Topic.COSTLY, Topic.NOTE})
 
 
 # --- one profile ----------------------------------------------------------------------------------

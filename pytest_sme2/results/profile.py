@@ -305,6 +305,8 @@ class Topic(str, enum.Enum):
     PORTABLE = "portable"
     DATA_TYPE = "data type"
     """Operators that do not run in the variant's data type."""
+    COSTLY = "costly"
+    """Work inside the delegate that costs much and is not matrix work, with or without advice."""
     OVERHEAD = "overhead"
     UNKNOWN = "unknown"
     NOTE = "note"
