@@ -23,7 +23,10 @@ _CALLS: Mapping[str, Mapping[str, str]] = {
     "layer_norm": {"layer_norm": "_layer_norm"},
     "pow": {".pow": "_pow", "pow": "_pow"},
     "unsqueeze": {".unsqueeze": "_unsqueeze", "unsqueeze": "_unsqueeze"},
-    "expand": {".expand": "_expand"},
+    "group_norm": {"group_norm": "_group_norm"},
+    "hardsigmoid": {"hardsigmoid": "_hardsigmoid"},
+    "transposed": {"conv_transpose2d": "_transposed"},
+    "expand": {".expand": "_expand", ".expand_as": "_expand_as"},
     "mean": {".mean": "_mean", "mean": "_mean"},
 }
 # By rewrite: the module that calls such a function, and how.
@@ -33,6 +36,16 @@ _MODULES: Mapping[str, tuple[str, str]] = {
     "layer_norm": (
         "LayerNorm",
         "_layer_norm(value, self.normalized_shape, self.weight, self.bias, self.eps)",
+    ),
+    "group_norm": (
+        "GroupNorm",
+        "_group_norm(value, self.num_groups, self.weight, self.bias, self.eps)",
+    ),
+    "hardsigmoid": ("Hardsigmoid", "_hardsigmoid(value)"),
+    "transposed": (
+        "ConvTranspose2d",
+        "_transposed(value, self.weight, self.bias, self.stride, self.padding, "
+        "self.output_padding, self.groups, self.dilation)",
     ),
 }
 _IMPORTS: Mapping[str, str] = {

@@ -62,6 +62,28 @@ REWRITES: tuple[Rewrite, ...] = (
         "whose weights are all 1/n: XNNPACK takes a mean of images alone",
     ),
     Rewrite(
+        "group_norm",
+        frozenset({"aten.group_norm", "aten.native_group_norm"}),
+        "GroupNorm",
+        "XNNPACK has none",
+        "write it as LayerNorm above, on `x.reshape(n, groups, -1)`",
+    ),
+    Rewrite(
+        "hardsigmoid",
+        frozenset({"aten.hardsigmoid"}),
+        "hardsigmoid",
+        "PyTorch computes it in fp32, so two conversions stand around it",
+        "write `torch.clamp(x + 3, 0, 6) * (1 / 6)`",
+    ),
+    Rewrite(
+        "transposed",
+        frozenset({"aten.conv_transpose2d"}),
+        "a transposed convolution",
+        "XNNPACK has an SME2 kernel for it in int8 alone",
+        "write a convolution with `stride * stride` times the channels, then "
+        "`torch.pixel_shuffle(x, stride)`",
+    ),
+    Rewrite(
         "pow",
         frozenset({"aten.pow"}),
         "a power",
@@ -84,7 +106,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ),
     Rewrite(
         "expand",
-        frozenset({"aten.expand"}),
+        frozenset({"aten.expand", "aten.expand_as"}),
         "expand",
         "XNNPACK repeats values only within arithmetic",
         "multiply by ones: `x * torch.ones(n, m)`, kept with `register_buffer`",

@@ -135,6 +135,62 @@ def _layer_norm(
     return answer if bias is None else answer + bias
 
 
+def _group_norm(
+    value: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    grouped = value.reshape(value.shape[0], num_groups, -1)
+    answer = _layer_norm(grouped, grouped.shape[2:], None, None, eps).reshape(value.shape)
+    shape = (1, -1, *[1] * (value.dim() - 2))
+    answer = answer if weight is None else answer * weight.reshape(shape)
+    return answer if bias is None else answer + bias.reshape(shape)
+
+
+def _hardsigmoid(value: Any, inplace: bool = False) -> Any:
+    return torch.clamp(value + 3, 0, 6) * (1 / 6)
+
+
+def _transposed(
+    value: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """A convolution for each place within a stride, whose answers are then put side by side."""
+    stride, padding, output_padding = (
+        (one, one) if isinstance(one, int) else one for one in (stride, padding, output_padding)
+    )
+    step, size, taps = stride[0], weight.shape[2], -(-weight.shape[2] // stride[0])
+    ends = [
+        (value.shape[2 + place] - 1) * step - padding[place] + size + output_padding[place]
+        for place in range(2)
+    ]
+    fits = (
+        ends[0] <= (value.shape[2] + taps - 1) * step
+        and ends[1] <= (value.shape[3] + taps - 1) * step
+    )
+    if groups != 1 or dilation not in (1, (1, 1)) or value.dim() != 4 or not fits:
+        return None
+    if stride[1] != step or weight.shape[3] != size:
+        return None
+    left = taps * step - size
+    whole = functional.pad(weight, (0, left) * 2) if left else weight
+    places = [(row, column) for row in range(step) for column in range(step)]
+    # Put together like this, nothing is copied that cannot be folded into a constant.
+    parts = [
+        whole[:, :, row::step, column::step].flip(2, 3).transpose(0, 1) for row, column in places
+    ]
+    every = None if bias is None else torch.stack([bias] * len(places), dim=1).flatten()
+    kernel = torch.stack(parts, dim=1).flatten(0, 1)
+    answer = torch.pixel_shuffle(functional.conv2d(value, kernel, every, padding=taps - 1), step)
+    if (*padding, *ends) == (0, 0, *answer.shape[2:]):
+        return answer
+    return answer[:, :, padding[0] : ends[0], padding[1] : ends[1]]
+
+
 def _pow(value: Any, exponent: Any) -> Any:
     if not isinstance(exponent, int | float) or exponent not in (2, 3, 4):
         return None
@@ -189,6 +245,10 @@ def _expand(value: Any, *sizes: Any) -> Any:
     return value * torch.ones(shape, dtype=value.dtype)
 
 
+def _expand_as(value: Any, other: Any) -> Any:
+    return _expand(value, *other.shape)
+
+
 def _conversion(value: Any, *arguments: Any, **keywords: Any) -> Any:
     """The value as it is, where fp32 was asked for in place of fp16."""
     wide = any(word is torch.float32 for word in (*arguments, keywords.get("dtype")))
@@ -199,7 +259,7 @@ def _float(value: Any, **keywords: Any) -> Any:
     return _conversion(value, torch.float32)
 
 
-FOLDED = frozenset({"constant", "expand", "layer_norm", "mean", "sdpa"})
+FOLDED = frozenset({"constant", "expand", "group_norm", "layer_norm", "mean", "sdpa", "transposed"})
 """The rewrites after which constants are to be folded."""
 
 _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
@@ -213,6 +273,9 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
         torch.Tensor.split: _split,
     },
     "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
+    "group_norm": {functional.group_norm: _group_norm, torch.group_norm: _group_norm},
+    "hardsigmoid": {functional.hardsigmoid: _hardsigmoid, torch._C._nn.hardsigmoid: _hardsigmoid},
+    "transposed": dict.fromkeys((functional.conv_transpose2d, torch.conv_transpose2d), _transposed),
     "pow": dict.fromkeys((torch.pow, torch.Tensor.pow, torch.Tensor.__pow__), _pow),
     "select": {torch.Tensor.__getitem__: _index},
     "unsqueeze": {
@@ -220,7 +283,7 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
         torch.unsqueeze: _unsqueeze,
         torch.Tensor.unsqueeze: _unsqueeze,
     },
-    "expand": {torch.Tensor.expand: _expand},
+    "expand": {torch.Tensor.expand: _expand, torch.Tensor.expand_as: _expand_as},
     "mean": {torch.mean: _mean, torch.Tensor.mean: _mean},
     "conversion": {torch.Tensor.to: _conversion, torch.Tensor.float: _float},
 }

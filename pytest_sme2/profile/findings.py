@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from pytest_sme2.export.rewrites import LARGE_DEPTHWISE, MOST_TAPS
+from pytest_sme2.export.rewrites import LARGE_DEPTHWISE, MOST_TAPS, rewrite_for
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import (
@@ -69,6 +69,7 @@ _SINGLE_ROW = (
     "slower than NEON on a Dimensity 9500; time SME2 on against off on your device"
 )
 _NO_BETTER = "no better form is known"
+_TRANSPOSED = "aten.conv_transpose2d"
 _DEPTHWISE = "no SME2 kernel exists for them in any data type"
 _BATCH_NORM = (
     f"{_DEPTHWISE}; with a kernel of 1x1 they are batch norms that follow an activation, and "
@@ -391,7 +392,21 @@ def _grouped(
             (member.shapes, cost_of([member]).share) for member in found if member.operator.matrix
         )
         proof = _proof(found, cost_of) if topic is Topic.MISSED else ""
-        yield Finding(topic, what, cost_of(found), remedy, shapes, evidence=proof)
+        rewrite = rewrite_for(_TRANSPOSED, constant=False) if _is_transposed(found[0]) else None
+        yield Finding(
+            topic,
+            what,
+            cost_of(found),
+            remedy if rewrite is None else f"{rewrite.why}; {rewrite.remedy}",
+            shapes,
+            place_text(found) if rewrite else "",
+            rewrite.name if rewrite else "",
+            proof,
+        )
+
+
+def _is_transposed(member: OperatorProfile) -> bool:
+    return member.operator.operation == "Deconvolution"
 
 
 def _bottleneck(profile: Profile, before: Profile | None) -> Iterator[Finding]:

@@ -177,6 +177,8 @@ def _cause(member: OperatorProfile) -> tuple[str, Rewrite | None]:
         rewrite = rewrite_for(f"aten.{own}", constant=False)
         return (name, None) if rewrite is None else (rewrite.what, rewrite)
     rewrite = rewrite_for(member.origin.written, constant=member.origin.constant)
+    # What was written may do more than one thing: a reshape of what is expanded copies it.
+    rewrite = rewrite or rewrite_for(f"aten.{own}", constant=False)
     if rewrite is not None:
         return rewrite.what, rewrite
     written = member.origin.written.removeprefix("aten.")

@@ -22,6 +22,7 @@ class Splitting(nn.Module):
 
     def forward(self, image: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         image = functional.silu(self.convolution(image))
+        image = functional.hardsigmoid(functional.group_norm(image, 2))
         steps = image.flatten(2).transpose(1, 2)
         # As Hugging Face's decoders do it: with indices that the quantizer has to leave alone.
         positions = torch.arange(STEPS) + 0

@@ -54,13 +54,16 @@ CODE = {
     "layer_norm": "F.layer_norm(value, (8,), torch.arange(8.0), None, 1e-3)",
     "pow": "torch.pow(value, 3) + value.pow(2)",
     "unsqueeze": "value.unsqueeze(-1) + torch.unsqueeze(value, 4)",
+    "group_norm": "F.group_norm(value, 2, torch.arange(4.0), None, 1e-3)",
+    "hardsigmoid": "F.hardsigmoid(value)",
+    "transposed": "F.conv_transpose2d(value, torch.ones(4, 3, 5, 5), None, 3, padding=1)",
     "expand": "value[:1].expand(5, -1, 6, 8)",
     "mean": "value.mean((-1, 2)) + value.mean(-1, keepdim=True).mean((2, 3))",
 }
 
 
 OWN = {"super", "nn.Identity", "Net", "__init__", ".__init__", "get_eager_model", "forward"}
-OWN |= {"torch.arange", "torch.stack", ".sum", "nn.Module"}
+OWN |= {"torch.arange", "torch.ones", "torch.stack", ".sum", "nn.Module"}
 
 
 @pytest.mark.parametrize("name", CODE)
@@ -79,15 +82,16 @@ def test_what_a_model_calls_is_replaced_and_answers_the_same(name: str) -> None:
         ("silu", "nn.SiLU(inplace=False)"),
         ("gelu", "torch.nn.GELU('tanh')"),
         ("layer_norm", "nn.LayerNorm(8, eps=1e-3)"),
+        ("group_norm", "nn.GroupNorm(2, 4)"),
+        ("hardsigmoid", "nn.Hardsigmoid()"),
+        ("transposed", "nn.ConvTranspose2d(4, 3, 4, stride=2, padding=1)"),
     ],
 )
 def test_a_module_is_replaced_by_one_with_the_same_weights(name: str, module: str) -> None:
     source = written("self.module(value)", module)
     here = edited(source, [name])
     # Made by a library, it is replaced in the finished model.
-    library = source.replace(module, f"getattr(nn, {module.partition('(')[0].split('.')[-1]!r})(8)")
-    if name != "layer_norm":
-        library = library.replace("(8)", "()" if name == "silu" else "(approximate='tanh')")
+    library = re.sub(r"(?:torch\.)?nn\.(\w+)(?=\(.*\)$)", r"getattr(nn, '\1')", source, flags=re.M)
     there = edited(library, [name])
     assert here is not None
     assert there is not None
