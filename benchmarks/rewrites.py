@@ -71,6 +71,9 @@ ROWS = (
     Row("qwen2", ("mean",)),
     Row("qwen2", ("conversion",)),
     Row("splitting", ("select",)),
+    Row("splitting", ("group_norm",)),
+    Row("splitting", ("hardsigmoid",)),
+    Row("splitting", ("transposed",)),
 )
 HEADING = (
     "| model | rewrites | instructions before | after | change | outside of the delegate "

@@ -69,7 +69,6 @@ _SINGLE_ROW = (
     "slower than NEON on a Dimensity 9500; time SME2 on against off on your device"
 )
 _NO_BETTER = "no better form is known"
-_TRANSPOSED = "aten.conv_transpose2d"
 _DEPTHWISE = "no SME2 kernel exists for them in any data type"
 _BATCH_NORM = (
     f"{_DEPTHWISE}; with a kernel of 1x1 they are batch norms that follow an activation, and "
@@ -392,7 +391,8 @@ def _grouped(
             (member.shapes, cost_of([member]).share) for member in found if member.operator.matrix
         )
         proof = _proof(found, cost_of) if topic is Topic.MISSED else ""
-        rewrite = rewrite_for(_TRANSPOSED, constant=False) if _is_transposed(found[0]) else None
+        is_transposed = found[0].operator.operation == "Deconvolution"
+        rewrite = rewrite_for("aten.conv_transpose2d", constant=False) if is_transposed else None
         yield Finding(
             topic,
             what,
@@ -403,10 +403,6 @@ def _grouped(
             rewrite.name if rewrite else "",
             proof,
         )
-
-
-def _is_transposed(member: OperatorProfile) -> bool:
-    return member.operator.operation == "Deconvolution"
 
 
 def _bottleneck(profile: Profile, before: Profile | None) -> Iterator[Finding]:

@@ -14,14 +14,15 @@ WIDTH, HEADS, STEPS = 16, 2, 4
 class Splitting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(4, WIDTH, 3, padding=1)
+        self.convolution = nn.Conv2d(4, WIDTH, 3, stride=2, padding=1)
+        self.larger = nn.ConvTranspose2d(WIDTH, WIDTH, 2, stride=2)
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
         self.part = nn.Linear(WIDTH // 2, WIDTH)
         self.norm = nn.LayerNorm(WIDTH)
         self.words = nn.Embedding(8, WIDTH)
 
     def forward(self, image: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        image = functional.silu(self.convolution(image))
+        image = functional.silu(self.larger(self.convolution(image)))
         image = functional.hardsigmoid(functional.group_norm(image, 2))
         steps = image.flatten(2).transpose(1, 2)
         # As Hugging Face's decoders do it: with indices that the quantizer has to leave alone.
