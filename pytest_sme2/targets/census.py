@@ -295,7 +295,11 @@ def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
     parts = {
         "code": [_file_hash(package / name) for name in _CODE],
         "machine": platform.machine(),
-        "emulator": [_file_hash(target.qemu.path), *target.launcher(request.arm)[1:]],
+        # Without the place of the cache: one that was moved, or is another machine's, is as good.
+        "emulator": [
+            _file_hash(target.qemu.path),
+            *(word.removeprefix(f"{cache_folder()}/") for word in target.launcher(request.arm)[1:]),
+        ],
         "environment": dict(target.environment),
         "runner": [runner.kind, runner.sha256],
         "program": [request.artifact.sha256, request.artifact.method],

@@ -117,6 +117,23 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
         assert made.run.etdump is not None
 
 
+def test_a_cache_that_was_moved_still_holds_everything(
+    tmp_path: Path, asked: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a CI machine finds what another one has kept, at another path."""
+    caches = [tmp_path / "a" / "cache", tmp_path / "another folder"]
+    emulator, runner = provision.emulator(), provision.runner()
+    keys = set()
+    for number, cache in enumerate(caches):
+        monkeypatch.setenv("SME2_CACHE_DIR", str(cache))
+        if number:
+            caches[0].rename(cache)
+        keys.add(run_key(emulator, runner, asked))
+        _, before = remembered_run(emulator, runner, asked, tmp_path / f"out{number}")
+        assert before is bool(number)
+    assert len(keys) == 1
+
+
 def test_different_computation_has_another_key(tmp_path: Path, asked: RunRequest) -> None:
     emulator, runner = provision.emulator(), provision.runner()
     other_qemu = tmp_path / "qemu-aarch64"
