@@ -99,7 +99,7 @@ class HistoryRecord:
     pte_sha256: str = ""
 
 
-def history_record(record: CaseRecord) -> HistoryRecord:
+def history_record(record: CaseRecord, commit: str | None = None) -> HistoryRecord:
     measured = record.measured
     structure = measured.structures.get(Arm.ON)
     medians = {} if measured.emulated else measured.medians_ns or {}
@@ -115,7 +115,7 @@ def history_record(record: CaseRecord) -> HistoryRecord:
         device=measured.fingerprint.key,
         recorded=measured.recorded,
         session=measured.session,
-        commit=project_commit(),
+        commit=commit,
         threads=measured.threads,
         runner=measured.runner,
         conditions=measured.conditions,
@@ -154,15 +154,19 @@ def _milliseconds(interval: Interval | None) -> Interval | None:
     return None if interval is None else (_rounded(interval[0]), _rounded(interval[1]))
 
 
-def write_history(folder: Path, records: Sequence[CaseRecord]) -> Path | None:
+def write_history(
+    folder: Path, records: Sequence[CaseRecord], commit: str | None = None
+) -> Path | None:
     """Add this run; its file is complete or not there. None where it has no figures.
 
-    What could not be exported has none to compare with later ones.
+    What could not be exported has none to compare with later ones. ``commit`` is that of a run
+    that was made elsewhere.
     """
     made = [record for record in records if record.measured.structures]
     if not made:
         return None
-    lines = [json.dumps(encode(history_record(record)), sort_keys=True) for record in made]
+    commit = commit or project_commit()
+    lines = [json.dumps(encode(history_record(record, commit)), sort_keys=True) for record in made]
     path = folder / f"{safe_name(made[0].measured.session)}{SUFFIX}"
     write_text(path, "".join(f"{line}\n" for line in lines))
     return path

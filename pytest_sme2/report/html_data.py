@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
@@ -39,6 +38,7 @@ from pytest_sme2.report.versus_baseline import (
     limit_text,
     worst_first,
 )
+from pytest_sme2.report.writing import measured_commit
 from pytest_sme2.results import (
     PAIR,
     SHOWN,
@@ -52,8 +52,7 @@ from pytest_sme2.results import (
     Profile,
 )
 from pytest_sme2.session.reproduce import reproduce_command
-from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.frontier import arm_word, decision_text
@@ -106,7 +105,7 @@ def _headline(entries: Sequence[ReportCase]) -> dict[str, Any]:
         for name, version in record.measured.versions.items():
             if name in ("executorch", "torch"):
                 versions.setdefault(name, {})[version] = None
-    commits = dict.fromkeys(filter(None, (_commit(entry.folder) for entry in entries)))
+    commits = dict.fromkeys(filter(None, (measured_commit(entry.folder) for entry in entries)))
     return {
         "failed": found.failed,
         "warned": found.warned,
@@ -124,19 +123,6 @@ def _device(record: CaseRecord) -> str:
     found = record.measured.fingerprint
     cpu = dict(found.facts).get("cpu") or dict(found.facts).get("soc") or ""
     return f"{found.target} ({cpu})" if cpu else found.target
-
-
-def _commit(folder: Path) -> str:
-    """The commit of the project that was measured, as the manifest has it."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        return ""
-    try:
-        document = read_json(path, remedy="")
-    except Sme2Error:
-        return ""  # `sme2 report validate` says what is wrong with it
-    commit = document.get("commit") if isinstance(document, dict) else None
-    return commit if isinstance(commit, str) else ""
 
 
 def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:

@@ -197,6 +197,19 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
     }
 
 
+def measured_commit(folder: Path) -> str:
+    """The commit of the project that was measured, as the manifest has it."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return ""
+    try:
+        document = read_json(path, remedy="")
+    except Sme2Error:
+        return ""  # `sme2 report validate` says what is wrong with it
+    commit = document.get("commit") if isinstance(document, dict) else None
+    return commit if isinstance(commit, str) else ""
+
+
 def _of_its_making(path: Path, record: CaseRecord) -> dict[str, Any]:
     """What the manifest of the same run says already; a later report happens in another place."""
     try:

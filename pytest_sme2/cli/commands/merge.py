@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +18,8 @@ from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
-from pytest_sme2.report.writing import write_case, write_run
+from pytest_sme2.report.writing import measured_commit, write_case, write_run
+from pytest_sme2.results import CaseResult
 from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record, write_record
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, read_shard, write_shard
@@ -94,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.junit is not None:
         write_text(arguments.junit, junit_text(merged.tests))
     if history is not None:
-        write_history(history, records)
+        commits = {measured_commit(folder) for folder, _ in merged.cases}
+        write_history(history, records, commits.pop() if len(commits) == 1 else None)
     if arguments.comment is not None:
         write_text(arguments.comment, comment_text(records))
     if arguments.json:
@@ -166,9 +168,12 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
     promised = contract.load(baselines) or contract.Contract()
     problems = [*_problems(shards), *map(str, contract.gaps(promised, part))]
     cases: dict[Path, CaseRecord] = {}
+    facts: dict[str, dict[str, Path]] = {}
     for root in shards:
         for folder in find_records(root):
             record, place = read_record(folder), out / folder.relative_to(root)
+            for name, value in _facts(folder, record.measured).items():
+                facts.setdefault(name, {}).setdefault(value, root)
             other = cases.get(place)
             if other is None:
                 shutil.copytree(folder, place, ignore=_links)
@@ -181,6 +186,7 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
                 )
             added = (check for check in record.checks if check not in other.checks)
             cases[place] = replace(other, checks=(*other.checks, *added))
+    problems += _mixed(facts)
     for place, record in cases.items():
         write_record(place, record)
         write_case(place, record)
@@ -190,6 +196,26 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
     merged = Merged(tuple(cases.items()), dict(sorted(tests.items())), tuple(problems))
     write_shard(out, Shard(SCHEMA, int(merged.failed), merged.tests, found, part=part))
     return merged
+
+
+def _facts(folder: Path, measured: CaseResult) -> Mapping[str, str]:
+    """What the cases of one run have in common."""
+    device = measured.fingerprint
+    emulator = device.facts if measured.emulated else ()
+    return {
+        "the project's commit": measured_commit(folder),
+        f"the runner for {device.target}": measured.runtime[:12],
+        **{f"the version of {name}": version for name, version in measured.versions.items()},
+        **{f"the emulator's {name}": value for name, value in emulator},
+    }
+
+
+def _mixed(found: Mapping[str, Mapping[str, Path]]) -> Iterator[str]:
+    """A sentence for each fact, by its values, that is not the same everywhere it is known."""
+    for name, values in found.items():
+        known = [f"{value} in {root}" for value, root in values.items() if value]
+        if len(known) > 1:
+            yield f"These are not parts of one run: {name} is {' and '.join(known)}."
 
 
 def _links(folder: str, names: list[str]) -> list[str]:

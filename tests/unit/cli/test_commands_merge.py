@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,8 +14,8 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.results import PAIR, Check, Outcome
-from pytest_sme2.session.run_directory import read_record
-from pytest_sme2.session.shard import SCHEMA, TESTS, RanTest, Shard, write_shard
+from pytest_sme2.session.run_directory import read_record, write_record
+from pytest_sme2.session.shard import SCHEMA, TESTS, RanTest, Shard, read_shard, write_shard
 from tests.support.records import stored_dumps, write_case
 
 PASSED = RanTest("passed", 1.5)
@@ -64,6 +65,33 @@ def test_two_shards_become_one_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "2 passed" in (tmp_path / "comment.md").read_text()
     # What was merged can be merged again.
     assert merged(out, "--out", tmp_path / "again") == 0
+
+
+def test_only_what_belongs_together_is_merged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    roots = [
+        shard(tmp_path / number, variant) for number, variant in (("1", "fp16"), ("2", "fp32"))
+    ]
+    for root, commit, version in zip(roots, ("abc", "def"), ("1.5.0", "1.5.1"), strict=True):
+        (metrics,) = root.rglob("metrics.json")
+        record = read_record(metrics.parent)
+        versions = {"executorch": version}
+        write_record(
+            metrics.parent, replace(record, measured=replace(record.measured, versions=versions))
+        )
+        manifest = {"commit": commit, "recorded": record.measured.recorded}
+        (metrics.parent / "manifest.json").write_text(json.dumps(manifest))
+    assert merged(*roots, "--out", tmp_path / "out", "--history", tmp_path / "mixed") == 1
+    told = capsys.readouterr().err
+    assert f"the project's commit is abc in {roots[0]} and def in {roots[1]}." in told
+    assert "the version of executorch is 1.5.0 in" in told
+    # The history is told the commit that was measured, not that of the folder here.
+    shutil.rmtree(roots[1])
+    write_shard(roots[0], replace(read_shard(roots[0]), found=()))
+    assert merged(roots[0], "--out", tmp_path / "one", "--history", tmp_path / "history") == 0
+    (history,) = (tmp_path / "history").iterdir()
+    assert json.loads(history.read_text())["commit"] == "abc"
 
 
 def test_a_killed_merge_leaves_no_run_directory(tmp_path: Path) -> None:
