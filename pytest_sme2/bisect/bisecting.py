@@ -130,7 +130,8 @@ class Bisecting:
 
     def by_figure(self, asked: str | None) -> Bisection:
         """By the exact figure that is asked for, else the first that is worse."""
-        good, bad = (self._sure(self.probe(number)) for number in (0, self._last))
+        first = self._first()
+        good, bad = (self._sure(self.probe(number)) for number in (first, self._last))
         figure = worse_figure(good, bad, asked)
         if figure is None:
             if missing := missing_figures(good, bad, asked):
@@ -144,14 +145,15 @@ class Bisecting:
             measured = self.probe(number).measured
             return None if measured is None else figure.is_bad(good, bad, measured)
 
-        border = find_border(len(self.row.changes), is_bad)
+        border = find_border(len(self.row.changes), is_bad, first)
         return Bisection(self.row, self.probes, Culprit(figure.name, border))
 
     def by_latency(self) -> Bisection:
         """By pairs with the good end, on a device whose time means something."""
-        self._sure(self.probe(0))
-        with show_change(self.row, 0, self.out, self.say) as shown:
-            good = shown.good_side(self.row.changes[0].short)
+        first = self._first()
+        self._sure(self.probe(first))
+        with show_change(self.row, first, self.out, self.say) as shown:
+            good = shown.good_side(self.row.changes[first].short)
             self._judged[shown.identity] = same_as_good(good.name)
         tolerated = good.limits.max_regression
         probe = self.compared(self._last, good, tolerated)
@@ -171,8 +173,13 @@ class Bisecting:
             found = self.compared(number, good, threshold).latency
             return None if found is None else is_slower(found)
 
-        border = find_border(len(self.row.changes), is_bad)
+        border = find_border(len(self.row.changes), is_bad, first)
         return Bisection(self.row, self.probes, Culprit(LATENCY, border))
+
+    def _first(self) -> int:
+        """The good end: the first change from there on that has the model."""
+        found = (number for number in range(self._last) if not self.probe(number).absent)
+        return next(found, 0)
 
     def _sure(self, probe: Probe) -> CaseResult:
         """One that has to be measured: an end of the row."""
@@ -215,7 +222,7 @@ class Bisecting:
             if isinstance(error, TargetError) and not isinstance(error, DeviceTimeoutError):
                 # Without the device, no other change can be measured either.
                 raise
-            return Probe(change, None, str(error))
+            return Probe(change, None, str(error), absent=isinstance(error, UsageError))
 
 
 def _pairs_of(probe: Probe) -> Check:

@@ -77,6 +77,8 @@ class Probe:
     measured: CaseResult | None
     problem: str = ""
     """Why it could not be measured."""
+    absent: bool = False
+    """Whether the model is not there yet."""
     latency: Check | None = None
     """Its pairs with the good one, where these are what is searched by."""
 

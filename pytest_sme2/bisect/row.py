@@ -24,6 +24,7 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.files import is_program
 from pytest_sme2.system.pip import Pin, package_folder, parse_pin
 from pytest_sme2.system.processes import git
 from pytest_sme2.system.terminal import Say
@@ -86,13 +87,13 @@ class Border:
         return self.first_bad - self.last_good - 1
 
 
-def find_border(changes: int, is_bad: Callable[[int], bool | None]) -> Border:
-    """The first bad change of a row whose first is good and whose last is bad.
+def find_border(changes: int, is_bad: Callable[[int], bool | None], first: int = 0) -> Border:
+    """The first bad change of a row whose ``first`` is good and whose last is bad.
 
     ``is_bad`` says None of a change that cannot be judged: then one beside it is tried. Where good
     and bad take turns, one of the borders is found.
     """
-    good, bad = 0, changes - 1
+    good, bad = first, changes - 1
     passed_over: set[int] = set()
     while True:
         left = [number for number in range(good + 1, bad) if number not in passed_over]
@@ -163,6 +164,17 @@ def _resolved(repository: Path, name: str) -> str:
         raise UsageError(f"{name!r} is not a commit of this repository.") from error
 
 
+def tracked(repository: Path, file: Path) -> Path:
+    """The file's path in the repository, whose commits change it."""
+    root, place = repository.resolve(), file.resolve()
+    if not place.is_relative_to(root) or not git(root, "ls-files", "--", str(place)).strip():
+        raise UsageError(
+            f"{file} is not a file of this repository, so no commit changes it. Add it with git, "
+            f"name a model, or versions of the runtime: --good {EXECUTORCH}==1.5.0"
+        )
+    return place.relative_to(root)
+
+
 class WorkTree:
     """A second work tree; the user's own stays as it is."""
 
@@ -203,7 +215,7 @@ class CommitRow:
     tree: WorkTree
     changes: Sequence[Commit]
     settings: Settings
-    """Their folders of models are relative to the repository."""
+    """Their folders of models, and a program, are relative to the repository."""
     noun = "commit"
     backwards = False
 
@@ -211,7 +223,8 @@ class CommitRow:
     def shown(self, number: int) -> Iterator[Settings]:
         tree = self.tree.show(self.changes[number])
         folders = tuple(tree / folder for folder in self.settings.model_folders)
-        yield replace(self.settings, model_folders=folders)
+        models = (str(tree / name) if is_program(name) else name for name in self.settings.models)
+        yield replace(self.settings, model_folders=folders, models=tuple(models))
 
     def commands(self, border: Border, run: str) -> Sequence[str]:
         short = self.changes[border.first_bad].short

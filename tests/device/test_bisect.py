@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pytest_sme2.session.run_directory import find_records, read_record
 from pytest_sme2.system.qemu import Qemu
 from tests.support.git import git
 
+PROGRAMS = Path(__file__).parents[1] / "data" / "programs"
 MODEL = """
 import torch
 from pytest_sme2 import register_model
@@ -66,6 +68,26 @@ def test_the_commit_is_found_and_the_search_goes_on_where_it_was(
     assert (found["figure"], found["changes"]) == ("cost", 9)
     assert main(["bisect", "small", "--good", "HEAD~8", "--bad", "HEAD~3"]) == 0
     assert "small-fp32: nothing is worse at " in capsys.readouterr().out
+
+
+def test_a_program_that_git_tracks_is_searched_from_the_commit_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    monkeypatch.chdir(tmp_path)
+    # The first commit has no program, the fourth another one, with two that change nothing of it.
+    programs = (None, "toy_int8", "toy_int8", "mobile_fp16", "mobile_fp16")
+    for number, name in enumerate(programs, 1):
+        if name is not None:
+            shutil.copy(PROGRAMS / f"{name}.pte", tmp_path / "net.pte")
+            git(tmp_path, "add", "net.pte")
+        git(tmp_path, "commit", "-q", "--allow-empty", "-m", f"change {number}")
+    assert main(["bisect", "net.pte", "--good", "HEAD~4", "--figure", "size"]) == 1
+    culprit = git(tmp_path, "rev-parse", "--short=12", "HEAD~1")
+    assert capsys.readouterr().out.startswith(f"{culprit} made net.pte worse: bytes of the program")
+    (tmp_path / "other.pte").write_bytes(b"")
+    assert main(["bisect", "other.pte", "--good", "HEAD~4"]) == 2
+    assert "other.pte is not a file of this repository" in capsys.readouterr().err
 
 
 # As the installed package says it is: what a version changes in an export shows like this.

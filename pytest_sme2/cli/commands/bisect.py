@@ -35,6 +35,7 @@ from pytest_sme2.bisect.row import (
     parse_release,
     releases_between,
     repository_of,
+    tracked,
 )
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
 from pytest_sme2.cli.options import VARIANT, Arguments, add_options, chosen
@@ -166,22 +167,22 @@ def _row(arguments: argparse.Namespace, settings: Settings, say: Say) -> Iterato
             raise UsageError(
                 f"{option} belongs to the versions of a package: --good {EXECUTORCH}==1.5.0"
             )
-    if is_program(arguments.model):
-        raise UsageError(
-            f"{arguments.model} is run as it is, so no commit changes it. Name a model, or "
-            f"versions of the runtime: --good {EXECUTORCH}==1.5.0"
-        )
     repository = repository_of(Path.cwd())
-    folder = (Path.cwd() / arguments.models_folder).resolve()
-    if not folder.is_relative_to(repository.resolve()):
-        raise UsageError(
-            f"{str(arguments.models_folder)!r} is not in this repository, so its commits do not "
-            "change it. Name a folder inside of it."
-        )
-    inside = (folder.relative_to(repository.resolve()),)
+    if is_program(arguments.model):
+        program = str(tracked(repository, Path(arguments.model)))
+        settings = replace(settings, models=(program,), model_folders=())
+    else:
+        folder = (Path.cwd() / arguments.models_folder).resolve()
+        if not folder.is_relative_to(repository.resolve()):
+            raise UsageError(
+                f"{str(arguments.models_folder)!r} is not in this repository, so its commits do "
+                "not change it. Name a folder inside of it."
+            )
+        inside = (folder.relative_to(repository.resolve()),)
+        settings = replace(settings, model_folders=inside)
     commits = commits_between(repository, arguments.good, arguments.bad or "HEAD")
     with WorkTree(repository, commits[0]) as tree:
-        yield CommitRow(tree, commits, replace(settings, model_folders=inside))
+        yield CommitRow(tree, commits, settings)
 
 
 def _releases(arguments: argparse.Namespace, settings: Settings, good: Pin, say: Say) -> ReleaseRow:
