@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_sme2.export.rewrites import REWRITES
+from pytest_sme2.export.variant import precision_of
 from pytest_sme2.report.findings import trial_text
 from pytest_sme2.report.text import code, document, prose, table
 from pytest_sme2.report.versus_baseline import (
@@ -227,3 +228,44 @@ def bencher_metric_format(results: Sequence[CaseResult]) -> str:
                     "upper_value": metric.high,
                 }
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def pytorch_benchmark(results: Sequence[CaseResult]) -> str:
+    """The JSON of PyTorch's benchmark database, version 3; what is extra is text there."""
+    entries: list[dict[str, Any]] = []
+    for measured in results:
+        device = measured.fingerprint
+        of = {
+            "benchmark": {
+                "name": "ExecuTorch",
+                "mode": "inference",
+                "dtype": precision_of(measured.variant),
+                "extra_info": {
+                    "variant": measured.variant,
+                    "threads": str(measured.threads),
+                    "emulated": str(measured.emulated).lower(),
+                },
+            },
+            "model": {"name": measured.model, "type": "OSS model", "backend": "xnnpack"},
+            "runners": [
+                {"name": device.key, "type": device.target, "extra_info": dict(device.facts)}
+            ],
+            "dependencies": {
+                package: {"version": version} for package, version in measured.versions.items()
+            },
+        }
+        for metric in metrics(measured):
+            bounds = {"low": metric.low, "high": metric.high}
+            extra = {name: f"{value:g}" for name, value in bounds.items() if value is not None}
+            entries.append(
+                {
+                    **of,
+                    "metric": {
+                        "name": f"{metric.measure}({metric.unit})",
+                        "benchmark_values": [metric.value],
+                        "target_value": 0,
+                        "extra_info": extra,
+                    },
+                }
+            )
+    return json.dumps(entries, indent=2, allow_nan=False) + "\n"

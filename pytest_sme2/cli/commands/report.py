@@ -13,7 +13,12 @@ from pytest_sme2.cli.experiments import rewrite_experiments
 from pytest_sme2.cli.options import RULES, Arguments, add_options, chosen
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
-from pytest_sme2.report.comment import bencher_metric_format, comment_text, github_action_benchmark
+from pytest_sme2.report.comment import (
+    bencher_metric_format,
+    comment_text,
+    github_action_benchmark,
+    pytorch_benchmark,
+)
 from pytest_sme2.report.markdown import combined_report, run_report
 from pytest_sme2.report.writing import REPORT, write_case
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
@@ -25,6 +30,7 @@ FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
     "comment": comment_text,
     "github": lambda records: github_action_benchmark([record.measured for record in records]),
     "bencher": lambda records: bencher_metric_format([record.measured for record in records]),
+    "pytorch": lambda records: pytorch_benchmark([record.measured for record in records]),
 }
 ARGUMENTS: Arguments = {
     "run_dir RUN_DIR+": "a run directory; several share one report",
@@ -32,7 +38,8 @@ ARGUMENTS: Arguments = {
     "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
     **RULES,
     f"--format {{{','.join(FORMATS)}}}": (
-        "only print the results for a pull request, github-action-benchmark or Bencher"
+        "only print the results: for a pull request, github-action-benchmark, Bencher or PyTorch's "
+        "benchmark database"
     ),
 }
 
