@@ -202,7 +202,7 @@ class FakeLab:
         """Start the adb server; a second start uses the same address."""
         self.ask("start server")
         try:
-            self.server.ask("host:version", timeout=30)
+            self.server.version(timeout=30)
         except TargetError as error:
             lines = self.log().strip().splitlines()
             said = lines[-1] if lines else "it said nothing"

@@ -79,16 +79,6 @@ def last_line(text: str) -> str:
     return lines[-1][:300] if lines else "it said nothing"
 
 
-def parse_hexadecimal(said: bytes) -> int:
-    """The four digits with which an adb server tells a length or its version."""
-    if re.fullmatch(rb"[0-9a-fA-F]{4}", said) is None:
-        raise TargetError(
-            f"The adb server answered {said[:20]!r} in place of four hexadecimal digits, which is "
-            "not adb's protocol. Is it really an adb server?"
-        )
-    return int(said, 16)
-
-
 def parse_devices(text: str) -> dict[str, str]:
     """Serial to state."""
     lines = (line.split("\t") for line in text.splitlines())
