@@ -17,7 +17,7 @@ import tarfile
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.stage import Ending, NotPossibleError, Stage, Subject, expect, make_stage
+from benchmarks.hostile.stage import Ending, NotPossibleError, Subject, expect, make_stage
 
 PRECIOUS = "keep me\n"
 MEMORY_BYTES = 3 << 30
@@ -49,33 +49,6 @@ def links(chance: Random, folder: Path) -> None:
     ):
         stage.run(words).expect_plain()
     expect(precious.read_text() == PRECIOUS, f"{precious} was overwritten")
-
-
-def backup(chance: Random, folder: Path) -> None:
-    """Every file of a run directory has a second name: nothing is changed under that one."""
-    stage = make_stage(folder)
-    page = stage.out / "report.html"
-    commands = [
-        stage.sme2("report", stage.out, "--html", page),
-        stage.sme2("report", "validate", stage.out),
-        stage.sme2("report", "analyze", stage.out),
-        stage.measure(),
-    ]
-    stage.run(stage.measure()).expect_success("a measurement")
-    stage.run(commands[0]).expect_success("a report")
-    kept = folder / "kept"
-    kept.mkdir()
-    for number, path in enumerate(sorted(stage.out.rglob("*"))):
-        if path.is_file():
-            (kept / f"{number}-{path.name}").hardlink_to(path)
-    before = {path: path.read_bytes() for path in kept.iterdir()}
-    for words in chance.sample(commands, len(commands)):
-        stage.run(words).expect_plain()
-    # The lock of the run directory is refused as it is.
-    (stage.out / ".run.lock").unlink(missing_ok=True)
-    stage.run(stage.measure()).expect_success("a measurement without the old lock")
-    changed = [path.name for path, content in before.items() if path.read_bytes() != content]
-    expect(not changed, f"changed under their second names: {', '.join(changed)}")
 
 
 def paths(chance: Random, folder: Path) -> None:
@@ -230,57 +203,10 @@ def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-# --- several workers ------------------------------------------------------------------------------
-
-MODES = ("load", "loadscope", "loadfile", "loadgroup", "worksteal", "each")
-
-
-def workers(chance: Random, folder: Path) -> None:
-    """Every way of spreading tests over workers: a case is made by one process at a time."""
-    stage = make_stage(folder)
-    mode = chance.choice(MODES)
-    ending = stage.run(stage.pytest("-n", "2", "--dist", mode))
-    ending.expect_success(f"a run with --dist {mode}")
-    stage.check_whole()
-    _whole_records(stage)
-
-
-def _whole_records(stage: Stage) -> None:
-    for path in stage.out.rglob("metrics.json"):
-        json.loads(path.read_text())
-
-
-# --- file systems without locks -------------------------------------------------------------------
-
-_NO_FLOCK = """
-import errno, fcntl
-def refuse(*arguments): raise OSError(errno.ENOSYS, "Function not implemented")
-fcntl.flock = refuse
-"""
-
-
-def no_flock(chance: Random, folder: Path) -> None:
-    """Locks do not exist on some file systems; nothing hangs, and one holder at a time stays."""
-    stage = make_stage(folder)
-    (folder / "site").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(_NO_FLOCK)
-    environment = stage.environment()["PYTHONPATH"]
-    stage.extra = {"PYTHONPATH": os.pathsep.join((str(folder / "site"), environment))}
-    first = stage.start(stage.measure())
-    second = stage.run(stage.measure())
-    second.expect_plain()
-    expect(second.code == 0 or "in use" in second.said, f"ended with {second.code}: {second.said}")
-    first.communicate()
-    expect(first.returncode == 0 or second.code == 0, "neither of two runs ended well")
-
-
 SUBJECTS = (
     Subject("attack-links", "links in a run directory", 10, 2, links),
-    Subject("attack-backup", "a backup of a run directory by hard links", 3, 1, backup),
     Subject("attack-paths", "files that a run directory names outside of it", 5, 1, paths),
     Subject("attack-planted", "programs that somebody put into the cache", 10, 2, planted),
     Subject("attack-terminal", "escape sequences in names and values", 40, 6, terminal),
     Subject("attack-bombs", "small archives that unpack to gigabytes", 8, 2, bombs),
-    Subject("attack-workers", "every way of spreading tests over workers", 10, 1, workers),
-    Subject("attack-no-flock", "file systems without locks", 2, 1, no_flock),
 )

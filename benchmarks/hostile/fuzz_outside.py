@@ -7,7 +7,6 @@ import io
 import json
 import tarfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -24,7 +23,7 @@ from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
 from pytest_sme2.report.history import read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
-from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
+from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
 from pytest_sme2.session import shard
 from pytest_sme2.system.debian_packages import (
     Archive,
@@ -50,9 +49,6 @@ from pytest_sme2.trace.library import read_package
 from pytest_sme2.trace.program import read_outline
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 from tests.support.phones import answering
-from tools.sweep.programs import draw
-from tools.sweep.results import SWEEP, SweepResults, read_results, write_results
-from tools.sweep.running import BatchResult, Difference
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
 CODE = "__import__('pathlib').Path('/tmp/hostile-code-was-run').touch()"
@@ -273,17 +269,6 @@ def kernel_matrix(chance: Random, folder: Path) -> None:
     read_within_bounds(lambda: read_matrix(path), path.name)
 
 
-def sweep_results(chance: Random, folder: Path) -> None:
-    program = draw(0, 1, "fp16")
-    seen = Difference(program, "crash", "strict", Arm.ON, "it crashed")
-    batch = BatchResult(0, "fp16", 8, 30.0, 12, 8, ("a program: why",), (seen,))
-    wanted = SweepResults(0, "1.5.1", "11.1.2", ("strict",))
-    write_results(replace(wanted, batches=(batch,)), folder)
-    path = folder / SWEEP
-    path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
-    read_within_bounds(lambda: read_results(folder, wanted), path.name)
-
-
 CLAIM_TEXT = '{"host": "lab", "user": "me", "pid": 812, "lock": "lab:1:2", "token": "0a"}'
 
 
@@ -352,7 +337,6 @@ SUBJECTS = (
     Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
     Subject("fuzz-origins", "damaged run.origins.json", 1000, 40, origins),
     Subject("fuzz-matrix", "damaged kernel matrices", 500, 30, kernel_matrix),
-    Subject("fuzz-sweep", "damaged results of a sweep", 500, 30, sweep_results),
     Subject("fuzz-weights", "damaged weights.toml", 500, 30, weights),
     Subject("fuzz-apt-sources", "damaged sources of apt", 500, 30, apt_sources),
     Subject("fuzz-package", "malicious Debian packages", 500, 30, debian_package),

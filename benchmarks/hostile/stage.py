@@ -167,7 +167,6 @@ class Stage:
     extra: Mapping[str, str] = field(default_factory=dict)
     prefix: Sequence[str] = ()
     """What stands before every command."""
-    python: str = sys.executable
 
     def environment(self) -> dict[str, str]:
         names = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
@@ -183,7 +182,7 @@ class Stage:
     # --- commands ------------------------------------------------------------------------------
 
     def sme2(self, *words: str | Path) -> list[str]:
-        return [*self.prefix, self.python, *_SME2, *map(str, words)]
+        return [*self.prefix, sys.executable, *_SME2, *map(str, words)]
 
     def export(self) -> list[str]:
         return self.sme2("export", "toy_cnn", "--models-folder", "models")
@@ -197,7 +196,7 @@ class Stage:
     def pytest(self, *words: str | Path) -> list[str]:
         chosen = ("-p", "no:cacheprovider", f"--device={DEVICE}", "--sme2-models=toy_cnn",
                   "--sme2-variants=fp32", f"--sme2-out={self.out}")  # fmt: skip
-        return [*self.prefix, self.python, "-m", "pytest", *chosen, *map(str, words)]
+        return [*self.prefix, sys.executable, "-m", "pytest", *chosen, *map(str, words)]
 
     def update(self) -> list[str]:
         return self.pytest("--update-baselines=all")
@@ -447,18 +446,6 @@ def read_only(folder: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
-
-
-@contextlib.contextmanager
-def also_at(folder: Path, place: Path) -> Iterator[None]:
-    """The folder in a second place, whoever may not enter the first."""
-    require_mounts()
-    place.mkdir()
-    _mount("--bind", str(folder), str(place))
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=False)
 
 
 def _mount(*words: str) -> None:

@@ -1,38 +1,23 @@
-"""Places nobody likes to work in: read-only, crowded, oddly named, homeless, with a mad clock."""
+"""Places nobody likes to work in: read-only, crowded, oddly named."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import shutil
-import site
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 from benchmarks.hostile.stage import (
-    MOUNTS,
-    ROOT,
-    NotPossibleError,
     Stage,
     Subject,
-    also_at,
     expect,
-    fill_cache,
     finish,
     make_stage,
     read_only,
 )
 from pytest_sme2.export.artifacts import is_utf8
 from pytest_sme2.report.validation import validate_run
-from pytest_sme2.session.run_directory import METRICS
 from pytest_sme2.verdict.baselines import read
-
-NOBODY = 54321
-"""A user that no file of the system knows."""
 
 
 def _expect_valid(out: Path) -> None:
@@ -61,104 +46,6 @@ def read_only_checkout(chance: Random, folder: Path) -> None:
             stage.run(command).expect_refusal("Read-only file system", str(stage.out), "--sme2-out")
     stage.check_whole()
     stage.run(stage.update()).expect_success("an update once it can be written")
-
-
-# --- a clock that jumps ---------------------------------------------------------------------------
-
-_JUMPING_CLOCK = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <sys/time.h>
-#include <time.h>
-
-static int (*real)(clockid_t, struct timespec *);
-
-/* Every tenth of a second the wall clock is somewhere else within ten years of now. */
-int clock_gettime(clockid_t clock, struct timespec *now) {
-  if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-  int result = real(clock, now);
-  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) {
-    struct timespec steady;
-    real(CLOCK_MONOTONIC, &steady);
-    unsigned step = (unsigned)(steady.tv_sec * 10 + steady.tv_nsec / 100000000);
-    const char *seed = getenv("JUMPING_CLOCK_SEED");
-    step = (step + (seed ? (unsigned)atoi(seed) : 0)) * 2654435761u;
-    now->tv_sec += (long)(step % 630720000u) - 315360000;
-  }
-  return result;
-}
-
-int gettimeofday(struct timeval *restrict now, void *restrict zone) {
-  struct timespec fine;
-  (void)zone;
-  clock_gettime(CLOCK_REALTIME, &fine);
-  now->tv_sec = fine.tv_sec;
-  now->tv_usec = fine.tv_nsec / 1000;
-  return 0;
-}
-
-time_t time(time_t *where) {
-  struct timespec fine;
-  clock_gettime(CLOCK_REALTIME, &fine);
-  if (where) *where = fine.tv_sec;
-  return fine.tv_sec;
-}
-"""
-
-
-def _jumping_clock(folder: Path) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise NotPossibleError("no C compiler to make the jumping clock with")
-    (folder / "clock.c").write_text(_JUMPING_CLOCK)
-    library = folder / "clock.so"
-    words = [compiler, "-shared", "-fPIC", "-O1", "-o", library, folder / "clock.c", "-ldl"]
-    subprocess.run([*map(str, words)], check=True)
-    return library
-
-
-def clock(chance: Random, folder: Path) -> None:
-    """The wall clock jumps by years ten times a second; durations do not care."""
-    stage = make_stage(folder)
-    stage.extra = {
-        "LD_PRELOAD": str(_jumping_clock(folder)),
-        "JUMPING_CLOCK_SEED": str(chance.getrandbits(30)),
-    }
-    stage.run(stage.measure()).expect_success("a measurement")
-    _expect_valid(stage.out)
-    (path,) = stage.out.rglob(METRICS)
-    measured = json.loads(path.read_text("utf-8"))["measured"]
-    medians = [value for values in measured["medians_ns"].values() for value in values]
-    expect(medians and all(0 < value < 60e9 for value in medians), f"times: {medians}")
-    if chance.random() < 0.5:
-        stage.run(stage.update()).expect_success("an update")
-        stage.run(stage.update()).expect_success("a second update, perhaps years earlier")
-    stage.check_whole()
-    _runner_itself(stage)
-
-
-def _runner_itself(stage: Stage) -> None:
-    """The runner's processes see a plain environment; here one of them gets the clock, too."""
-    assert stage.cache is not None
-    (pte,) = (stage.cache / "exports").glob("*/*.pte")
-    (runner,) = (
-        path.parent
-        for path in (stage.cache / "runners").glob("*/sme2_runner")
-        if not (path.parent / "ld-linux-aarch64.so.1").exists()
-    )
-    result = stage.root / "runner.json"
-    words = ["./sme2_runner", "--model", str(pte), "--sme2", "off", "--runs", "50"]
-    done = subprocess.run(
-        [*words, "--json", str(result)],
-        cwd=runner,
-        env=stage.environment(),
-        check=False,
-        capture_output=True,
-    )
-    expect(done.returncode == 0, f"the runner ended with {done.returncode}: {done.stderr!r}")
-    times = json.loads(result.read_text())["wall_ns"]
-    expect(all(0 < value < 10e9 for value in times), f"the runner's times: {times}")
 
 
 # --- two at once ----------------------------------------------------------------------------------
@@ -232,71 +119,8 @@ def odd_names(chance: Random, folder: Path) -> None:
     stage.check_no_leftovers()
 
 
-# --- homes ----------------------------------------------------------------------------------------
-
-
-def home_with_spaces(chance: Random, folder: Path) -> None:
-    """Everything in the home folder's own cache, the runner built there."""
-    home = chance.choice(("my home", "a  b's (home)", " ", "home #1 & co"))
-    stage = make_stage(folder, home=home)
-    stage.cache = None
-    fill_cache(folder / home / ".cache" / "pytest-sme2", exports=True, runners=False)
-    stage.run(stage.measure()).expect_success("a measurement")
-    stage.run(stage.update()).expect_success("an update")
-    stage.check_whole()
-
-
-@contextlib.contextmanager
-def _usable_python(stage: Stage) -> Iterator[None]:
-    """The system's Python, and our packages where any user may read them: this interpreter and its
-    environment may lie in somebody's home.
-    """
-    stage.python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-    if not Path(stage.python).exists():
-        raise NotPossibleError(f"there is no {stage.python} for another user")
-    folders = [ROOT, *map(Path, site.getsitepackages())]
-    places = [stage.root / f"packages-{index}" for index in range(len(folders))]
-    stage.extra = {"PYTHONPATH": os.pathsep.join(map(str, places))}
-    with contextlib.ExitStack() as stack:
-        for folder, place in zip(folders, places, strict=True):
-            stack.enter_context(also_at(folder, place))
-        yield
-
-
-def no_home(chance: Random, folder: Path) -> None:
-    """A user without an entry in the system's list of users, as containers have them."""
-    if os.environ.get(MOUNTS) != "root" or shutil.which("setpriv") is None:
-        raise NotPossibleError("only root can become another user")
-    way = chance.choice(("cache given", "nothing given", "home gone", "home not ours"))
-    stage = make_stage(folder)
-    homes = {"home gone": Path("/nonexistent/home"), "home not ours": Path("/root")}
-    stage.home = homes.get(way)
-    folder.chmod(0o755)
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    stage.prefix = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-    if way != "cache given":
-        stage.cache = None
-    with _usable_python(stage):
-        ending, updated = (stage.run(words) for words in (stage.measure(), stage.update()))
-    if way == "cache given":
-        ending.expect_success("a measurement without a home")
-        updated.expect_success("an update without a home")
-    else:
-        ending.expect_refusal("SME2_CACHE_DIR")
-        updated.expect_refusal("SME2_CACHE_DIR")
-    left = {path.name for path in stage.checkout.iterdir()}
-    # The last one is made by pytest-benchmark.
-    known = {"models", "pytest.ini", "test_suite.py", "baselines", ".benchmarks"}
-    expect(left <= known, f"written into the checkout: {left - known}")
-    stage.check_whole()
-
-
 SUBJECTS = (
     Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
-    Subject("clock", "the wall clock jumps by years", 3, 1, clock),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
-    Subject("home-spaces", "a home folder with spaces", 2, 1, home_with_spaces),
-    Subject("no-home", "no home folder, or one that cannot be used", 5, 1, no_home),
 )
