@@ -20,6 +20,7 @@ EXECUTORCH = "1.5.1"
 NOTHING = 0xD503201F
 """nop"""
 
+
 @dataclass(frozen=True)
 class Plant:
     """One instruction of one kernel, replaced."""
