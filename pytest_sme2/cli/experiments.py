@@ -114,7 +114,7 @@ def run_plan(
 
     Args:
         plan: what to run.
-        say: is told what is being done.
+        say: gets the progress lines.
         settings: of the device; without them as the plan says.
         wheel_runner: whether to leave the runners that the plan names aside.
         command: how the user asked for it.

@@ -61,7 +61,7 @@ class ContractWatch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """First of all plugins: nobody has taken a test away yet."""
+        """Before all other plugins, which may deselect tests."""
         self.found = set(_about_cases(items))
         self.asked = any(_has_case(item) for item in items)
 
@@ -215,6 +215,6 @@ def _may_be(device: str, chosen: str) -> bool:
 
 def _without_contract(root: Path) -> str:
     return (
-        f"--sme2-strict: {root} has no contract.txt, so nobody knows what must be compared. "
+        f"--sme2-strict: {root} has no contract.txt, which says what must be compared. "
         "--update-baselines writes it."
     )

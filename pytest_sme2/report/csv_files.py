@@ -1,8 +1,8 @@
 """The files of a run directory that are made from ETDumps: CSV for people, JSON for programs.
 
-Every file is written under another name first and then moved, so that nobody ever reads half of
-one. Operator names come from files that anybody may have written: a CSV cell that a spreadsheet
-would take for a formula is made text.
+Every file is written under another name first and then moved, so that no reader sees half of it.
+Operator names come from outside: a CSV cell that a spreadsheet would take for a formula is made
+text.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
 
 
 def next_step(records: Sequence[CaseRecord]) -> str:
-    """The command that goes on where most is to be gained, one with a rewrite if there is any.
+    """The command for the most expensive finding, with a rewrite if there is one.
 
     Empty where there is nothing to change, or only programs whose source is not known.
     """

@@ -427,7 +427,7 @@ def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme
 
 
 def _is_whole(folder: Path, cache: Path) -> bool:
-    """Whether the runner is there as it was built, and nobody else could have put it there."""
+    """Whether the runner is there as it was built, and only this user could have put it there."""
     try:
         files = read_json(folder / _RECORD, remedy=_BUILD_AGAIN)["files"]
         if {path.name for path in folder.iterdir()} != {_RECORD, *files}:

@@ -305,7 +305,7 @@ class Gate:
     def take_checks(self) -> list[Check]:
         """What was checked since this was asked last, and which then does not fail the test.
 
-        A check does not end its test: the failed ones of a test are told together when it ends.
+        A check does not end its test: the failed ones are reported together when the test ends.
         """
         taken, self._open = self._open, []
         return taken

@@ -39,7 +39,7 @@ class SelfCheck:
     threshold: float
     measurements: tuple[PairedTiming, ...]
     noise_floor: float | None
-    """Median over the measurements; None where all were too short to tell."""
+    """Median over the measurements; None if all were too short."""
     detectable: tuple[float, ...]
     """The smallest slowdown caught 4 times of 5, after each look; empty where unknown."""
     advice: tuple[str, ...]

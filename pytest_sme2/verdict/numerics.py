@@ -260,7 +260,7 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
         return Check(
             metric,
             Outcome.NOT_MEASURED,
-            "Nobody knows what this program should answer. Put its inputs and what is expected "
+            "The right outputs of this program are unknown. Put its inputs and what is expected "
             "beside it, as in NAME.input_0.bin and NAME.reference_0.bin.",
         )
     if not found:

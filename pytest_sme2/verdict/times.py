@@ -196,7 +196,7 @@ def _of_same_work(
     limit: float,
 ) -> tuple[Outcome, str]:
     """The program cannot have got slower. Where the times did, the machine has changed, if what
-    was measured of it agrees; else nobody knows what was measured.
+    was measured of it agrees; otherwise what was measured is unknown.
     """
     found = judge(*interval, limit)
     if found is not Outcome.REGRESSED:

@@ -194,7 +194,7 @@ def parse_screen(text: str) -> str:
 
 
 def parse_battery(text: str) -> dict[str, str]:
-    """Its charge, where it is charged from, and its temperature if it is told."""
+    """Its charge, where it is charged from, and its temperature if the phone reports it."""
     fields = dict(re.findall(r"^\s*([\w ]{1,80}): (\S{1,80})\s*$", text, re.MULTILINE))
     plugs = [name for name in ("AC", "USB", "Wireless") if fields.get(f"{name} powered") == "true"]
     facts = {"battery_percent": fields.get("level", ""), "charging": ", ".join(plugs) or "no"}
