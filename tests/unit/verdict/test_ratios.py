@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 import pytest
 
 from pytest_sme2.results import (
     Arm,
+    Baseline,
     Bounds,
     Category,
     Check,
     Estimate,
     Fingerprint,
+    Limits,
     Outcome,
     Spread,
 )
@@ -114,68 +115,32 @@ def test_thread_counts_are_kept_apart() -> None:
     assert "2 threads" in found.message
 
 
-CASES: dict[str, Callable[[], Check]] = {
-    "a speedup": (lambda: ratios.check_speedup(measured(), baseline(), LIMITS)),
-    "a lost speedup": (
-        lambda: ratios.check_speedup(
-            measured(speedup=Estimate(1.05, 1.03, 1.07, 0.99, 10)),
-            baseline(figures={1: figures(speedup=Estimate(3.0, 2.95, 3.05, 0.99, 10))}),
-            LIMITS,
-        )
-    ),
-    "too small a speedup": (
-        lambda: ratios.check_speedup(measured(), baseline(figures={}), with_limits(min_speedup=2.5))
-    ),
-    "a speedup too close": (
-        lambda: ratios.check_speedup(measured(), None, with_limits(min_speedup=2.0))
-    ),
-    "no speedup": (
-        lambda: ratios.check_speedup(
-            measured(speedup=None), baseline(), with_limits(min_speedup=2.0)
-        )
-    ),
-}
-
-
 def test_whole_checks() -> None:
-    check_whole_checks("speedup", CASES)
+    check_whole_checks(
+        "speedup",
+        {
+            "a speedup": ratios.check_speedup(measured(), baseline(), LIMITS),
+            "a lost speedup": ratios.check_speedup(
+                measured(speedup=Estimate(1.05, 1.03, 1.07, 0.99, 10)),
+                baseline(figures={1: figures(speedup=Estimate(3.0, 2.95, 3.05, 0.99, 10))}),
+                LIMITS,
+            ),
+            "too small a speedup": ratios.check_speedup(
+                measured(), baseline(figures={}), with_limits(min_speedup=2.5)
+            ),
+            "a speedup too close": ratios.check_speedup(
+                measured(), None, with_limits(min_speedup=2.0)
+            ),
+            "no speedup": ratios.check_speedup(
+                measured(speedup=None), baseline(), with_limits(min_speedup=2.0)
+            ),
+        },
+    )
 
 
-@pytest.mark.parametrize(
-    ("share", "outcome"),
-    [
-        (0.30, Outcome.PASS),
-        (0.34, Outcome.PASS),
-        (0.36, Outcome.SUSPECTED),
-        (0.40, Outcome.REGRESSED),
-        (0.10, Outcome.PASS),
-    ],
-)
-def test_share_against_the_baseline(share: float, outcome: Outcome) -> None:
-    now = measured(shares=with_share(share))
-    found = ratios.check_share(now, baseline(), LIMITS, Category.DATA_MOVEMENT)
-    assert found.verdict is outcome
-    assert found.metric == "share of DATA_MOVEMENT (on)"
-    assert (found.old, found.new) == (0.3, share)
-
-
-@pytest.mark.parametrize(
-    ("share", "outcome"),
-    [
-        (0.30, Outcome.PASS),
-        (0.205, Outcome.PASS),
-        (0.195, Outcome.SUSPECTED),
-        (0.18, Outcome.REGRESSED),
-        (0.355, Outcome.SUSPECTED),
-        (0.37, Outcome.REGRESSED),
-    ],
-)
-def test_share_against_bounds(share: float, outcome: Outcome) -> None:
-    bounded = with_limits(shares={Category.DATA_MOVEMENT: Bounds(0.2, 0.35)})
-    now = measured(shares=with_share(share))
-    for known in (None, baseline()):
-        found = ratios.check_share(now, known, bounded, Category.DATA_MOVEMENT)
-        assert found.verdict is outcome
+def share_of(value: float, known: Baseline | None, limits: Limits) -> Check:
+    now = measured(shares=with_share(value))
+    return ratios.check_share(now, known, limits, Category.DATA_MOVEMENT)
 
 
 @pytest.mark.parametrize(
@@ -259,63 +224,27 @@ def test_thread_counts_of_shares_are_kept_apart() -> None:
     assert found.verdict is Outcome.NO_BASELINE
 
 
-SHARES_CASES: dict[str, Callable[[], Check]] = {
-    "share beyond its bounds with a baseline": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.37)), baseline(), BOUNDED, Category.DATA_MOVEMENT
-        )
-    ),
-    "share without baseline": (
-        lambda: ratios.check_share(measured(), None, LIMITS, Category.CONV, Arm.OFF)
-    ),
-    "share of another target": (
-        lambda: ratios.check_share(measured(), ELSEWHERE, LIMITS, Category.CONV)
-    ),
-    "share of 0.3": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.3)), baseline(), LIMITS, Category.DATA_MOVEMENT
-        )
-    ),
-    "share of 0.36": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.36)), baseline(), LIMITS, Category.DATA_MOVEMENT
-        )
-    ),
-    "share of 0.4": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.4)), baseline(), LIMITS, Category.DATA_MOVEMENT
-        )
-    ),
-    "share of 0.1": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.1)), baseline(), LIMITS, Category.DATA_MOVEMENT
-        )
-    ),
-    "share of 0.3 with bounds": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.3)), None, BOUNDED, Category.DATA_MOVEMENT
-        )
-    ),
-    "share of 0.18 with bounds": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.18)), None, BOUNDED, Category.DATA_MOVEMENT
-        )
-    ),
-    "share of 0.37 with bounds": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.37)), None, BOUNDED, Category.DATA_MOVEMENT
-        )
-    ),
-    "share of 0.355 with bounds": (
-        lambda: ratios.check_share(
-            measured(shares=with_share(0.355)), None, BOUNDED, Category.DATA_MOVEMENT
-        )
-    ),
-}
-
-
 def test_whole_checks_of_shares() -> None:
-    check_whole_checks("shares", SHARES_CASES)
+    check_whole_checks(
+        "shares",
+        {
+            "share beyond its bounds with a baseline": share_of(0.37, baseline(), BOUNDED),
+            "share without baseline": ratios.check_share(
+                measured(), None, LIMITS, Category.CONV, Arm.OFF
+            ),
+            "share of another target": ratios.check_share(
+                measured(), ELSEWHERE, LIMITS, Category.CONV
+            ),
+            **{
+                f"share of {value:g}": share_of(value, baseline(), LIMITS)
+                for value in (0.3, 0.34, 0.36, 0.4, 0.1)
+            },
+            **{
+                f"share of {value:g} with bounds": share_of(value, None, BOUNDED)
+                for value in (0.3, 0.205, 0.195, 0.18, 0.37, 0.355)
+            },
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -351,35 +280,27 @@ def test_thread_counts_of_memory_are_kept_apart() -> None:
     assert ratios.check_memory(measured(), old, LIMITS).verdict is Outcome.PASS
 
 
-MEMORY_CASES: dict[str, Callable[[], Check]] = {
-    "the same memory": (lambda: ratios.check_memory(measured(), baseline(), LIMITS)),
-    "more memory": (
-        lambda: ratios.check_memory(measured(peak_bytes={Arm.ON: 60_000_000}), baseline(), LIMITS)
-    ),
-    "more memory than allowed": (
-        lambda: ratios.check_memory(
-            measured(), baseline(), with_limits(max_memory_bytes=49_000_000)
-        )
-    ),
-    "memory within what is allowed": (
-        lambda: ratios.check_memory(measured(), None, with_limits(max_memory_bytes=80_000_000))
-    ),
-    "memory without baseline": (lambda: ratios.check_memory(measured(), None, LIMITS)),
-    "memory of another target": (
-        lambda: ratios.check_memory(measured(), ELSEWHERE, LIMITS, Arm.OFF)
-    ),
-    "memory under emulation": (lambda: ratios.check_memory(emulated(), baseline(), LIMITS)),
-    "no memory measured": (
-        lambda: ratios.check_memory(measured(peak_bytes={}), baseline(), LIMITS)
-    ),
-    "nothing measured": (
-        lambda: ratios.check_memory(measured(peak_bytes=None), baseline(), LIMITS)
-    ),
-}
-
-
 def test_whole_checks_of_memory() -> None:
-    check_whole_checks("memory", MEMORY_CASES)
+    check_whole_checks(
+        "memory",
+        {
+            "the same memory": ratios.check_memory(measured(), baseline(), LIMITS),
+            "more memory": ratios.check_memory(
+                measured(peak_bytes={Arm.ON: 60_000_000}), baseline(), LIMITS
+            ),
+            "more memory than allowed": ratios.check_memory(
+                measured(), baseline(), with_limits(max_memory_bytes=49_000_000)
+            ),
+            "memory within what is allowed": ratios.check_memory(
+                measured(), None, with_limits(max_memory_bytes=80_000_000)
+            ),
+            "memory without baseline": ratios.check_memory(measured(), None, LIMITS),
+            "memory of another target": ratios.check_memory(measured(), ELSEWHERE, LIMITS, Arm.OFF),
+            "memory under emulation": ratios.check_memory(emulated(), baseline(), LIMITS),
+            "no memory measured": ratios.check_memory(measured(peak_bytes={}), baseline(), LIMITS),
+            "nothing measured": ratios.check_memory(measured(peak_bytes=None), baseline(), LIMITS),
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -397,20 +318,16 @@ def test_size_verdicts(size: int, outcome: Outcome) -> None:
     assert ratios.check_size(now, None, LIMITS).verdict is Outcome.NO_BASELINE
 
 
-SIZE_CASES: dict[str, Callable[[], Check]] = {
-    "the same size": (lambda: ratios.check_size(measured(), baseline(), LIMITS)),
-    "a larger program": (
-        lambda: ratios.check_size(measured(pte_bytes=110_000), baseline(), LIMITS)
-    ),
-    "no size": (lambda: ratios.check_size(measured(pte_bytes=None), baseline(), LIMITS)),
-    "a baseline of nothing": (
-        lambda: ratios.check_size(measured(pte_bytes=10), baseline(pte_bytes=0), LIMITS)
-    ),
-    "a smaller program": (
-        lambda: ratios.check_size(measured(pte_bytes=90_000), baseline(), LIMITS)
-    ),
-}
-
-
 def test_whole_checks_of_size() -> None:
-    check_whole_checks("size", SIZE_CASES)
+    check_whole_checks(
+        "size",
+        {
+            "the same size": ratios.check_size(measured(), baseline(), LIMITS),
+            "a larger program": ratios.check_size(measured(pte_bytes=110_000), baseline(), LIMITS),
+            "no size": ratios.check_size(measured(pte_bytes=None), baseline(), LIMITS),
+            "a baseline of nothing": ratios.check_size(
+                measured(pte_bytes=10), baseline(pte_bytes=0), LIMITS
+            ),
+            "a smaller program": ratios.check_size(measured(pte_bytes=90_000), baseline(), LIMITS),
+        },
+    )
