@@ -97,7 +97,6 @@ EXTRA_LAYERS = (0, 3, 5)
 """Layers the candidate has more than the reference: per cent of real extra work."""
 WEIGHTS = {0: 10, 3: 1, 5: 1}
 """Of twelve verdicts, ten are A/A: rare false alarms need the most trials."""
-OURS = "pytest-sme2"
 FEWEST_VERDICTS = 300
 MOST_ALARMS, MOST_INCONCLUSIVE = 0.01, 0.05
 LEAST_CAUGHT_3, LEAST_CAUGHT_5 = 0.80, 0.95

@@ -83,12 +83,6 @@ BENCHMARKS = (
     Benchmark("culprits", "whether a failure names the operator that is to blame", 10),
     Benchmark("history", "histories of 500 commits where every change is known (a simulation)", 6),
     Benchmark(
-        "cost",
-        "counted instructions: the same every time, and one layer more",
-        30,
-        quick=("--runs", "1", "--layers", "50"),
-    ),
-    Benchmark(
         "faults",
         "a phone that breaks while it is measured on",
         25,
