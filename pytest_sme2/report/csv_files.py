@@ -34,7 +34,6 @@ from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.results import (
     Change,
     Comparison,
-    Evidence,
     Operator,
     OperatorProfile,
     Profile,
@@ -154,13 +153,8 @@ def timeline_rows(selection: Selection, profile: Profile) -> list[tuple[object, 
 
 
 def _class(operator: Operator) -> tuple[object, ...]:
-    return (
-        operator.name,
-        str(operator.category),
-        operator.kind,
-        str(operator.executor),
-        operator.proof,
-    )
+    category, executor = str(operator.category), str(operator.executor)
+    return operator.name, category, operator.kind, executor, operator.proof
 
 
 def _operator_row(
@@ -228,11 +222,7 @@ def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, 
         "end_to_end": vars(profile.end_to_end),
         "categories": by_category,
         "operators": [
-            {
-                "index": member.index,
-                "operator": member.label,
-                **vars(found),
-            }
+            {"index": member.index, "operator": member.label, **vars(found)}
             for member, found in zip(profile.operators, stats, strict=True)
         ],
         "load": dict(profile.load_ns),
@@ -264,7 +254,7 @@ def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> d
             {
                 "on": on.name,
                 "off": off.name,
-                "evidence": evidence_summary(check_pair(on.profile, off.profile)),
+                "evidence": asdict(check_pair(on.profile, off.profile)),
                 "comparison": comparison_summary(comparison, timed=timed),
             }
         )
@@ -280,10 +270,6 @@ def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> d
         },
         "pairs": pairs,
     }
-
-
-def evidence_summary(evidence: Evidence) -> dict[str, Any]:
-    return asdict(evidence)
 
 
 def profile_summary(profile: Profile, *, timed: bool = True) -> dict[str, Any]:
@@ -418,21 +404,12 @@ def comparison_summary(comparison: Comparison, *, timed: bool = True) -> dict[st
             }
             for change in comparison.operators
         ],
-        "largest_before": _word(comparison.largest_before),
-        "largest_after": _word(comparison.largest_after),
+        "largest_before": comparison.largest_before and str(comparison.largest_before),
+        "largest_after": comparison.largest_after and str(comparison.largest_after),
         "amdahl": comparison.amdahl,
         "findings": comparison_findings(comparison, timed=timed),
     }
 
 
-def _word(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
 def _change(change: Change) -> Mapping[str, Any]:
-    return {
-        "name": change.name,
-        "before_ns": change.before_ns,
-        "after_ns": change.after_ns,
-        "ratio": change.ratio,
-    }
+    return {**vars(change), "ratio": change.ratio}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pytest_sme2.report.text import duration, percent
 from pytest_sme2.results import CaseResult, Frontier, FrontierCell
@@ -17,7 +17,10 @@ def frontier_rows(measured: CaseResult, found: Frontier) -> tuple[list[str], lis
     """The titles, and the rows with the best of each arm marked."""
     arms = list(dict.fromkeys(cell.arm for cell in found.cells))
     both, best = not found.alone, found.best
-    known = {"cores": _cores, "on slow cores": _slow}
+    known: dict[str, Callable[[FrontierCell], str]] = {
+        "cores": lambda cell: cell.cores,
+        "on slow cores": _slow,
+    }
     shown = {name: text for name, text in known.items() if any(map(text, found.cells))}
     sme1 = measured.fingerprint.sme1
     names = [arm_word(arm, sme1) if both else "time" for arm in arms]
@@ -44,10 +47,6 @@ def _time(index: int, cell: FrontierCell, best: frozenset[int]) -> str:
         low, high = (duration(bound).split()[0] for bound in bounds)
         text += f" [{low}, {high}]"
     return f"{text} {CHOSEN}" if index in best else text
-
-
-def _cores(cell: FrontierCell) -> str:
-    return cell.cores
 
 
 def _slow(cell: FrontierCell) -> str:
