@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pytest_sme2.report.text import duration, percent
+from pytest_sme2.report.text import aligned, duration, percent
 from pytest_sme2.results import CaseResult, Frontier, FrontierCell
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import centre_interval
@@ -59,10 +59,7 @@ def frontier_lines(measured: CaseResult) -> Iterator[str]:
     if found is None:
         return
     titles, rows = frontier_rows(measured, found)
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    yield from aligned([titles, *rows])
     yield from frontier_notes(measured, found)
 
 
