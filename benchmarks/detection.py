@@ -239,7 +239,6 @@ def trial_of(entry: Mapping[str, Any]) -> Trial:
 class Scenario:
     """All verdicts with one amount of extra work."""
 
-    entries: tuple[Mapping[str, Any], ...]
     trials: tuple[Trial, ...]
     outcomes: tuple[Outcome, ...]
 
@@ -256,10 +255,9 @@ def _share(count: int, trials: int) -> float:
 
 
 def make_scenario(records: Sequence[Mapping[str, Any]], extra: int) -> Scenario:
-    entries = tuple(entry for entry in records if entry["extra"] == extra)
-    trials = tuple(trial_of(entry) for entry in entries)
+    trials = tuple(trial_of(entry) for entry in records if entry["extra"] == extra)
     outcomes = tuple(stats.decide_ratio(log_ratios(trial)).outcome for trial in trials)
-    return Scenario(entries, trials, outcomes)
+    return Scenario(trials, outcomes)
 
 
 def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
@@ -287,32 +285,14 @@ def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
     ]
 
 
-def account(scenario: Scenario) -> dict[str, Any]:
-    """What is kept of a scenario's samples, and what a verdict took."""
-    pairs = [len(trial.reference) for trial in scenario.trials]
-    ratios = [ratio for trial in scenario.trials for ratio in log_ratios(trial)]
-    floors = [entry["noise_floor"] for entry in scenario.entries if entry["noise_floor"]]
-    return {
-        "verdicts": dict(Counter(map(str, scenario.outcomes))),
-        "pairs": statistics.fmean(pairs) if pairs else None,
-        "seconds": statistics.fmean(entry["seconds"] for entry in scenario.entries)
-        if scenario.entries
-        else None,
-        "measured extra": statistics.median(ratios) if ratios else None,
-        "noise of a process": statistics.median(floors) if floors else None,
-        "pairs dropped": sum(len(entry["dropped"]) for entry in scenario.entries),
-        "changed since": sum(
-            str(outcome) != entry["outcome"]
-            for outcome, entry in zip(scenario.outcomes, scenario.entries, strict=True)
-        ),
-    }
-
-
 def report(arguments: argparse.Namespace) -> int:
     records = [entry for entry in read_records(arguments.samples) if entry["condition"] == "idle"]
     scenarios = {extra: make_scenario(records, extra) for extra in EXTRA_LAYERS}
     print(RULES)
-    details = {str(extra): account(scenario) for extra, scenario in scenarios.items()}
+    details = {
+        str(extra): {"verdicts": Counter(map(str, scenario.outcomes))}
+        for extra, scenario in scenarios.items()
+    }
     return finish(claims(scenarios), arguments.json, details)
 
 

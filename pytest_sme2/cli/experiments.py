@@ -111,12 +111,7 @@ def run_plan(
 ) -> list[tuple[Path, CaseRecord]]:
     """Run every experiment; the cases that came of it, each with its folder.
 
-    Args:
-        plan: what to run.
-        say: gets the progress lines.
-        settings: of the device; without them as the plan says.
-        wheel_runner: whether to leave the runners that the plan names aside.
-        command: how the user asked for it.
+    ``wheel_runner`` leaves the runners that the plan names aside. ``command`` is what was typed.
     """
     settings = settings or Settings(device=parse_device(plan.device))
     settings = replace(settings, out=plan.output_root.expanduser())

@@ -145,7 +145,10 @@ class FakeLab:
                     str(folder),
                     plan,
                 ],
-                env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": _import_path()},
+                env={
+                    "PATH": os.environ.get("PATH", ""),
+                    "PYTHONPATH": str(Path(pytest_sme2.__file__).resolve().parents[1]),
+                },
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
@@ -296,7 +299,3 @@ def _plan(parts: Parts, emulator: Path | None) -> dict[str, Any]:
         "with own loader": list(tools),
         "files": {place: str(file) for place, file in files.items()},
     }
-
-
-def _import_path() -> str:
-    return str(Path(pytest_sme2.__file__).resolve().parent.parent)

@@ -5,6 +5,7 @@ Any difference found here is a false alarm. The command prints it.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -104,7 +105,7 @@ def check_machine(
             split=stats.USUAL_SPLIT,
             budget_seconds=max(1.0, deadline - begun),
         )
-        tell = None if progress is None else _numbered(progress, number)
+        tell = None if progress is None else functools.partial(progress, number)
         measurement = measure_pairs(
             run_arm, "A", "A again", plan, progress=tell, clock=clock, in_turns=in_turns
         )
@@ -113,12 +114,6 @@ def check_machine(
         if finished is not None:
             finished(number, measurement)
     return summarise(target, threshold, tuple(measurements), _governor())
-
-
-def _numbered(
-    progress: Callable[[int, PairProgress], None], number: int
-) -> Callable[[PairProgress], None]:
-    return lambda step: progress(number, step)
 
 
 def _governor() -> str | None:
