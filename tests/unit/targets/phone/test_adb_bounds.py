@@ -36,6 +36,15 @@ def test_what_is_not_the_protocol_is_one_error(answer: bytes) -> None:
         device.shell("id")
 
 
+def test_a_server_may_have_an_ipv6_address() -> None:
+    """adbutils connects to IPv4 alone."""
+    try:
+        with answering(b"OKAY00040029", "::1") as server:
+            assert server.version() == 0x29
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+
+
 def test_a_length_that_is_not_a_number() -> None:
     with phone(b"OKAYwhat") as device, pytest.raises(TargetError, match="really an adb server"):
         device.server.devices()
