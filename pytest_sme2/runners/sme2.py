@@ -40,18 +40,13 @@ from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.processes import (
     Finished,
+    answer_of,
     run_process,
     whitelisted_environment,
 )
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.system.toolchain import (
-    Compiler,
-    find_cmake,
-    find_compiler,
-    find_ninja,
-    first_answer,
-)
+from pytest_sme2.system.toolchain import Compiler, find_cmake, find_compiler, find_ninja
 from pytest_sme2.system.wording import count
 
 RUNNER_SOURCES = Path(__file__).parent / "cpp"
@@ -128,7 +123,7 @@ def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
 
 def library_file(compiler: Compiler, name: str) -> Path:
     """Where the compiler finds a system library of its platform."""
-    answer = first_answer([compiler.cxx, f"-print-file-name={name}"]).strip()
+    answer = answer_of([compiler.cxx, f"-print-file-name={name}"]).strip()
     for candidate in (Path(answer), Path("/lib") / name, Path("/lib64") / name):
         # If it finds nothing, the compiler repeats the bare name. A cross compiler must not use
         # the host's libraries.
