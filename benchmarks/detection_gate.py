@@ -39,14 +39,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.detection_programs import layers_artifact
-from benchmarks.harness import (
-    SCHEMA,
-    Claim,
-    CommandLine,
-    append_record,
-    finish,
-    read_records,
-)
+from benchmarks.harness import SCHEMA, Claim, CommandLine, append_record, finish, read_records
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Capabilities, Run, RunRequest
 from pytest_sme2.runners.base import Runner

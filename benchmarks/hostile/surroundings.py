@@ -7,14 +7,7 @@ import shutil
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.stage import (
-    Stage,
-    Subject,
-    expect,
-    finish,
-    make_stage,
-    read_only,
-)
+from benchmarks.hostile.stage import Stage, Subject, expect, finish, make_stage, read_only
 from pytest_sme2.export.artifacts import is_utf8
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.verdict.baselines import read

@@ -31,14 +31,7 @@ from pytest_sme2.profile.operators import (
 )
 from pytest_sme2.profile.splits import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.results import (
-    Change,
-    Comparison,
-    Operator,
-    OperatorProfile,
-    Profile,
-    RobustStats,
-)
+from pytest_sme2.results import Change, Comparison, Operator, OperatorProfile, Profile, RobustStats
 from pytest_sme2.session.analysis import Analysis, on_off_pairs
 from pytest_sme2.system.files import write_text
 

@@ -19,13 +19,7 @@ from typing import Any
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
 from pytest_sme2.results import FORWARD, Arm, CoreUse, Output, Run, RunRequest, Toolchain
 from pytest_sme2.runners.base import ProcessFiles, Runner
-from pytest_sme2.runners.sdk import (
-    LIBRARIES,
-    executorch_sdk,
-    find_sdk,
-    sdk_libraries,
-    sdk_version,
-)
+from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_libraries, sdk_version
 from pytest_sme2.system.cache import (
     cache_folder,
     find_cache,
@@ -38,12 +32,7 @@ from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
-from pytest_sme2.system.processes import (
-    Finished,
-    answer_of,
-    run_process,
-    whitelisted_environment,
-)
+from pytest_sme2.system.processes import Finished, answer_of, run_process, whitelisted_environment
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_cmake, find_compiler, find_ninja

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_sme2.results import (
-    Arm,
-    Category,
-    Outcome,
-)
+from pytest_sme2.results import Arm, Category, Outcome
 from pytest_sme2.verdict import judging, ratios, times
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (

@@ -6,15 +6,7 @@ import dataclasses
 
 import pytest
 
-from pytest_sme2.results import (
-    PAIR,
-    TIME_LIMIT,
-    Arm,
-    Check,
-    Fingerprint,
-    Outcome,
-    PairedTiming,
-)
+from pytest_sme2.results import PAIR, TIME_LIMIT, Arm, Check, Fingerprint, Outcome, PairedTiming
 from pytest_sme2.verdict import baselines, times
 from tests.support.gate_examples import (
     ELSEWHERE,

@@ -25,14 +25,7 @@ from pytest_sme2.results import (
     Tolerance,
 )
 from pytest_sme2.verdict import numerics
-from tests.support.gate_examples import (
-    LIMITS,
-    TIGHT,
-    agreement,
-    emulated,
-    measured,
-    with_limits,
-)
+from tests.support.gate_examples import LIMITS, TIGHT, agreement, emulated, measured, with_limits
 from tests.support.golden import check_whole_checks
 from tests.support.profiles import columns_of, run_of
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.results import (
-    Arm,
-    Outcome,
-)
+from pytest_sme2.results import Arm, Outcome
 from pytest_sme2.verdict import structure
 from tests.support.gate_examples import (
     CONV_OFF,
@@ -22,9 +19,7 @@ from tests.support.gate_examples import (
     measured,
     with_on,
 )
-from tests.support.gate_examples import (
-    structure as structure_of,
-)
+from tests.support.gate_examples import structure as structure_of
 from tests.support.golden import check_whole_checks
 
 
