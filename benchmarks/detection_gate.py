@@ -356,35 +356,13 @@ def claims(records: Sequence[Mapping[str, Any]]) -> list[Claim]:
     ]  # fmt: skip
 
 
-def account(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By setting and factor: how often each verdict was given, and in what circumstances."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for setting in SETTINGS:
-        for factor in setting.planned:
-            entries = [
-                entry
-                for entry in records
-                if (entry["setting"], entry["factor"]) == (setting.name, factor)
-            ]
-            if entries:
-                found.setdefault(setting.name, {})[f"{factor:g}"] = _facts(entries)
+def account(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Counter[str]]]:
+    """By setting and factor: how often each verdict was given."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for entry in records:
+        verdicts = found.setdefault(entry["setting"], {})
+        verdicts.setdefault(f"{entry['factor']:g}", Counter())[entry["outcome"]] += 1
     return found
-
-
-def _facts(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    def median(name: str) -> float | None:
-        values = [entry[name] for entry in entries if entry[name] is not None]
-        return statistics.median(values) if values else None
-
-    return {
-        "verdicts": dict(Counter(entry["outcome"] for entry in entries)),
-        "green": sum(entry["green"] for entry in entries),
-        "paired": sum(entry["paired"] for entry in entries),
-        "inference_ns": median("inference_ns"),
-        "interference": median("interference"),
-        "load": median("load"),
-        "seconds": median("seconds"),
-    }
 
 
 def report(arguments: argparse.Namespace) -> int:

@@ -72,4 +72,4 @@ def test_a_green_slowdown_and_a_false_alarm_miss_their_limits(gate, tmp_path, ca
     assert found == {
         "slower": 2, "green": 1, "equal": 2, "alarms": 1, "suspected": 0, "invalid": 0, "open": 0,
     }  # fmt: skip
-    assert '"verdicts": {\n    "PASS": 1\n   },\n   "green": 1,' in capsys.readouterr().out
+    assert '"2": {\n   "PASS": 1\n  }' in capsys.readouterr().out
