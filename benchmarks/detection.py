@@ -1,19 +1,15 @@
 """How often the gate cries wolf, and how often it misses: measured on this machine.
 
     python -m benchmarks.detection collect --minutes 30          # as often as you like; it resumes
-    python -m benchmarks.detection collect --minutes 10 --busy   # beside one busy neighbour
     python -m benchmarks.detection report
 
 Every verdict is a real measurement by pytest_sme2.timing.pairs with its own processes. It is
 appended with its raw samples as one line of JSON. The report decides anew from the raw samples,
-and lets other rules decide on the same ones: pytest-benchmark's --benchmark-compare-fail by its
-own code, a mean of ten runs, a t-test on values of many processes as pyperf's, Mann and Whitney's
-on all runs.
+and lets pytest-benchmark's --benchmark-compare-fail decide on the same ones, by its own code.
 
-Fair, because all rules see the same processes of the same programs, whose true difference is known
-by construction. Rules that compare one process a side get each pair as a trial of its own, which is
-how they are used; rules that take many get all the pairs that our own verdict took. The samples of
-a pair are taken as ours are, close together in time: what drifts does not count against others.
+Fair, because both see the same processes of the same programs, whose true difference is known by
+construction. pytest-benchmark gets each pair of processes as a trial of its own, which is how it is
+used. The samples of a pair are close together in time: drift does not count against it.
 """
 
 from __future__ import annotations
@@ -24,7 +20,6 @@ import functools
 import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import scipy.stats
 from pytest_benchmark.utils import PercentageRegressionCheck
 
 from benchmarks.detection_programs import layers_artifact
@@ -94,56 +88,8 @@ def pytest_benchmark_fails(field: str, limit_percent: float) -> Callable[[Trial]
     return rule
 
 
-def mean_of_ten(limit_percent: float) -> Callable[[Trial], bool]:
-    """A script that runs ten times and compares means."""
-
-    def rule(trial: Trial) -> bool:
-        now = statistics.fmean(trial.candidate[0][:10])
-        before = statistics.fmean(trial.reference[0][:10])
-        return now > before * (1 + limit_percent / 100)
-
-    return rule
-
-
-def t_test_on_values(trial: Trial) -> bool:
-    """As ``pyperf compare_to`` does: values of many processes, Student's t-test at 95 %.
-
-    pyperf takes three values a process by default; here each is the mean of a third of the runs.
-    """
-    now = [value for process in trial.candidate for value in _three_values(process)]
-    before = [value for process in trial.reference for value in _three_values(process)]
-    significant = scipy.stats.ttest_ind(now, before).pvalue < 0.05
-    return bool(significant and statistics.fmean(now) > statistics.fmean(before))
-
-
-def _three_values(process: Process) -> list[float]:
-    third = len(process) // 3
-    return [statistics.fmean(process[start * third : (start + 1) * third]) for start in range(3)]
-
-
-def mann_whitney_on_runs(trial: Trial) -> bool:
-    """Mann and Whitney's test with every run as a replicate, one-sided at 1 %."""
-    now = [value for process in trial.candidate for value in process]
-    before = [value for process in trial.reference for value in process]
-    result = scipy.stats.mannwhitneyu(now, before, alternative="greater", method="asymptotic")
-    return bool(result.pvalue < 0.01)
-
-
-ONE_PAIR_RULES: Mapping[str, Callable[[Trial], bool]] = {
-    "pytest-benchmark, mean:5%": pytest_benchmark_fails("mean", 5),
-    "pytest-benchmark, mean:2%": pytest_benchmark_fails("mean", 2),
-    "pytest-benchmark, min:5%": pytest_benchmark_fails("min", 5),
-    "pytest-benchmark, min:2%": pytest_benchmark_fails("min", 2),
-    "mean of ten runs, 5%": mean_of_ten(5),
-    "mean of ten runs, 2%": mean_of_ten(2),
-}
-"""Each pair of processes is a trial of its own."""
-
-ALL_PAIRS_RULES: Mapping[str, Callable[[Trial], bool]] = {
-    "t-test on three values a process, 95%": t_test_on_values,
-    "Mann-Whitney on all runs, 1%": mann_whitney_on_runs,
-}
-"""All pairs that our own verdict used are one trial."""
+PEER = "pytest-benchmark, mean:5%"
+PEER_FAILS = pytest_benchmark_fails("mean", 5)
 
 
 BASE_LAYERS = 100
@@ -151,8 +97,6 @@ EXTRA_LAYERS = (0, 3, 5)
 """Layers the candidate has more than the reference: per cent of real extra work."""
 WEIGHTS = {0: 10, 3: 1, 5: 1}
 """Of twelve verdicts, ten are A/A: rare false alarms need the most trials."""
-CONDITIONS = ("idle", "busy")
-OURS = "pytest-sme2"
 FEWEST_VERDICTS = 300
 MOST_ALARMS, MOST_INCONCLUSIVE = 0.01, 0.05
 LEAST_CAUGHT_3, LEAST_CAUGHT_5 = 0.80, 0.95
@@ -167,10 +111,7 @@ tolerated slowdown {stats.TOLERATED_SLOWDOWN:.0%}, one-sided error \
 {MOST_ALARMS:.0%}, INCONCLUSIVE <= {MOST_INCONCLUSIVE:.0%}
   +3 %       caught (REGRESSED) >= {LEAST_CAUGHT_3:.0%}
   +5 %       caught (REGRESSED) >= {LEAST_CAUGHT_5:.0%}
-  busy       one neighbour that keeps a core and its caches busy; reported apart, not judged
 """
-
-NEIGHBOUR = "block = bytearray(range(256)) * 32768\nwhile True: block.reverse()"
 
 
 # --- collecting -----------------------------------------------------------------------------------
@@ -219,23 +160,10 @@ def record(target: Target, make_job: MakeJob, plan: SamplingPlan) -> dict[str, A
     }
 
 
-def next_extra(records: Sequence[Mapping[str, Any]], condition: str) -> int:
+def next_extra(records: Sequence[Mapping[str, Any]]) -> int:
     """The kind of comparison that lags most behind its weight."""
-    done = Counter(entry["extra"] for entry in records if entry["condition"] == condition)
+    done = Counter(entry["extra"] for entry in records)
     return min(EXTRA_LAYERS, key=lambda extra: done[extra] / WEIGHTS[extra])
-
-
-@contextlib.contextmanager
-def neighbour(busy: bool) -> Iterator[None]:
-    if not busy:
-        yield
-        return
-    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextlib.contextmanager
@@ -267,17 +195,16 @@ def _job_of(make_job: Callable[[int, str], Job], layers: Mapping[str, int], labe
 
 def collect(arguments: argparse.Namespace) -> int:
     print(RULES)
-    condition = "busy" if arguments.busy else "idle"
     records = read_records(arguments.samples)
     longest = 0.0
-    with prepared_target(arguments.device) as (target, job), neighbour(arguments.busy):
+    with prepared_target(arguments.device) as (target, job):
         deadline = time.monotonic() + 60 * arguments.minutes
         while time.monotonic() + longest < deadline:
             begun = time.monotonic()
-            extra = next_extra(records, condition)
+            extra = next_extra(records)
             layers = {"A": 0, "B": extra}
             plan = SamplingPlan(seed=len(records), budget_seconds=arguments.budget)
-            entry: dict[str, Any] = {"condition": condition, "extra": extra, "layers": BASE_LAYERS}
+            entry: dict[str, Any] = {"condition": "idle", "extra": extra, "layers": BASE_LAYERS}
             entry |= {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
             entry |= {"load": os.getloadavg()[0]}
             entry |= record(target, functools.partial(_job_of, job, layers), plan)
@@ -285,7 +212,7 @@ def collect(arguments: argparse.Namespace) -> int:
             records.append(entry)
             longest = max(longest, time.monotonic() - begun)
             print(
-                f"{len(records):5d}  {condition}  +{extra} %  {entry['outcome']:12}  "
+                f"{len(records):5d}  +{extra} %  {entry['outcome']:12}  "
                 f"{len(entry['kept'])} pairs, {len(entry['dropped'])} dropped, "
                 f"{entry['seconds']:.1f} s",
                 flush=True,
@@ -309,144 +236,68 @@ def trial_of(entry: Mapping[str, Any]) -> Trial:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """So many of so many."""
-
-    count: int
-    trials: int
-
-    @property
-    def share(self) -> float:
-        return self.count / self.trials if self.trials else float("nan")
-
-    def interval(self) -> tuple[float, float]:
-        """Clopper and Pearson's, at 95 %."""
-        if not self.trials:
-            return 0.0, 1.0
-        found = scipy.stats.binomtest(self.count, self.trials).proportion_ci(0.95, "exact")
-        return float(found.low), float(found.high)
-
-
-@dataclass(frozen=True)
 class Scenario:
-    """All verdicts of one condition and one amount of extra work."""
+    """All verdicts with one amount of extra work."""
 
-    condition: str
-    extra: int
-    entries: tuple[Mapping[str, Any], ...]
     trials: tuple[Trial, ...]
     outcomes: tuple[Outcome, ...]
 
-    def rate(self, outcome: Outcome) -> Rate:
-        return Rate(self.outcomes.count(outcome), len(self.outcomes))
+    def share(self, outcome: Outcome) -> float:
+        return _share(self.outcomes.count(outcome), len(self.outcomes))
 
-    @functools.cached_property
-    def alarms(self) -> dict[str, Rate]:
-        """By rule, how often it said slower."""
-        rates = {OURS: self.rate(Outcome.REGRESSED)}
-        for name, rule in ALL_PAIRS_RULES.items():
-            rates[name] = Rate(sum(map(rule, self.trials)), len(self.trials))
+    def peer_share(self) -> float:
         single = [pair for trial in self.trials for pair in trial.pairs()]
-        for name, rule in ONE_PAIR_RULES.items():
-            rates[name] = Rate(sum(map(rule, single)), len(single))
-        return rates
+        return _share(sum(map(PEER_FAILS, single)), len(single))
 
 
-def make_scenario(records: Sequence[Mapping[str, Any]], condition: str, extra: int) -> Scenario:
-    entries = tuple(
-        entry for entry in records if (entry["condition"], entry["extra"]) == (condition, extra)
-    )
-    trials = tuple(trial_of(entry) for entry in entries)
+def _share(count: int, trials: int) -> float:
+    return count / trials if trials else math.nan
+
+
+def make_scenario(records: Sequence[Mapping[str, Any]], extra: int) -> Scenario:
+    trials = tuple(trial_of(entry) for entry in records if entry["extra"] == extra)
     outcomes = tuple(stats.decide_ratio(log_ratios(trial)).outcome for trial in trials)
-    return Scenario(condition, extra, entries, trials, outcomes)
+    return Scenario(trials, outcomes)
 
 
 def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
     """The pre-set rules, and what the idle machine's verdicts say to them."""
-    same = scenarios[0]
-    peer = "pytest-benchmark, mean:5%"
+    count = len(scenarios[0].outcomes)
 
-    def share(extra: int, rule: str) -> float:
-        return scenarios[extra].alarms[rule].share
+    def slower(extra: int, key: str, what: str, **limit: Any) -> Claim:
+        """How often it was said that the candidate is slower; by the peer, too."""
+        scenario = scenarios[extra]
+        share, peer = scenario.share(Outcome.REGRESSED), scenario.peer_share()
+        return Claim(key, what, share, "%", peer=PEER, peer_value=peer, **limit)
 
     def caught(extra: int, limit: float) -> Claim:
-        return Claim(
-            f"caught {extra}",
-            f"+{extra} % of work caught, of {len(scenarios[extra].outcomes)} verdicts",
-            share(extra, OURS),
-            "%",
-            limit=limit,
-            least=True,
-            peer=peer,
-            peer_value=share(extra, peer),
-        )
+        what = f"+{extra} % of work caught, of {len(scenarios[extra].outcomes)} verdicts"
+        return slower(extra, f"caught {extra}", what, limit=limit, least=True)
 
-    count = len(same.outcomes)
+    equal = f"of {count} verdicts on equal programs"
+    undecided = scenarios[0].share(Outcome.INCONCLUSIVE)
     return [
         Claim("verdicts", "verdicts on equal programs", count, limit=FEWEST_VERDICTS, least=True),
-        Claim(
-            "alarms",
-            f"false alarms, of {count} verdicts on equal programs",
-            share(0, OURS),
-            "%",
-            limit=MOST_ALARMS,
-            peer=peer,
-            peer_value=share(0, peer),
-        ),
-        Claim(
-            "inconclusive",
-            f"undecided, of {count} verdicts on equal programs",
-            same.rate(Outcome.INCONCLUSIVE).share,
-            "%",
-            limit=MOST_INCONCLUSIVE,
-        ),
+        slower(0, "alarms", f"false alarms, {equal}", limit=MOST_ALARMS),
+        Claim("inconclusive", f"undecided, {equal}", undecided, "%", limit=MOST_INCONCLUSIVE),
         caught(3, LEAST_CAUGHT_3),
         caught(5, LEAST_CAUGHT_5),
     ]
 
 
-def account(scenario: Scenario) -> dict[str, Any]:
-    """What is kept of a scenario's samples: rates by rule, and what a verdict took."""
-    pairs = [len(trial.reference) for trial in scenario.trials]
-    ratios = [ratio for trial in scenario.trials for ratio in log_ratios(trial)]
-    floors = [entry["noise_floor"] for entry in scenario.entries if entry["noise_floor"]]
-    return {
-        "verdicts": dict(Counter(map(str, scenario.outcomes))),
-        "pairs": statistics.fmean(pairs) if pairs else None,
-        "seconds": statistics.fmean(entry["seconds"] for entry in scenario.entries)
-        if scenario.entries
-        else None,
-        "measured extra": statistics.median(ratios) if ratios else None,
-        "noise of a process": statistics.median(floors) if floors else None,
-        "pairs dropped": sum(len(entry["dropped"]) for entry in scenario.entries),
-        "changed since": sum(
-            str(outcome) != entry["outcome"]
-            for outcome, entry in zip(scenario.outcomes, scenario.entries, strict=True)
-        ),
-        "alarms": {
-            rule: {"count": rate.count, "trials": rate.trials, "interval": rate.interval()}
-            for rule, rate in scenario.alarms.items()
-        },
-    }
-
-
 def report(arguments: argparse.Namespace) -> int:
-    records = read_records(arguments.samples)
-    by_condition = {
-        condition: {extra: make_scenario(records, condition, extra) for extra in EXTRA_LAYERS}
-        for condition in CONDITIONS
-    }
+    records = [entry for entry in read_records(arguments.samples) if entry["condition"] == "idle"]
+    scenarios = {extra: make_scenario(records, extra) for extra in EXTRA_LAYERS}
     print(RULES)
     details = {
-        condition: {str(extra): account(scenario) for extra, scenario in scenarios.items()}
-        for condition, scenarios in by_condition.items()
+        str(extra): {"verdicts": Counter(map(str, scenario.outcomes))}
+        for extra, scenario in scenarios.items()
     }
-    return finish(claims(by_condition["idle"]), arguments.json, details)
+    return finish(claims(scenarios), arguments.json, details)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     line = CommandLine("detection", __doc__, collect, report)
-    line.collecting.add_argument("--busy", action="store_true", help="beside one busy neighbour")
     line.collecting.add_argument("--device", default="linux", help="as for sme2; default linux")
     line.collecting.add_argument("--budget", type=float, default=60.0, help="seconds a verdict")
     line.add_place("--samples", "sme2-out/detection.jsonl", "raw samples, one verdict a line")

@@ -14,11 +14,10 @@ missed the first one: at a load of 15 on two cores, pairs of slow models ruled n
 programs that were 5 % slower ended INCONCLUSIVE. Such pairs are INVALID since, and slow models were
 judged again. The first run's verdicts on quick programs are kept.
 
-With --beside-others nothing keeps other measurements of the machine away. The load is recorded with
-every verdict, and times per inference are those of the loaded machine. The stored sessions are
-stored even if the machine is busy, which a user would have to force. Where only the off arm is
-slower, the on arm is a stand-in: it runs the reference, whatever program it is asked for, so that
-no SME2 is needed.
+The load is recorded with every verdict, and times per inference are those of the loaded machine.
+The stored sessions are stored even if the machine is busy, which a user would have to force. Where
+only the off arm is slower, the on arm is a stand-in: it runs the reference, whatever program it is
+asked for, so that no SME2 is needed.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ from benchmarks.harness import (
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Capabilities, Run, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate, failing
 from pytest_sme2.session.reference import OpenReference, Reference, baseline_reference
@@ -169,23 +167,11 @@ class TwoArms(LocalTarget):
         return [self._told(run, job.request) for run, job in zip(runs, jobs, strict=True)]
 
 
-class BesideOthers(Bench):
-    """Measures without keeping other measurements of the machine away."""
-
-    @contextlib.contextmanager
-    def exclusively(self) -> Iterator[None]:
-        yield
-
-
 class GateSession(Session):
     """A session on chosen cases, with the reference at hand as a bundle would have it."""
 
-    def __init__(
-        self, settings: Settings, setting: Setting, chosen: Sequence[Case], *, beside: bool
-    ) -> None:
+    def __init__(self, settings: Settings, setting: Setting, chosen: Sequence[Case]) -> None:
         super().__init__(settings)
-        if beside:
-            self.bench = BesideOthers(settings, lambda: self.origin[0], self.say)
         self.chosen_cases = list(chosen)
         self.reference_program = setting.programs.reference()
         if setting.only_off:
@@ -227,7 +213,6 @@ class Collector:
     """The verdicts so far, and what is needed for the next."""
 
     folder: Path
-    beside: bool
     records: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -258,7 +243,7 @@ class Collector:
     ) -> Iterator[GateSession]:
         out = self.folder / f"out-{os.getpid()}"
         settings = Settings(device="linux", out=out, baseline_dir=stored)
-        session = GateSession(settings, setting, chosen, beside=self.beside)
+        session = GateSession(settings, setting, chosen)
         try:
             with neighbours(setting.bursts):
                 yield session
@@ -362,39 +347,18 @@ def judge(session: GateSession, case: Case) -> dict[str, Any]:
 
 
 def claims(records: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    told = [(entry["factor"], entry["outcome"], entry["green"]) for entry in records]
-    return gate_claims("real", told)
+    return gate_claims(
+        "real", [(entry["factor"], entry["outcome"], entry["green"]) for entry in records]
+    )
 
 
-def account(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By setting and factor: how often each verdict was given, and in what circumstances."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for setting in SETTINGS:
-        for factor in setting.planned:
-            entries = [
-                entry
-                for entry in records
-                if (entry["setting"], entry["factor"]) == (setting.name, factor)
-            ]
-            if entries:
-                found.setdefault(setting.name, {})[f"{factor:g}"] = _facts(entries)
+def account(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Counter[str]]]:
+    """By setting and factor: how often each verdict was given."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for entry in records:
+        verdicts = found.setdefault(entry["setting"], {})
+        verdicts.setdefault(f"{entry['factor']:g}", Counter())[entry["outcome"]] += 1
     return found
-
-
-def _facts(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    def median(name: str) -> float | None:
-        values = [entry[name] for entry in entries if entry[name] is not None]
-        return statistics.median(values) if values else None
-
-    return {
-        "verdicts": dict(Counter(entry["outcome"] for entry in entries)),
-        "green": sum(entry["green"] for entry in entries),
-        "paired": sum(entry["paired"] for entry in entries),
-        "inference_ns": median("inference_ns"),
-        "interference": median("interference"),
-        "load": median("load"),
-        "seconds": median("seconds"),
-    }
 
 
 def report(arguments: argparse.Namespace) -> int:
@@ -409,7 +373,7 @@ def _end(number: int, frame: object) -> None:
 
 def collect(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _end)
-    collector = Collector(arguments.folder.resolve(), arguments.beside_others)
+    collector = Collector(arguments.folder.resolve())
     collector.records = read_records(collector.samples)
     chosen = [BY_NAME[name] for name in arguments.only] if arguments.only else SETTINGS
     collector.collect(chosen, arguments.minutes)
@@ -420,9 +384,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     line = CommandLine("detection_gate", __doc__, collect, report)
     line.collecting.add_argument(
         "--only", action="append", choices=sorted(BY_NAME), help="a setting"
-    )
-    line.collecting.add_argument(
-        "--beside-others", action="store_true", help="do not keep other measurements away"
     )
     what = "verdicts, one a line, and the stored sessions"
     line.add_place("--folder", "sme2-out/detection_gate", what)

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,17 +68,11 @@ def measure(side: str, path: Path, warm: Path, repeats: int) -> dict[str, float]
         seconds.append(time.perf_counter() - started)
         cpu_seconds.append(time.process_time() - cpu_started)
     risen = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - imported
-    result = {
+    return {
         "seconds": min(seconds),
         "cpu_seconds": min(cpu_seconds),
         "rss_mb": risen * _RSS_UNIT / 1e6,
     }
-    if side == "reader":
-        tracemalloc.start()
-        call(path)
-        result["peak_mb"] = tracemalloc.get_traced_memory()[1] / 1e6
-        tracemalloc.stop()
-    return result
 
 
 def in_child(side: str, path: Path, warm: Path, repeats: int) -> dict[str, float]:
@@ -168,7 +161,7 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         Claim(
             "memory",
             f"memory for {dump}",
-            max(reader["peak_mb"], reader["rss_mb"]),
+            reader["rss_mb"],
             "MB",
             limit=GREATEST_PEAK_MB if whole else None,
             peer="ExecuTorch's Inspector",

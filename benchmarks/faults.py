@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import random
 import signal
@@ -39,10 +38,11 @@ from pytest_sme2.system.files import write_text
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.targets.phone.pool import open_server
-from pytest_sme2.targets.phone.power import NOTE, SETTINGS
+from pytest_sme2.targets.phone.power import NOTE
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict import baselines
 from tests.support import gate_examples
+from tests.support.phones import make_artifact, settings_of
 from tests.support.sleep_runner import make_sleep_runner
 
 RUN_SECONDS = 0.15
@@ -219,7 +219,7 @@ def trial(fault: str, session: Session, moment: float) -> Ending:
         session,
         work=replace(session.work, timeout_seconds=TIMEOUT_SECONDS.get(fault, 60.0)),
     )
-    before = settings(session.phone)
+    before = settings_of(session.phone)
     if fault == "interrupt":
         outcome = interrupted(session, moment)
     elif fault == "push":
@@ -286,14 +286,10 @@ def run_session(arguments: list[str]) -> int:
 # --- judging --------------------------------------------------------------------------------------
 
 
-def settings(phone: FakePhone) -> dict[str, str | None]:
-    return {name: phone.setting(name) for name in SETTINGS}
-
-
 def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
     """What is not as it should be after a trial; a second look gives processes time to end."""
     phone = session.phone
-    after = settings(phone)
+    after = settings_of(phone)
     if after != before:
         yield f"settings not restored: {after}"
     files = phone.files()
@@ -305,7 +301,7 @@ def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
         if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
     )
     deadline = time.monotonic() + 20
-    while (left := runners_left(phone)) and time.monotonic() < deadline:
+    while (left := list(phone.processes().values())) and time.monotonic() < deadline:
         time.sleep(0.1)
     yield from (f"still running on the phone: {words}" for words in left)
     usual = {baselines.LOCK_NAME, ".gitignore"}
@@ -323,15 +319,6 @@ def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
             arm = Path(name).parent.name
             if Path(name).read_text(encoding="utf-8") != f"{arm}\n":
                 yield f"{name} is not whole"
-
-
-def runners_left(phone: FakePhone) -> list[list[str]]:
-    return list(phone.processes().values())
-
-
-def make_artifact(path: Path) -> Artifact:
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Artifact("sleep", "fp32", path.parent, path, digest, (), ())
 
 
 def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[Ending]]:

@@ -1,6 +1,6 @@
 """Tables of docs/findings.md, made from ``baselines/emulated`` and recorded runs.
 
-``python -m benchmarks.findings`` prints them and what each inference costs, ``--write`` puts them
+``python -m benchmarks.findings`` prints them, ``--write`` puts them
 into the page. The baselines come from real runs on the emulator: see baselines/README.md.
 """
 
@@ -18,7 +18,7 @@ from pytest_sme2.profile.coverage import settled
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.report.findings import advice
 from pytest_sme2.report.text import percent
-from pytest_sme2.results import PAIR, SHOWN, Arm, Baseline, Executor
+from pytest_sme2.results import PAIR, Arm, Baseline, Executor
 from pytest_sme2.verdict import baselines
 from tests.support.recorded_runs import TWELVE, recorded
 from tests.support.recorded_runs import measured as recorded_run
@@ -32,10 +32,6 @@ MODELS = (
     "toy_cnn", "mobilenet_v3_small", "edgetam_image_encoder", "squeeze_sam", "efficient_sam",
     "llama_block_decode", "llama_block_prefill",
 )  # fmt: skip
-COST_HEADING = (
-    "| model | variant | off | SME1 | SME2 | tile use | % of work | packing and layout |\n"
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-)
 
 
 def overview() -> str:
@@ -75,26 +71,6 @@ def architectures() -> str:
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
-
-
-def costs() -> str:
-    """One row per model and variant whose instructions were counted."""
-    rows = [_cost_row(found) for found in _stored() if {*PAIR} <= {*found.costs}]
-    return COST_HEADING + "".join(rows)
-
-
-def _cost_row(baseline: Baseline) -> str:
-    on = baseline.costs[Arm.ON]
-    counted = (baseline.costs.get(arm) for arm in SHOWN)
-    cells = (
-        f"`{baseline.model}`",
-        f"`{baseline.variant}`",
-        *(f"{cost.total.instructions:,}" if cost else "" for cost in counted),
-        "" if on.tile_use is None else f"{on.tile_use:.0%}",
-        f"{on.sme2_macs / on.macs:.0%}" if on.macs else "",
-        f"{on.packing_share:.0%}",
-    )
-    return f"| {' | '.join(cells)} |\n"
 
 
 def _stored() -> list[Baseline]:
@@ -156,8 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             one.write()
         else:
             print(one.make())
-    if not write:
-        print(costs())
     return 0
 
 

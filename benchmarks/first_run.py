@@ -1,16 +1,12 @@
 """How long a newcomer waits for the README's main command, from nothing, stage by stage.
 
     python -m benchmarks.first_run [--json FILE]
-    python -m benchmarks.first_run --cases 3    # stop after three rows of the table of cases
 
 A clone of this checkout's last commit, no cache of pip's, uv's or ours: all that is downloaded is
 downloaded, so the network has its say in `install` and `provision`. Compilers are the exception:
 those that the system has already are found and not installed again, and the result names them.
 The suite runs every shipped model in every data type on the emulator, counted, against the
 baselines that ship: it has to pass. Then it runs once more, with everything at hand.
-
-The table of cases has CPU seconds: each case is exported again and run with SME2 on and off, in
-processes of its own, with a cache of its own.
 """
 
 from __future__ import annotations
@@ -91,55 +87,21 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-# Lists the suite's cases, or does one part of one of them: export, on or off.
-CASE = """\
-import sys
-from pathlib import Path
-from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm
-from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings
-part, model, variant = (*sys.argv[1:], "", "")[:3]
-chosen = {"models": (model,), "variants": (parse_variant(variant),)} if model else {}
-places = {"model_folders": (Path("models"),), "out": Path("first-run")}
-session = Session(Settings(device="emulated", **places, **chosen))
-for case in session.cases():
-    if part == "list":
-        print(case.model, case.variant)
-    elif part == "export":
-        session.artifact(case)
-    else:
-        assert not isinstance(session.cost(case, Arm(part)), str)
-session.close()
-"""
-PARTS = ("export", "on", "off")
-
-
-def stages(root: Path, most_cases: int | None) -> tuple[Newcomer, dict[str, Any]]:
-    """Seconds by stage; what provisioning did about each tool, and the table of cases."""
+def stages(root: Path) -> tuple[Newcomer, dict[str, Any]]:
+    """Seconds by stage; what provisioning did about each tool."""
     clone = root / "pytest-sme2"
     newcomer = Newcomer(root, clone)
     newcomer.types("clone", "git", "clone", "--quiet", "--no-local", ROOT, clone, cwd=root)
     newcomer.types("install", sys.executable, "-m", "venv", ".venv")
     newcomer.types("install", ".venv/bin/pip", "install", "--quiet", "tox-uv")
     newcomer.types("install", ".venv/bin/tox", "run", "-q", "-e", "suite", "--notest")
-    python, sme2 = (clone / ".tox" / "suite" / "bin" / name for name in ("python", "sme2"))
+    sme2 = clone / ".tox" / "suite" / "bin" / "sme2"
     provided = json.loads(newcomer.types("provision", sme2, "provision", "--json", "--require"))
     suite = (".venv/bin/tox", "run", "-q", "--skip-pkg-install", "-e", "suite")
     newcomer.types("suite", *suite)
     newcomer.types("again", *suite)
-    second = Newcomer(root / "second", clone)
-    second.types("provision", sme2, "provision", "--require")
-    table = {}
-    listed = second.types("list", python, "-c", CASE, "list").split()
-    for model, variant in list(zip(listed[::2], listed[1::2], strict=True))[:most_cases]:
-        for part in PARTS:
-            second.types(f"{model}-{variant} {part}", python, "-c", CASE, part, model, variant)
-        table[f"{model}-{variant}"] = {
-            part: round(second.cpu[f"{model}-{variant} {part}"], 1) for part in PARTS
-        }
     tools = {part["name"]: part["action"] for part in provided}
-    return newcomer, {"provision": tools, "cases": table}
+    return newcomer, {"provision": tools}
 
 
 NAMES = {
@@ -151,11 +113,9 @@ NAMES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--cases", type=int, metavar="N", help="rows of the table (default: all)")
-    arguments = parser.parse_args(argv)
+    arguments = parser_of(__doc__).parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
-        newcomer, details = stages(Path(name), arguments.cases)
+        newcomer, details = stages(Path(name))
     taken = newcomer.stages
     again = taken.pop("again")
     total = sum(taken.values())

@@ -24,6 +24,7 @@ import itertools
 import math
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -35,16 +36,18 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.harness import Claim, finish, parser_of
-from benchmarks.phone_turns import build
 from pytest_sme2.fake_phone.lab import FakeLab, fake_target
 from pytest_sme2.results import MATTERS, PAIR, Arm, Artifact, Frontier, Run, RunRequest, Ship, Turn
-from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.runners.sme2 import PROGRAM as RUNNER_PROGRAM
+from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets.phone.answers import parse_cores
 from pytest_sme2.targets.phone.silicon import READ_CORES, Core, pick_cores
 from pytest_sme2.targets.phone.target import AndroidTarget
@@ -71,6 +74,22 @@ SPREADS = (0.004, 0.015)
 """Of process medians."""
 DATA = Path(__file__).parents[1] / "tests" / "data" / "programs"
 PROGRAMS = (PROGRAM, DATA / "toy_fp16.pte")
+
+
+def build(folder: Path) -> Sme2Runner:
+    """The runner for phones, linked statically: they have no C library of ours."""
+    folder.mkdir()
+    sources = [
+        Path(__file__).with_name("two_clocks.cpp"),
+        *(RUNNER_SOURCES / name for name in ("giver.cpp", "turns.cpp", "failure.cpp")),
+    ]
+    compiler = find_compiler(LINUX_AARCH64)
+    subprocess.run(
+        [compiler.cxx, "-O1", "-std=c++17", "-static", f"-I{RUNNER_SOURCES}", "-o",
+         str(folder / RUNNER_PROGRAM), *map(str, sources)],
+        check=True,
+    )  # fmt: skip
+    return Sme2Runner("two clocks", LINUX_AARCH64, "none", folder)
 
 
 # --- the chip -------------------------------------------------------------------------------------

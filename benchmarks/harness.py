@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +95,9 @@ def finish(
     claims: Sequence[Claim], path: Path | None, details: Mapping[str, Any] | None = None
 ) -> int:
     """Print details and claims, store them where asked to; the exit code: 1 beyond a limit."""
-    tell(details or {})
+    # Rows were told when they were finished.
+    told_now = {name: value for name, value in (details or {}).items() if name != "rows"}
+    print(json.dumps(told_now, indent=1, ensure_ascii=False))
     for claim in claims:
         bound = f" (limit {claim.told_limit()}: {'met' if claim.met else 'MISSED'})"
         peer = f"; {claim.told_peer()}, {claim.told_ratio()}" if claim.peer else ""
@@ -104,27 +105,6 @@ def finish(
     if path is not None:
         write_json(path, {"claims": [asdict(claim) for claim in claims], "details": details or {}})
     return 1 if any(claim.met is False for claim in claims) else 0
-
-
-def tell(details: Mapping[str, Any], indent: str = "") -> None:
-    """A table of tables: a line for each that holds only values."""
-    for name, value in details.items():
-        if name == "rows":  # each was told when it was finished
-            continue
-        nested = isinstance(value, Mapping) and any(
-            isinstance(part, (Mapping, list)) for part in value.values()
-        )
-        print(f"{indent}{name}:" if nested else f"{indent}{name}: {_in_line(value)}")
-        if nested:
-            tell(value, f"{indent}  ")
-
-
-def _in_line(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_in_line(part)}" for name, part in value.items())
-    if isinstance(value, (list, tuple)):
-        return " | ".join(map(_in_line, value))
-    return number(value) if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def write_json(path: Path, document: object) -> None:

@@ -2,10 +2,9 @@
 
     python -m benchmarks.history            # no machine is timed; a few minutes of CPU time
 
-Nothing here is measured on hardware. The noise is that of `benchmarks.simulated_gate`: sessions
-differ by 0.5, 1 or 3 %, process medians by 0.4 %, and on one machine every fiftieth session is 1.3
-to 2.5 times slower. What looks for changes is the product's own. All is drawn from seeds, so the
-figures are the same every time.
+Nothing here is measured on hardware. Sessions differ by 0.5, 1 or 3 %, process medians by 0.4 %,
+and on one machine every fiftieth session is 1.3 to 2.5 times slower. What looks for changes is the
+product's own. All is drawn from seeds, so the figures are the same every time.
 
 The limits were set before the first run. It missed the one for false alarms. Then the product's
 test became stricter and learned that sessions may resemble the ones before them. That was tried on
@@ -28,7 +27,7 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.harness import Claim, finish, parser_of
@@ -44,7 +43,6 @@ FIRST_SEED = 10_000
 NEAR = 10
 STEPS = (1.01, 1.02, 1.03, 1.05, 1.10, 0.97)
 SUM = 1.01**10
-DELAYS = (1.02, 1.03, 1.05, 1.10)
 
 Detector = Callable[[Sequence[float]], list[tuple[int, int, int, float]]]
 """Positions (most likely, earliest, latest), each with the ratio of the two levels."""
@@ -58,8 +56,6 @@ class Machine:
     spread: float
     wild: float = 0.0
     """The share of sessions with a neighbour."""
-    carried: float = 0.0
-    """How much of a session's state the next one still has."""
 
 
 MACHINES = (
@@ -68,7 +64,6 @@ MACHINES = (
     Machine("sessions differ by 1 %, every fiftieth is wild", 0.01, wild=0.02),
     Machine("sessions differ by 3 %", 0.03),
 )
-STICKY = Machine("sessions differ by 1 %, half of it lasts", 0.01, carried=0.5)
 
 
 @dataclass
@@ -83,21 +78,19 @@ class Score:
     series: int = 0
     alarmed: int = 0
     """Series with a false alarm."""
-    widths: list[int] = field(default_factory=list)
 
 
 def simulate(truth: Sequence[float], machine: Machine, seed: int) -> list[float]:
     """What each run's latency is where its program takes the true time."""
     device = PretendedDevice(seed=seed, session_spread=machine.spread)
     chance = random.Random(seed)
-    found, state = [], 0.0
+    found = []
     for level in truth:
         device.new_session()
-        drawn = math.log(device.common * device.apart)
-        state = machine.carried * state + math.sqrt(1 - machine.carried**2) * drawn
+        state = device.common * device.apart
         medians = [math.exp(chance.gauss(0, PROCESS_SPREAD)) for _ in range(PROCESSES)]
         slower = chance.choice(Burst().factors) if chance.random() < machine.wild else 1.0
-        found.append(level * math.exp(state) * statistics.median(medians) * slower)
+        found.append(level * state * statistics.median(medians) * slower)
     return found
 
 
@@ -137,12 +130,7 @@ def otava() -> Detector | None:
     def find(values: Sequence[float]) -> list[tuple[int, int, int, float]]:
         found, _ = compute_change_points(list(values))
         return [
-            (
-                int(each.index),
-                int(each.index),
-                int(each.index),
-                float(each.stats.mean_2 / each.stats.mean_1),
-            )
+            (each.index, each.index, each.index, each.stats.mean_2 / each.stats.mean_1)
             for each in found
         ]
 
@@ -169,7 +157,6 @@ def score_steps(detector: Detector, machine: Machine, series: int) -> dict[float
                 used.add(best)
                 scores[size].found += 1
                 scores[size].held += best[1] <= at <= best[2]
-                scores[size].widths.append(best[2] - best[1] + 1)
         scores[1.0].alarms += len(found) - len(used)
     return scores
 
@@ -191,24 +178,6 @@ def score_sum(
         found = detector(simulate(levels(planted), machine, 3 * FIRST_SEED + seed))
         score.found += 0.08 <= math.prod(each[3] for each in found) - 1 <= 0.13
     return score
-
-
-def delay(size: float, machine: Machine, series: int) -> float:
-    """How many runs a step usually needs behind it to be told; 60 where it needs more."""
-    needed = []
-    for seed in range(series):
-        values = simulate(levels({100: size}, 160), machine, 4 * FIRST_SEED + seed)
-        needed.append(
-            next(
-                (
-                    count
-                    for count in range(1, 61)
-                    if any(abs(each[0] - 100) <= NEAR for each in ours(values[: 100 + count]))
-                ),
-                60,
-            )
-        )
-    return statistics.median(needed)
 
 
 def exact() -> tuple[int, int, int]:
@@ -236,7 +205,7 @@ def share(part: float, whole: float) -> float:
 def measure(detector: Detector, series: int) -> dict[str, dict[str, Any]]:
     """By machine, all figures of one detector."""
     found = {}
-    for machine in (*MACHINES, STICKY):
+    for machine in MACHINES:
         steps = score_steps(detector, machine, series)
         equal = score_equal(detector, machine, series)
         sums = {
@@ -250,7 +219,6 @@ def measure(detector: Detector, series: int) -> dict[str, dict[str, Any]]:
                     "planted": score.planted,
                     "found": score.found,
                     "held": score.held,
-                    "width": statistics.median(score.widths) if score.widths else None,
                 }
                 for size, score in steps.items()
                 if score.planted
@@ -313,20 +281,14 @@ def claims(
         claim("alarmed", "simulated histories of 500 equal runs with a false alarm", MACHINES,
               alarmed, limit=0.01),
         Claim("few", "the same of 20 equal runs", share(few.alarmed, few.series), "%", limit=0.01),
-        claim("sticky", "the same of 500, where half of a session's state lasts", [STICKY],
-              alarmed),
         claim("alarms", "false alarms per history with 6 planted steps", MACHINES, alarms,
               limit=0.05),
         claim("large", "steps of 3 % or more found, sessions differ by up to 1 %", steady,
               found("+3%", "-3%", "+5%", "+10%"), limit=0.95, least=True),
-        claim("two", "steps of 2 %, the same", steady, found("+2%")),
-        claim("one", "steps of 1 %, the same", steady, found("+1%")),
         claim("unsteady", "steps of 5 % or more found, sessions differ by 3 %", unsteady,
               found("+5%", "+10%"), limit=0.8, least=True),
         claim("ten", "ten times 1 % reported as one sum, sessions differ by up to 1 %", steady,
               told("ten times 1 %"), limit=0.95, least=True),
-        claim("ten unsteady", "ten times 1 %, sessions differ by 3 %", unsteady,
-              told("ten times 1 %")),
         claim("drift", "0.1 % with each of 100 commits, sessions differ by up to 1 %", steady,
               told("0.1 % with each of 100 commits"), limit=0.95, least=True),
         Claim("held", "found steps that are within the named commits",
@@ -345,23 +307,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(name or "Apache Otava is not installed, so that it is not compared with.", flush=True)
     peer = None if other is None else measure(other, arguments.series)
     few = score_equal(ours, MACHINES[1], 4 * arguments.series, count=20)
-    delays = {
-        machine.name: {
-            f"{size - 1:+.0%}": delay(size, machine, max(5, arguments.series // 4))
-            for size in DELAYS
-        }
-        for machine in MACHINES[:2]
-    }
     planted, found, alarms = exact()
     made = [
         *claims(measured, peer, name, few),
-        Claim("delay", "runs until a step of 5 % is told, sessions differ by 1 %",
-              delays[MACHINES[1].name]["+5%"]),
         Claim("exact", "steps of exact figures found", share(found, planted), "%", limit=1.0,
               least=True),
         Claim("exact alarms", "false alarms among exact figures", alarms, limit=0),
     ]  # fmt: skip
-    details = {"ours": measured, "peer": peer, "delays": delays}
+    details = {"ours": measured, "peer": peer}
     return finish(made, arguments.json, details)
 
 

@@ -41,7 +41,7 @@ from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
-from pytest_sme2.verdict import baselines, contract, limits, speedup, structure, times
+from pytest_sme2.verdict import baselines, contract, limits, ratios, structure, times
 from pytest_sme2.verdict.baseline_file import render
 from pytest_sme2.verdict.frontier import stored_frontier
 from tests.support import damaged_etdumps, gate_examples, records
@@ -189,14 +189,14 @@ def baseline(chance: Random, folder: Path) -> None:
             structure.check_operators(measured, found, arm)
             structure.check_kernels(measured, found, arm)
             times.check_latency(measured, found, some, arm)
-            speedup.check_memory(measured, found, some, arm)
+            ratios.check_memory(measured, found, some, arm)
             times.check_load(measured, found, some, arm)
         structure.check_coverage(measured, found, some)
-        speedup.check_speedup(measured, found, some)
-        speedup.check_frontier(measured, found, some)
-        speedup.check_size(measured, found, some)
+        ratios.check_speedup(measured, found, some)
+        ratios.check_frontier(measured, found, some)
+        ratios.check_size(measured, found, some)
         for category in (measured.shares or {}).get(Arm.ON, {}):
-            speedup.check_share(measured, found, some, category)
+            ratios.check_share(measured, found, some, category)
 
     read_within_bounds(read, path.name)
     try:

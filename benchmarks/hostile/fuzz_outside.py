@@ -411,7 +411,6 @@ NOT_FUZZED = {
     "cli/experiments": "adds to documents that the same process has written",
     "report/history_page": "reads files of this package",
     "report/html": "reads files of this package",
-    "report/html_data": "shows nothing of a manifest that it cannot read",
     "report/matrix_page": "reads files of this package",
     "report/writing": "makes a manifest anew that it cannot read",
     "runners/sdk": "unpacks a wheel that pip has checked",

@@ -7,9 +7,7 @@ import json
 
 import pytest
 
-from benchmarks import harness
-from benchmarks.simulated_gate import Scenario, account, claims, pair_rates, run, session_rates
-from pytest_sme2.results import Outcome
+from benchmarks.harness import FEWEST_EQUAL, FEWEST_SLOWER
 
 
 @pytest.fixture
@@ -35,14 +33,14 @@ def entry(gate, setting=0, factor=1.0, outcome="PASS", green=True):
 
 def test_the_plan_is_enough_for_the_limits(gate):
     planned = [item for setting in gate.SETTINGS for item in setting.planned.items()]
-    assert sum(count for factor, count in planned if factor == 1) >= harness.FEWEST_EQUAL
-    assert sum(count for factor, count in planned if factor >= 1.05) >= harness.FEWEST_SLOWER
+    assert sum(count for factor, count in planned if factor == 1) >= FEWEST_EQUAL
+    assert sum(count for factor, count in planned if factor >= 1.05) >= FEWEST_SLOWER
     for setting in gate.SETTINGS:
         assert {*setting.planned} <= {gate.EQUAL, *setting.programs.slower}
 
 
 def test_what_lags_most_comes_next_until_all_is_done(gate, tmp_path):
-    collector = gate.Collector(tmp_path, beside=True)
+    collector = gate.Collector(tmp_path)
     setting = gate.SETTINGS[1]
     seen = []
     while (following := collector.lagging([setting])) is not None:
@@ -76,32 +74,4 @@ def test_a_green_slowdown_and_a_false_alarm_miss_their_limits(gate, tmp_path, ca
     assert found == {
         "slower": 2, "green": 1, "equal": 2, "alarms": 1, "suspected": 0, "invalid": 0, "open": 0,
     }  # fmt: skip
-    assert "  2:\n    verdicts: PASS 1\n    green: 1\n    paired: 1\n" in capsys.readouterr().out
-
-
-def test_a_scenario_is_judged_by_what_is_true():
-    trials = run(Scenario("small", 100, 1, 1, (1.05,), 0.0, sessions=1))
-    assert [(trial.factor, trial.outcome, trial.green) for trial in trials] == [
-        (1.0, Outcome.PASS, True),
-        (1.05, Outcome.REGRESSED, False),
-    ]
-    assert account(trials) == {"small": {"1": {"PASS": 1}, "1.05": {"REGRESSED": 1}}}
-    found = {claim.key: (claim.value, claim.met) for claim in claims(trials)}
-    assert found["green"] == (0, True)
-    assert found["alarms"] == (0, True)
-    # Two verdicts prove nothing.
-    assert found["slower"] == (1, False)
-    assert found["equal"] == (1, False)
-
-
-def test_noise_makes_equal_programs_open_before_it_makes_them_suspected():
-    quiet, rough = pair_rates(0.005, 0.0), pair_rates(0.02, 0.0)
-    assert quiet == {"REGRESSED": 0.0, "SUSPECTED": 0.0, "INCONCLUSIVE": 0.0}
-    assert rough["REGRESSED"] == rough["SUSPECTED"] == 0.0
-    assert rough["INCONCLUSIVE"] > 0.1
-
-
-def test_more_sessions_that_agree_give_more_answers():
-    one, six = session_rates(0.003, 1), session_rates(0.003, 6)
-    assert one["0"].get("PASS", 0) < six["0"]["PASS"]
-    assert one["0.05"].get("REGRESSED", 0) < six["0.05"]["REGRESSED"]
+    assert '"2": {\n   "PASS": 1\n  }' in capsys.readouterr().out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.findings import STORED, TABLES, Table, costs, overview
+from benchmarks.findings import TABLES, Table, overview
 
 
 @pytest.mark.parametrize("one", TABLES, ids=lambda one: one.name)
@@ -13,8 +13,7 @@ def test_tables_agree_with_the_baselines(one: Table) -> None:
     assert one.put(text) == text, "python -m benchmarks.findings --write, then read the page"
 
 
-def test_every_model_is_counted_and_the_known_gap_is_in_it() -> None:
-    assert len(costs().splitlines()) == 2 + len(list(STORED.glob("*.json")))
+def test_the_known_gap_is_in_the_table() -> None:
     rows = overview().splitlines()
     assert rows[0] == "| model | fp32 | fp16 | int8 | int8_dynamic | int4 |"
     assert any("| 5.5x, 81 of 81 | 1.0x, 2 of 81 | 2.8x, 81 of 81 |" in row for row in rows)

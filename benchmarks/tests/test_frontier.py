@@ -10,13 +10,13 @@ import pytest
 from benchmarks.frontier import (
     Trial,
     account,
+    build,
     chip_of,
     claims,
     on_phone,
     pretended_phone,
     simulate,
 )
-from benchmarks.phone_turns import build
 from pytest_sme2.errors import TargetError
 from pytest_sme2.results import PAIR, Arm, Ship
 from pytest_sme2.system.qemu import find_qemu

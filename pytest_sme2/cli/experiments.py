@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan, Key
-from pytest_sme2.errors import UsageError
+from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.shapes import beside, keep_shapes
-from pytest_sme2.report.writing import write_case
+from pytest_sme2.report.csv_files import write_summary
+from pytest_sme2.report.markdown import run_report
+from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
 from pytest_sme2.results import FORWARD, PAIR, Arm, KernelCensus, Run, RunRequest
-from pytest_sme2.session.analysis import SUFFIX
+from pytest_sme2.session.analysis import SUFFIX, analyze_file
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_timing import Timing
 from pytest_sme2.session.case_trace import Traced
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.programs import program_case
-from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
+from pytest_sme2.session.run_directory import (
+    MANIFEST,
+    METRICS,
+    CaseRecord,
+    read_record,
+    write_record,
+)
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import encode, write_json
+from pytest_sme2.system.files import encode, inside, write_json, write_text
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import parse_device
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
-import os
-import statistics
-from collections.abc import Iterator, Sequence
-from typing import Any
 
-from pytest_sme2.errors import Sme2Error
-from pytest_sme2.report.csv_files import write_summary
-from pytest_sme2.report.markdown import run_report
-from pytest_sme2.report.writing import model_stem, pipeline_summary
-from pytest_sme2.session.analysis import analyze_file
-from pytest_sme2.session.run_directory import MANIFEST, METRICS
-from pytest_sme2.system.files import inside, write_text
-from pytest_sme2.system.reading import read_json
-
+PAIRS = "pairs"
 _Value = TypeVar("_Value")
 
 
@@ -112,12 +111,7 @@ def run_plan(
 ) -> list[tuple[Path, CaseRecord]]:
     """Run every experiment; the cases that came of it, each with its folder.
 
-    Args:
-        plan: what to run.
-        say: is told what is being done.
-        settings: of the device; without them as the plan says.
-        wheel_runner: whether to leave the runners that the plan names aside.
-        command: how the user asked for it.
+    ``wheel_runner`` leaves the runners that the plan names aside. ``command`` is what was typed.
     """
     settings = settings or Settings(device=parse_device(plan.device))
     settings = replace(settings, out=plan.output_root.expanduser())
@@ -139,8 +133,11 @@ def run_plan(
             _written(session, case, number, arms, done, command)
             for number, arms in enumerate(_pairs(plan, done))
         ]
-        accounts = [_account(found) for found in done.values()]
-        write_experiments(session.out, cases, accounts, plan.file)
+        if cases:
+            results = [_result(session.out, found) for found in done.values()]
+            config = None if plan.file is None else str(plan.file)
+            _extend(session.out / METRICS, {"results": results, "config": config})
+            rewrite_experiments(session.out, cases)
         return cases
     finally:
         session.close()
@@ -167,22 +164,6 @@ def _written(
     write_record(folder, record)
     write_case(folder, record)
     return folder, record
-
-
-def _account(done: Done) -> ExperimentAccount:
-    chosen, times = done.experiment, done.untraced
-    return ExperimentAccount(
-        experiment=chosen.name,
-        threads=chosen.threads,
-        mode=chosen.mode,
-        sme2=str(chosen.arm),
-        runs=chosen.runs,
-        warmup=chosen.warmup,
-        runner=done.runner.executorch,
-        etdump=done.traced.etdump if done.traced else None,
-        log=done.traced.log if done.traced else None,
-        latency_ns=() if times is None or times.emulated else times.wall_ns,
-    )
 
 
 def _inside(folder: Path, etdump: Path) -> Path:
@@ -287,42 +268,8 @@ def _census(done: Mapping[Key, Done], arm: Arm, threads: int) -> KernelCensus | 
 # --- the account of a whole file ------------------------------------------------------------------
 
 
-PAIRS = "pairs"
-
-
-@dataclass(frozen=True)
-class ExperimentAccount:
-    """One experiment that ran, with one number of threads."""
-
-    experiment: str
-    threads: int
-    mode: str
-    sme2: str
-    runs: int
-    warmup: int
-    runner: str
-    etdump: Path | None
-    log: Path | None
-    latency_ns: Sequence[int] = ()
-    """Of each inference; empty where times mean nothing."""
-
-
-def write_experiments(
-    root: Path,
-    cases: Sequence[tuple[Path, CaseRecord]],
-    accounts: Sequence[ExperimentAccount],
-    file: Path | None = None,
-) -> None:
-    """Put every experiment into the files at the top, and the file that asked for them."""
-    if cases:
-        results = [_result(root, account) for account in accounts]
-        config = None if file is None else str(file)
-        _extend(root / METRICS, {"results": results, "config": config})
-        rewrite_experiments(root, cases)
-
-
 def rewrite_experiments(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) -> None:
-    """The same again from what ``metrics.json`` has, where it is that of an experiment file."""
+    """Put every experiment of ``metrics.json`` into the other files at the top, if it has any."""
     metrics = _object(root / METRICS)
     results = metrics.get("results")
     if not isinstance(results, list) or not cases:
@@ -357,25 +304,27 @@ def _places(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) -> list[dict[s
     ]
 
 
-def _result(root: Path, account: ExperimentAccount) -> dict[str, Any]:
-    metrics: dict[str, Any] = {"runs": account.runs, "threads": account.threads}
-    milliseconds = [value / 1e6 for value in account.latency_ns]
-    if milliseconds:
+def _result(root: Path, done: Done) -> dict[str, Any]:
+    chosen, times, traced = done.experiment, done.untraced, done.traced
+    metrics: dict[str, Any] = {"runs": chosen.runs, "threads": chosen.threads}
+    if times is not None and not times.emulated:
+        milliseconds = [value / 1e6 for value in times.wall_ns]
         metrics |= {
             "latency_ms": milliseconds,
             "median_ms": statistics.median(milliseconds),
             "min_ms": min(milliseconds),
             "max_ms": max(milliseconds),
         }
-    for name, path in (("etdump", account.etdump), ("log", account.log)):
+    for name in ("etdump", "log"):
+        path: Path | None = getattr(traced, name, None)
         if path is not None:
             metrics[name] = path.relative_to(root).as_posix()
     return {
-        "experiment": account.experiment,
-        "mode": account.mode,
-        "sme2": account.sme2,
-        "warmup": account.warmup,
-        "executorch": account.runner,
+        "experiment": chosen.name,
+        "mode": chosen.mode,
+        "sme2": str(chosen.arm),
+        "warmup": chosen.warmup,
+        "executorch": done.runner.executorch,
         "metrics": metrics,
     }
 

@@ -9,12 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pytest_sme2.errors import ModelError, Sme2Error, UsageError
-from pytest_sme2.export.loading import (
-    execute_model_file,
-    locate_module,
-    one_line,
-    traceback_from,
-)
+from pytest_sme2.export.loading import execute_model_file, locate_module, one_line, traceback_from
 from pytest_sme2.export.registry import (
     DEFAULT_VARIANTS,
     ENTRY_POINT_GROUP,

@@ -22,11 +22,7 @@ from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.export.explain import Reporter, explain, own_line, shorten, target_name
-from pytest_sme2.export.imports import (
-    dependencies,
-    import_or_name_extra,
-    import_tools,
-)
+from pytest_sme2.export.imports import dependencies, import_or_name_extra, import_tools
 from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
 from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms

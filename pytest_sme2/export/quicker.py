@@ -63,7 +63,7 @@ def compile_graphs_when_called() -> None:
     reduce, text = module.__reduce__, module.__str__
 
     class Code:
-        """What ``recompile`` returns; whoever looks into it gets the real one."""
+        """What ``recompile`` returns; reading an attribute makes the real one."""
 
         def __init__(self, graph: Any) -> None:
             self._graph = graph

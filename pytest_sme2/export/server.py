@@ -90,7 +90,7 @@ class ForkedProcess:
         self._code: int | None = None
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Its exit code; None if the server ended first, so that nobody knows."""
+        """Its exit code; None if the server ended first, so that it is unknown."""
         if not self._over:
             with contextlib.suppress(EOFError):
                 self._code = self._ended(timeout)

@@ -67,7 +67,7 @@ def file_part(value: str) -> str:
 
 
 def precision_of(value: str) -> str:
-    """The precision of a variant; empty for a program of which nobody knows it."""
+    """The precision of a variant; empty for a program whose precision is unknown."""
     match = _VARIANT.fullmatch(value)
     return match["precision"] if match and match["precision"] in PRECISIONS else ""
 

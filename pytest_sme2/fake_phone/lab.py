@@ -145,7 +145,10 @@ class FakeLab:
                     str(folder),
                     plan,
                 ],
-                env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": _import_path()},
+                env={
+                    "PATH": os.environ.get("PATH", ""),
+                    "PYTHONPATH": str(Path(pytest_sme2.__file__).resolve().parents[1]),
+                },
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
@@ -202,7 +205,7 @@ class FakeLab:
         """Start the adb server; a second start uses the same address."""
         self.ask("start server")
         try:
-            self.server.ask("host:version", timeout=30)
+            self.server.version(timeout=30)
         except TargetError as error:
             lines = self.log().strip().splitlines()
             said = lines[-1] if lines else "it said nothing"
@@ -296,7 +299,3 @@ def _plan(parts: Parts, emulator: Path | None) -> dict[str, Any]:
         "with own loader": list(tools),
         "files": {place: str(file) for place, file in files.items()},
     }
-
-
-def _import_path() -> str:
-    return str(Path(pytest_sme2.__file__).resolve().parent.parent)

@@ -115,7 +115,7 @@ def unpacked_parts(folder: Path) -> Parts:
 
 
 def _make_independent(parts: Parts) -> None:
-    """Let adb find its libraries by itself, so that it also serves those who have no other adb."""
+    """Let adb find its libraries by itself, so that it works where no other adb is installed."""
     around = parts.adb.parent
     folders = [f"$ORIGIN/{os.path.relpath(folder, around)}" for folder in parts.libraries]
     change = ["--force-rpath", "--set-rpath", ":".join(folders)]

@@ -72,7 +72,7 @@ def sme2_clock(
     request: pytest.FixtureRequest, sme2_session: Session, sme2_model: Case
 ) -> DeviceClock:
     """The clock of this test's benchmark; it must be chosen before the benchmark is made."""
-    # A benchmark that is made and not used is a warning, so whoever has no times makes none.
+    # An unused benchmark fixture is a warning, so do not make one without times.
     sme2_session.bench.require_timing()
     clock = DeviceClock()
     request.node.add_marker(pytest.mark.benchmark(timer=clock, group=sme2_model.id))

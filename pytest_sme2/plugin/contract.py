@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 LEFT_KEY = "sme2_left"
 """Where a worker tells the controller which tests it found and left out."""
+_NO_CONTRACT = (
+    "--sme2-strict: {} has no contract.txt, which says what must be compared. --update-baselines "
+    "writes it."
+)
 # With one of these, pytest does not even look at all tests.
 _NARROWING = ("lf", "last_failed", "stepwise")
 
@@ -61,7 +65,7 @@ class ContractWatch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """First of all plugins: nobody has taken a test away yet."""
+        """Before all other plugins, which may deselect tests."""
         self.found = set(_about_cases(items))
         self.asked = any(_has_case(item) for item in items)
 
@@ -111,7 +115,7 @@ class ContractWatch:
             self.part = self._part(records, settings, promised)
             problems = self._empty(records) if strict else []
             if promised is None:
-                return [], problems + ([_without_contract(root)] if strict else [])
+                return [], problems + ([_NO_CONTRACT.format(root)] if strict else [])
             return self._judged(promised, problems, binding=strict or bool(os.environ.get("CI")))
         except (Sme2Error, OSError) as error:
             return [], [f"the contract: {error}"]
@@ -211,10 +215,3 @@ def _key(case: Case) -> str:
 
 def _may_be(device: str, chosen: str) -> bool:
     return chosen == "auto" or device == chosen or device.startswith(f"{chosen}-")
-
-
-def _without_contract(root: Path) -> str:
-    return (
-        f"--sme2-strict: {root} has no contract.txt, so nobody knows what must be compared. "
-        "--update-baselines writes it."
-    )

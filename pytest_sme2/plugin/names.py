@@ -1,7 +1,7 @@
 """Registers the options: the project's face under a long and a short name, the others once.
 
 Other plugins and conftest files have options such as ``--device``, too. So the short names are
-added last, when the options of all others are known, and only where nobody has them. The long
+added last, when the options of all others are known, and only where no plugin has them. The long
 names, such as ``--sme2-device``, always work.
 """
 

@@ -75,7 +75,7 @@ class HowFar:
 
 
 class Progress:
-    """Says nothing: for those who asked for quiet."""
+    """Prints nothing, for --quiet."""
 
     def say(self, line: str) -> None:
         """What is being done from now on."""

@@ -30,7 +30,7 @@ class ShardRecorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """First of all plugins: nobody has taken a test away yet."""
+        """Before all other plugins, which may deselect tests."""
         if not any(getattr(self.config.option, name, None) for name in _CHOOSING):
             self.found = [item.nodeid for item in items]
         worker = getattr(self.config, "workeroutput", None)

@@ -22,7 +22,7 @@ GATE: pytest.StashKey[Gate] = pytest.StashKey()
 PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: devices that could not be put back."""
 WIDTH: pytest.StashKey[int] = pytest.StashKey()
-"""Of the run: how wide the terminal is. While a test runs, nobody knows: its output is captured."""
+"""Of the run: how wide the terminal is. Unknown while a test runs: its output is captured."""
 
 
 class _HookFarm:

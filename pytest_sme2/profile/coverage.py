@@ -228,7 +228,7 @@ def could_run_on_sme2(operator: Operator, shapes: OperatorShapes | None) -> bool
 
 
 def settled_operators(profile: Profile) -> dict[tuple[str, int], Operator]:
-    """By label and instruction, for whoever walks through the events of the ETDump."""
+    """By label and instruction, to look up an event of the ETDump."""
     return {(member.label, member.instruction): member.operator for member in profile.operators}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.profile.build import robust_stats_of_each
 from pytest_sme2.profile.coverage import sme2_states
@@ -27,50 +28,34 @@ def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
         "operators": pd.DataFrame([*rows]),
         "categories": pd.DataFrame(
             [
-                *(
-                    {
-                        "category": str(category),
-                        "operators": profile.category_counts[category],
-                        "time_ns": ns,
-                        "share": profile.share(ns),
-                    }
-                    for category, ns in profile.category_ns.items()
-                ),
-                {
-                    "category": "overhead",
-                    "operators": 0,
-                    "time_ns": profile.overhead_ns,
-                    "share": profile.share(profile.overhead_ns),
-                },
+                *_parts(profile, profile.category_ns, profile.category_counts, "category"),
+                *_parts(profile, {"overhead": profile.overhead_ns}, {"overhead": 0}, "category"),
             ]
         ),
         "kinds": pd.DataFrame(
-            [
-                {
-                    "category": str(category),
-                    "kind": kind,
-                    "operators": profile.kind_counts[category, kind],
-                    "time_ns": ns,
-                    "share": profile.share(ns),
-                }
-                for (category, kind), ns in profile.kind_ns.items()
-            ],
+            _parts(profile, profile.kind_ns, profile.kind_counts, "category", "kind"),
             columns=["category", "kind", "operators", "time_ns", "share"],
         ),
         "executors": pd.DataFrame(
-            [
-                {
-                    "executor": str(executor),
-                    "operators": profile.executor_counts[executor],
-                    "time_ns": ns,
-                    "share": profile.share(ns),
-                }
-                for executor, ns in profile.executor_ns.items()
-            ]
+            _parts(profile, profile.executor_ns, profile.executor_counts, "executor")
         ),
         "runs": _runs(profile),
         "end_to_end": pd.DataFrame([asdict(profile.end_to_end)]),
     }
+
+
+def _parts(
+    profile: Profile, times: Mapping[Any, float], counts: Mapping[Any, int], *names: str
+) -> list[dict[str, object]]:
+    return [
+        {
+            **dict(zip(names, map(str, key if isinstance(key, tuple) else (key,)), strict=True)),
+            "operators": counts[key],
+            "time_ns": ns,
+            "share": profile.share(ns),
+        }
+        for key, ns in times.items()
+    ]
 
 
 def _operator_row(

@@ -15,14 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, classify
-from pytest_sme2.results import (
-    Columns,
-    Executor,
-    Operator,
-    OperatorCount,
-    Profile,
-    Structure,
-)
+from pytest_sme2.results import Columns, Executor, Operator, OperatorCount, Profile, Structure
 
 EXECUTE = "Method::execute"
 

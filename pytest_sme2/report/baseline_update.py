@@ -91,7 +91,7 @@ def _every(updates: Sequence[Update], dry_run: bool) -> Iterator[str]:
 
 def _summary(updates: Sequence[Update], root: str, width: int, dry_run: bool) -> Iterator[str]:
     new = [update for update in updates if update.new and update.stored]
-    # What would have changed is told of those, too, that were not stored.
+    # Also list what would have changed in baselines that were not stored.
     changed = [update for update in updates if update.changes and not update.new]
     refused = [update.case for update in updates if not update.stored]
     stored = sum(update.stored for update in changed)

@@ -1,6 +1,6 @@
 """A comment for a pull request: the verdict in one line, and a small table. Pure.
 
-The Markdown is what GitHub and GitLab share. The first line is a mark that nobody sees, by which a
+The Markdown is what GitHub and GitLab share. The first line is a hidden mark, by which a
 workflow finds the comment again and replaces it.
 """
 
@@ -94,7 +94,7 @@ def fix_text(record: CaseRecord, best: Trial, edit: Edit | None) -> str:
 
 
 def _words(sentence: str) -> str:
-    """A sentence in which nobody is mentioned and nothing is a link: names come from others."""
+    """A sentence without mentions and links: names come from outside."""
     return _ALIVE.sub("\\g<0>\u200b", prose(sentence))
 
 

@@ -1,8 +1,8 @@
 """The files of a run directory that are made from ETDumps: CSV for people, JSON for programs.
 
-Every file is written under another name first and then moved, so that nobody ever reads half of
-one. Operator names come from files that anybody may have written: a CSV cell that a spreadsheet
-would take for a formula is made text.
+Every file is written under another name first and then moved, so that no reader sees half of it.
+Operator names come from outside: a CSV cell that a spreadsheet would take for a formula is made
+text.
 """
 
 from __future__ import annotations
@@ -31,15 +31,7 @@ from pytest_sme2.profile.operators import (
 )
 from pytest_sme2.profile.splits import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.results import (
-    Change,
-    Comparison,
-    Evidence,
-    Operator,
-    OperatorProfile,
-    Profile,
-    RobustStats,
-)
+from pytest_sme2.results import Change, Comparison, Operator, OperatorProfile, Profile, RobustStats
 from pytest_sme2.session.analysis import Analysis, on_off_pairs
 from pytest_sme2.system.files import write_text
 
@@ -154,13 +146,8 @@ def timeline_rows(selection: Selection, profile: Profile) -> list[tuple[object, 
 
 
 def _class(operator: Operator) -> tuple[object, ...]:
-    return (
-        operator.name,
-        str(operator.category),
-        operator.kind,
-        str(operator.executor),
-        operator.proof,
-    )
+    category, executor = str(operator.category), str(operator.executor)
+    return operator.name, category, operator.kind, executor, operator.proof
 
 
 def _operator_row(
@@ -228,11 +215,7 @@ def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, 
         "end_to_end": vars(profile.end_to_end),
         "categories": by_category,
         "operators": [
-            {
-                "index": member.index,
-                "operator": member.label,
-                **vars(found),
-            }
+            {"index": member.index, "operator": member.label, **vars(found)}
             for member, found in zip(profile.operators, stats, strict=True)
         ],
         "load": dict(profile.load_ns),
@@ -264,7 +247,7 @@ def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> d
             {
                 "on": on.name,
                 "off": off.name,
-                "evidence": evidence_summary(check_pair(on.profile, off.profile)),
+                "evidence": asdict(check_pair(on.profile, off.profile)),
                 "comparison": comparison_summary(comparison, timed=timed),
             }
         )
@@ -280,10 +263,6 @@ def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> d
         },
         "pairs": pairs,
     }
-
-
-def evidence_summary(evidence: Evidence) -> dict[str, Any]:
-    return asdict(evidence)
 
 
 def profile_summary(profile: Profile, *, timed: bool = True) -> dict[str, Any]:
@@ -418,21 +397,12 @@ def comparison_summary(comparison: Comparison, *, timed: bool = True) -> dict[st
             }
             for change in comparison.operators
         ],
-        "largest_before": _word(comparison.largest_before),
-        "largest_after": _word(comparison.largest_after),
+        "largest_before": comparison.largest_before and str(comparison.largest_before),
+        "largest_after": comparison.largest_after and str(comparison.largest_after),
         "amdahl": comparison.amdahl,
         "findings": comparison_findings(comparison, timed=timed),
     }
 
 
-def _word(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
 def _change(change: Change) -> Mapping[str, Any]:
-    return {
-        "name": change.name,
-        "before_ns": change.before_ns,
-        "after_ns": change.after_ns,
-        "ratio": change.ratio,
-    }
+    return {**vars(change), "ratio": change.ratio}

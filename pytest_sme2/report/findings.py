@@ -233,7 +233,7 @@ def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
 
 
 def next_step(records: Sequence[CaseRecord]) -> str:
-    """The command that goes on where most is to be gained, one with a rewrite if there is any.
+    """The command for the most expensive finding, with a rewrite if there is one.
 
     Empty where there is nothing to change, or only programs whose source is not known.
     """
@@ -276,8 +276,9 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
                 unit_said = True
         parts.append(f"{head} ({', '.join(inside)})")
     if topic is Topic.PORTABLE:
-        by_cost = sorted(members, key=lambda member: _weight(member[1]), reverse=True)
-        named = {finding.what: finding.place for _, finding in reversed(by_cost)}
+        found = [finding for _, finding in members]
+        found.sort(key=lambda finding: (finding.cost.share, finding.cost.operators), reverse=True)
+        named = {finding.what: finding.place for finding in reversed(found)}
         largest = [f"{what} ({place})" if place else what for what, place in named.items()]
         parts[-1] += f"; the largest: {', '.join(largest[:-3:-1])}"
     heading = _BY_NUMBER.get(topic) or _HEADING.get(topic, "")
@@ -285,10 +286,6 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
     share = max(cost.share for cost in costs.values())
     remedy = _as_sentence(costliest.remedy)
     return RunFinding(model, heading + "; ".join(parts), remedy, share, topic)
-
-
-def _weight(finding: Finding) -> tuple[float, int]:
-    return finding.cost.share, finding.cost.operators
 
 
 def _as_sentence(text: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from pytest_sme2.report.text import duration, percent
+from pytest_sme2.report.text import aligned, duration, percent
 from pytest_sme2.results import CaseResult, Frontier, FrontierCell
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import centre_interval
@@ -17,7 +17,10 @@ def frontier_rows(measured: CaseResult, found: Frontier) -> tuple[list[str], lis
     """The titles, and the rows with the best of each arm marked."""
     arms = list(dict.fromkeys(cell.arm for cell in found.cells))
     both, best = not found.alone, found.best
-    known = {"cores": _cores, "on slow cores": _slow}
+    known: dict[str, Callable[[FrontierCell], str]] = {
+        "cores": lambda cell: cell.cores,
+        "on slow cores": _slow,
+    }
     shown = {name: text for name, text in known.items() if any(map(text, found.cells))}
     sme1 = measured.fingerprint.sme1
     names = [arm_word(arm, sme1) if both else "time" for arm in arms]
@@ -46,10 +49,6 @@ def _time(index: int, cell: FrontierCell, best: frozenset[int]) -> str:
     return f"{text} {CHOSEN}" if index in best else text
 
 
-def _cores(cell: FrontierCell) -> str:
-    return cell.cores
-
-
 def _slow(cell: FrontierCell) -> str:
     return "" if cell.efficiency_share is None else percent(cell.efficiency_share)
 
@@ -60,10 +59,7 @@ def frontier_lines(measured: CaseResult) -> Iterator[str]:
     if found is None:
         return
     titles, rows = frontier_rows(measured, found)
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    yield from aligned([titles, *rows])
     yield from frontier_notes(measured, found)
 
 

@@ -53,6 +53,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.system.files import encode
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.frontier import arm_word, decision_text
@@ -99,7 +100,6 @@ def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()
 def _headline(entries: Sequence[ReportCase]) -> dict[str, Any]:
     """What the whole run comes to, and what it was made with."""
     records = [entry.record for entry in entries]
-    found = count_cases(records)
     versions: dict[str, dict[str, None]] = {}
     for record in records:
         for name, version in record.measured.versions.items():
@@ -107,10 +107,7 @@ def _headline(entries: Sequence[ReportCase]) -> dict[str, Any]:
                 versions.setdefault(name, {})[version] = None
     commits = dict.fromkeys(filter(None, (measured_commit(entry.folder) for entry in entries)))
     return {
-        "failed": found.failed,
-        "warned": found.warned,
-        "passed": found.passed,
-        "unchecked": found.unchecked,
+        **vars(count_cases(records)),
         "recorded": max((record.measured.recorded for record in records), default=""),
         "commit": ", ".join(commits),
         "devices": list(dict.fromkeys(map(_device, records))),
@@ -167,14 +164,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         "notes": list(record.measurement.notes) if record.measurement else [],
         "checks": [
             {
-                "metric": check.metric,
-                "verdict": str(check.verdict),
-                "message": check.message,
-                "old": check.old,
-                "new": check.new,
-                "unit": check.unit,
-                "details": list(check.details),
-                "where": check.where,
+                **encode(check),
                 "change": change_text(check),
                 "interval": interval_text(check),
                 "limit": limit_text(check),
@@ -207,11 +197,9 @@ def _latency(medians: Sequence[float], centre: float) -> dict[str, Any]:
 
 def _speedup(measured: CaseResult) -> list[float] | None:
     found = measured.speedup
-    return (
-        None
-        if found is None
-        else [found.value, found.low, found.high, found.confidence, found.pairs]
-    )
+    if found is None:
+        return None
+    return [found.value, found.low, found.high, found.confidence, found.pairs]
 
 
 def _frontier(measured: CaseResult) -> dict[str, Any] | None:
@@ -348,8 +336,8 @@ def _shift(measured: CaseResult) -> dict[str, Any] | None:
             [change.name, change.before_ns / 1e6, change.after_ns / 1e6, change.ratio]
             for change in rows
         ],
-        "before": None if found.largest_before is None else str(found.largest_before),
-        "after": None if found.largest_after is None else str(found.largest_after),
+        "before": found.largest_before and str(found.largest_before),
+        "after": found.largest_after and str(found.largest_after),
         "limit": found.amdahl,
     }
 

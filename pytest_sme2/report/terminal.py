@@ -136,7 +136,7 @@ def _table(
     # The device has no column of its own where all share one.
     known = several or len(title) > max(len(row[0]) for row in rows)
     titles = ("case" if known else title, "device", *headings)
-    # A column in which nobody has anything to say, such as latency on an emulator, is left out.
+    # Leave out a column that is empty in all rows, such as latency on an emulator.
     kept = [column for column in range(len(titles)) if any(row[column] != NOTHING for row in rows)]
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
 
@@ -203,7 +203,7 @@ def _row(record: CaseRecord) -> list[str]:
 def _chosen(
     records: Sequence[CaseRecord], failed: set[str], verbosity: int
 ) -> tuple[list[RunFinding], int]:
-    """What is told of each model, and how much is left out. The table has the coverage."""
+    """The findings to show of each model, and how many are left out. The table has the coverage."""
     found = run_findings(records)
     if verbosity > 0:
         return found, 0

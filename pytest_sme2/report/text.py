@@ -101,5 +101,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (list(headings), rule, *body)]
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table for a terminal: a column is as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
 def document(lines: Iterable[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"

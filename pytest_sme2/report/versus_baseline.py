@@ -27,7 +27,7 @@ _FIRST = (
     "evidence",
     "kernels",
 )
-# Values of these are sums of many small parts: a change is told as a part of the whole.
+# Values of these are sums of many small parts: show a change as a part of the whole.
 _RELATIVE = ("ns", "bytes", "ratio")
 _COST = "cost"
 # How more and less of it are felt.
@@ -39,7 +39,7 @@ _FELT = {
     "program size": ("larger program", "smaller program"),
 }
 _FACTOR = 2.0
-"""From here on more is told as a multiple, and not in percent."""
+"""Growth from here on is shown as a multiple, not in percent."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def failure_text(
     case = f"{verdict.model}-{verdict.variant} on {verdict.target}: {verdict.outcome}"
     # It is not cut here: the place in the model is there to be copied.
     lines = [line for line in (printable(summary(explained)), clipped(case, width)) if line]
-    # Both arms often say the same: that is told once, under the lines of both.
+    # Both arms often have the same message: show it once, under the lines of both.
     for _, alike in groupby(explained, key=lambda each: (each.message, each.where, each.details)):
         lines += ["", *_check_lines(list(alike), width, headline(explained)[1])]
     if growth is not None:

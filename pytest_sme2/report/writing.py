@@ -146,8 +146,8 @@ def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
         "timed": timed,
         "unit": "ns",
         "arms": arms,
-        "speedup": None if measured.speedup is None else encode(measured.speedup),
-        "evidence": None if measured.evidence is None else encode(measured.evidence),
+        "speedup": encode(measured.speedup),
+        "evidence": encode(measured.evidence),
         "verdict": str(combine(record.checks)) if record.checks else None,
         "findings": [finding.text for finding in run_findings([record])],
     }
@@ -188,10 +188,7 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
         "command": list(command) or sys.argv,
         "reproduce": reproduce_command(record),
         "experiments": {
-            str(arm): {
-                "etdump": name,
-                "sha256": file_sha256(folder / name),
-            }
+            str(arm): {"etdump": name, "sha256": file_sha256(folder / name)}
             for arm, name in record.etdumps.items()
         },
     }

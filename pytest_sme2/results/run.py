@@ -10,7 +10,7 @@ from pathlib import Path
 AS_EXPORTED = "as exported"
 """The variant of a program of which only the file is known."""
 FORWARD = "forward"
-"""The method that a program has where nobody named one."""
+"""The method of a program if none is named."""
 
 
 class Arm(str, enum.Enum):
@@ -77,7 +77,7 @@ class Turn:
 
     runs: int
     lead: int = 0
-    """Untimed runs first, to find the caches as they are when nobody else runs."""
+    """Untimed runs first, to fill the caches as if nothing else ran."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class RunRequest:
 
     @property
     def switch(self) -> Arm:
-        """What the runner is told."""
+        """What the runner gets."""
         return Arm.SME1 if self.sme1 and self.arm is Arm.ON else self.arm
 
 

@@ -19,13 +19,7 @@ from typing import Any
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
 from pytest_sme2.results import FORWARD, Arm, CoreUse, Output, Run, RunRequest, Toolchain
 from pytest_sme2.runners.base import ProcessFiles, Runner
-from pytest_sme2.runners.sdk import (
-    LIBRARIES,
-    executorch_sdk,
-    find_sdk,
-    sdk_libraries,
-    sdk_version,
-)
+from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_libraries, sdk_version
 from pytest_sme2.system.cache import (
     cache_folder,
     find_cache,
@@ -38,20 +32,10 @@ from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
-from pytest_sme2.system.processes import (
-    Finished,
-    run_process,
-    whitelisted_environment,
-)
+from pytest_sme2.system.processes import Finished, answer_of, run_process, whitelisted_environment
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.system.toolchain import (
-    Compiler,
-    find_cmake,
-    find_compiler,
-    find_ninja,
-    first_answer,
-)
+from pytest_sme2.system.toolchain import Compiler, find_cmake, find_compiler, find_ninja
 from pytest_sme2.system.wording import count
 
 RUNNER_SOURCES = Path(__file__).parent / "cpp"
@@ -128,7 +112,7 @@ def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
 
 def library_file(compiler: Compiler, name: str) -> Path:
     """Where the compiler finds a system library of its platform."""
-    answer = first_answer([compiler.cxx, f"-print-file-name={name}"]).strip()
+    answer = answer_of([compiler.cxx, f"-print-file-name={name}"]).strip()
     for candidate in (Path(answer), Path("/lib") / name, Path("/lib64") / name):
         # If it finds nothing, the compiler repeats the bare name. A cross compiler must not use
         # the host's libraries.
@@ -427,7 +411,7 @@ def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme
 
 
 def _is_whole(folder: Path, cache: Path) -> bool:
-    """Whether the runner is there as it was built, and nobody else could have put it there."""
+    """Whether the runner is there as it was built, and only this user could have put it there."""
     try:
         files = read_json(folder / _RECORD, remedy=_BUILD_AGAIN)["files"]
         if {path.name for path in folder.iterdir()} != {_RECORD, *files}:

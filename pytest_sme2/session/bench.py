@@ -87,7 +87,7 @@ class Bench:
         return wheel_runner(self.target.platform, executorch=runtime, progress=self.say)
 
     def check_runner(self) -> None:
-        """An error where the runner cannot be had, without making it. A missing device is told by
+        """An error if the runner cannot be made, without making it. A missing device is reported by
         what needs it, and a phone is not taken for this.
         """
         from pytest_sme2.runners.sme2 import check_wheel_runner

@@ -89,20 +89,9 @@ def assemble(
 ) -> CaseResult:
     """Everything one pair showed.
 
-    Args:
-        pair: its runs, evidence and censuses.
-        fingerprint: of the target they ran on.
-        session: a name for the whole run, as ``new_session`` gives it.
-        recorded: when the run began.
-        profiles: of the traced runs.
-        runtime: the version of ExecuTorch that ran the program (``Runner.executorch``).
-        measurement: the interleaved pairs of off (reference) and on (candidate), where times count.
-        yardstick_ns: what a program that never changes took meanwhile.
-        conditions: what else may change the speed of the machine.
-        busy: the interference of the machine, where the runs themselves do not show it.
-        runtime_sha256: of the runner (``Runner.sha256``).
-        costs: what each arm executed, or why that is not known.
-        frontier: over several numbers of threads.
+    ``profiles`` are of the traced runs, ``runtime`` is the version of ExecuTorch that ran the
+    program. ``measurement`` has the interleaved pairs of off (reference) and on (candidate), where
+    times count. ``busy`` is the interference of the machine, where the runs do not show it.
     """
     runs = _runs(pair)
     everything = [run for arm in runs.values() for run in arm]

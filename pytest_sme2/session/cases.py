@@ -141,7 +141,7 @@ def select_cases(
 
 
 def _unreadable(case: Case) -> bool:
-    """Nobody knows its methods, so any choice of methods may mean it."""
+    """Its methods are unknown, so any choice of methods may mean it."""
     return case.problem is not None and case.method is None
 
 

@@ -211,8 +211,7 @@ def choose_target(
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
     without SME2, whose capabilities then say why. It is never this machine if
-    that is emulated itself. ``emulated`` fetches an emulator where there is none, if there is a
-    ``progress`` to tell.
+    that is emulated itself. ``emulated`` fetches a missing emulator if there is a ``progress``.
     """
     device = parse_device(settings.device)
     if device == "android":
@@ -253,7 +252,7 @@ def _emulator(settings: Settings, progress: Callable[[str], None] | None = None)
 
 
 def _qemu(settings: Settings, what: str, progress: Callable[[str], None] | None) -> Qemu:
-    """The emulator for ``what``; fetched if there is none, and a ``progress`` to tell."""
+    """The emulator for ``what``; fetched if it is missing and there is a ``progress``."""
     try:
         return find_qemu(settings.qemu)
     except TargetError:

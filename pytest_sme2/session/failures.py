@@ -1,4 +1,4 @@
-"""What could not be made, and what the next test that asks for it is told."""
+"""What could not be made, and the error for the next test that asks for it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import cost, judging, numerics, speedup, structure, times
+from pytest_sme2.verdict import cost, judging, numerics, ratios, structure, times
 from pytest_sme2.verdict.baselines import system_change
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since, located
 
@@ -130,7 +130,7 @@ class Gate:
     @_reported("program size")
     def check_size(self) -> None:
         """The size of the program's file."""
-        self._check(lambda: [speedup.check_size(self.measured, self.baseline, self.limits)])
+        self._check(lambda: [ratios.check_size(self.measured, self.baseline, self.limits)])
 
     @_reported("cost")
     def check_cost(self) -> None:
@@ -191,15 +191,15 @@ class Gate:
         """How many times faster SME2 makes it."""
         self.session.bench.require_sme2()
         measured = self.timed
-        self._check(lambda: [speedup.check_speedup(measured, self.baseline, self.limits)])
+        self._check(lambda: [ratios.check_speedup(measured, self.baseline, self.limits)])
 
-    @_reported(speedup.FRONTIER)
+    @_reported(ratios.FRONTIER)
     def check_frontier(self) -> None:
         """The best with SME2 against the best without, over all numbers of threads of the run."""
         self.session.bench.require_sme2()
         self.session.frontier(self.case)
         measured = self.measured
-        self._check(lambda: [speedup.check_frontier(measured, self.baseline, self.limits)])
+        self._check(lambda: [ratios.check_frontier(measured, self.baseline, self.limits)])
 
     @_reported("shares")
     def check_shares(self) -> None:
@@ -208,7 +208,7 @@ class Gate:
         measured = self.measured
         self._check(
             lambda: [
-                speedup.check_share(measured, self.baseline, self.limits, category)
+                ratios.check_share(measured, self.baseline, self.limits, category)
                 for category in (measured.shares or {}).get(measured.arm, {})
             ]
         )
@@ -217,9 +217,7 @@ class Gate:
     def check_memory(self) -> None:
         """The peak resident set of each arm's processes."""
         measured = self.timed
-        self._check_arms(
-            lambda arm: speedup.check_memory(measured, self.baseline, self.limits, arm)
-        )
+        self._check_arms(lambda arm: ratios.check_memory(measured, self.baseline, self.limits, arm))
 
     @_reported("load time")
     def check_load(self) -> None:
@@ -307,7 +305,7 @@ class Gate:
     def take_checks(self) -> list[Check]:
         """What was checked since this was asked last, and which then does not fail the test.
 
-        A check does not end its test: the failed ones of a test are told together when it ends.
+        A check does not end its test: the failed ones are reported together when the test ends.
         """
         taken, self._open = self._open, []
         return taken

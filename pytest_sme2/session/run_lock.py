@@ -73,7 +73,7 @@ class RunLock:
 
 
 def _holder(descriptor: int, run: str) -> str:
-    """The run that holds the file; where nobody does, this one from now on."""
+    """The run that holds the file; if no run does, this one takes it."""
     for _ in range(_TRIES):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -374,7 +374,7 @@ class Session:
         """Everything about the case; without ``timed`` its structure and outputs, and its times
         only if they are known already.
         """
-        self.turn_to(case)  # What is in the way is told before a long export.
+        self.turn_to(case)  # Report problems before a long export.
         if timed:
             self.timing(case)
         timing: Timing | None = self._known("timing", case)

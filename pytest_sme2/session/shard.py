@@ -40,7 +40,7 @@ class Shard:
     """From 1; None where no plugin that shards is in use."""
     of: int | None = None
     part: Part | None = None
-    """What of the contract it compared; None where nobody looked."""
+    """What of the contract it compared; None if it was not looked up."""
 
 
 def write_shard(out: Path, shard: Shard) -> None:

@@ -47,7 +47,7 @@ def cache_folder() -> Path:
     try:
         mark_cache(folder)
     except OSError as error:
-        # Otherwise nobody can write there, or another process was faster.
+        # Otherwise the folder is read-only, or another process was faster.
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
                 f"{folder}: cannot be written: {error.strerror}. Free space there, or set "
@@ -99,7 +99,7 @@ def mark_cache(folder: Path) -> None:
         made.mkdir()
         (made / "CACHEDIR.TAG").write_text(_TAG, encoding="utf-8")
         (made / MARK).write_bytes(_MARKED)
-        # Whoever shares the folder around it shares the cache.
+        # Users who share the parent folder share the cache.
         made.chmod(folder.parent.stat().st_mode & 0o2775 | stat.S_IRWXU)
         made.rename(folder)
 
@@ -116,7 +116,7 @@ def discard(path: Path, why: str) -> None:
             f"{path} is not deleted: no folder above it has the mark of a cache ({MARK}), so it "
             "may not be ours. Move it away, or set SME2_CACHE_DIR to another folder."
         )
-    # Renamed first, so that nobody finds half of it.
+    # Rename it first, so that no process finds half of it.
     gone = path.with_name(f".{path.name[:200].lstrip('.')}.{secrets.token_hex(4)}.removed")
     try:
         path.rename(gone)
@@ -136,7 +136,7 @@ def discard(path: Path, why: str) -> None:
 
 
 def trusted(path: Path, cache: Path) -> Path:
-    """``path``, after checking that nobody else could have put it there: it may be executed.
+    """``path``, after checking that only this user could have put it there: it may be executed.
 
     Every folder from the cache down to it must belong to this user, to root, or to the group that
     the cache is shared with, and must not be writable for everybody.

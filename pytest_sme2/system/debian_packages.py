@@ -325,7 +325,7 @@ def _respect_pins(
                 for found in offered
             )
             if chosen and int(priority) < 0:
-                raise TargetError(_why([package], archives, f"E: {package} is no candidate"))
+                raise TargetError(_why([package], archives, f"E: {package} has no candidate"))
 
 
 def _offered(answer: str) -> tuple[Package, ...]:
@@ -439,7 +439,7 @@ def _private_apt(work: Path, archives: Sequence[Archive], architecture: str | No
         # It names a suite that may not be among these, which would be an error.
         "APT::Default-Release": "",
         "Acquire::Languages": "none",
-        # An archive that nobody needs here must not keep us waiting for long.
+        # Do not wait long for an archive that is not needed here.
         "Acquire::http::Timeout": "20",
         "Acquire::https::Timeout": "20",
     }

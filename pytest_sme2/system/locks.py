@@ -22,7 +22,7 @@ _PAUSE_SECONDS = 0.05
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 # A file system without locks may be shared with a machine that died while it held one.
 _FOREIGN_SECONDS = 600.0
-# Where every user of a machine may make files, and nobody may remove those of others.
+# Every user of a machine may make files there, and remove only their own.
 _MACHINE_FOLDERS = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 - see above
 _ALL_USERS = 0o666
 
@@ -97,7 +97,7 @@ def _acquire(file: Path, mode: int, waiting: _Waiting) -> int | None:
         descriptor = open_lock_file(file, mode)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Somebody may have removed the file meanwhile: then this lock is nobody's.
+            # If the file was removed meanwhile, this lock protects nothing.
             if _is_still(file, descriptor):
                 return descriptor
             os.close(descriptor)
@@ -164,7 +164,7 @@ class _Waiting:
 
 
 def _write_holder(descriptor: int) -> None:
-    """Only for those who wait: a full disk does not keep anybody from holding the lock."""
+    """Only a note for waiting processes: with a full disk the lock works without it."""
     with contextlib.suppress(OSError):
         if os.fstat(descriptor).st_nlink > 1:
             return  # by its other name it may be anything
@@ -182,7 +182,7 @@ def _holder_info() -> dict[str, object]:
 
 
 def holder_of(file: Path) -> str:
-    """Who took the lock last, in brackets and after a space; empty where nobody did."""
+    """Who took the lock last, in brackets and after a space; empty if unknown."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -217,7 +217,7 @@ def _read_holder(descriptor: int) -> str:
 def _held_without_locks(file: Path, waiting: _Waiting) -> Iterator[None]:
     """The same by a file that only one process can make; one that a dead process left is removed.
 
-    Nobody can see whether a process of another machine lives, so that wait has an end.
+    A process of another machine cannot be checked, so that wait has a time limit.
     """
     mark = file.with_name(f"{file.name}.held")
     while True:

@@ -125,7 +125,7 @@ def _install(pin: Pin, folder: Path) -> None:
 
 
 def _is_whole(folder: Path, cache: Path) -> bool:
-    """Whether all files are there as the wheel's record has them, and nobody else put them there.
+    """Whether all files are there as the wheel's record has them, and belong to this user.
 
     Scripts are passed over: pip moves them, and nothing here runs them.
     """

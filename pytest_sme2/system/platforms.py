@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.system.processes import ANSWER_SECONDS, run_process
+from pytest_sme2.system.processes import answer_of
 
 LINUX_AARCH64 = "linux-aarch64"
 LINUX_X86_64 = "linux-x86_64"
@@ -74,7 +74,7 @@ _POWER_MODES = {"0": "normal", "1": "low", "2": "high"}
 
 def sysctl(name: str) -> str:
     """One value; ``unknown`` where the system has none of that name."""
-    return _answer([SYSCTL, "-n", name]).strip() or UNKNOWN
+    return answer_of([SYSCTL, "-n", name]).strip() or UNKNOWN
 
 
 def macos_version() -> str:
@@ -126,8 +126,8 @@ class Power:
 
 def read_power() -> Power:
     return Power(
-        parse_source(_answer([PMSET, "-g", "batt"])),
-        parse_mode(_answer([PMSET, "-g"])),
+        parse_source(answer_of([PMSET, "-g", "batt"])),
+        parse_mode(answer_of([PMSET, "-g"])),
         read_pressure(),
     )
 
@@ -137,7 +137,7 @@ def slows_down(pressure: str) -> bool:
 
 
 def read_pressure() -> str:
-    return parse_pressure(_answer([NOTIFYUTIL, "-g", "com.apple.system.thermalpressurelevel"]))
+    return parse_pressure(answer_of([NOTIFYUTIL, "-g", "com.apple.system.thermalpressurelevel"]))
 
 
 def parse_source(text: str) -> str:
@@ -158,11 +158,3 @@ def parse_pressure(text: str) -> str:
         return UNKNOWN
     level = int(match[1])
     return _PRESSURE[level] if level < len(_PRESSURE) else f"level {level}"
-
-
-def _answer(arguments: list[str]) -> str:
-    try:
-        finished = run_process(arguments, timeout_seconds=ANSWER_SECONDS)
-    except OSError:
-        return ""
-    return finished.stdout if finished.returncode == 0 else ""

@@ -101,6 +101,15 @@ def run_process(
     )
 
 
+def answer_of(arguments: Sequence[str]) -> str:
+    """What a program prints; empty if it fails or cannot be started."""
+    try:
+        finished = run_process(arguments, timeout_seconds=ANSWER_SECONDS)
+    except OSError:
+        return ""
+    return finished.stdout if finished.returncode == 0 else ""
+
+
 @contextlib.contextmanager
 def pinned(cpus: Sequence[int]) -> Iterator[None]:
     """Pin this thread for a moment, so that a child is pinned from its first instruction."""

@@ -238,7 +238,7 @@ def _fetch_qemu(archives: Sequence[Archive], say: Say) -> None:
                 f"({package.bytes / 1e6:.1f} MB to download)"
             )
 
-    folder = tools_folder() / "qemu"
+    folder = cache_folder() / "tools" / "qemu"
     with locked(Path(f"{folder}.lock"), "fetching QEMU", say=say):
         unpack_packages(["qemu-user"], archives, folder, approve)
 
@@ -275,8 +275,3 @@ def provision(say: Say, *, check: bool = False, purpose: str = PURPOSES[0]) -> t
         if platform.machine() != "aarch64":
             parts.append(cross_compiler)
     return tuple(part(say, check) for part in parts)
-
-
-def tools_folder() -> Path:
-    """Where fetched tools are unpacked."""
-    return cache_folder() / "tools"

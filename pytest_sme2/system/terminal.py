@@ -35,7 +35,7 @@ class _PlainStream:
 
     @contextlib.contextmanager
     def _unheard(self) -> Iterator[None]:
-        """Whoever reads may stop, as ``head`` does: the command and its exit code go on."""
+        """A reader such as ``head`` may stop: the command continues, with its own exit code."""
         try:
             yield
         except BrokenPipeError:
@@ -89,7 +89,7 @@ def _open_closed_streams() -> None:
 
 
 def _controlled(stream: TextIO) -> TextIO:
-    """The stream itself, for those who must move its cursor."""
+    """The stream itself, to move its cursor."""
     return stream.stream if isinstance(stream, _PlainStream) else stream
 
 

@@ -9,7 +9,6 @@ import importlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +16,7 @@ from packaging.version import Version
 
 from pytest_sme2.errors import BuildError
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
-from pytest_sme2.system.processes import (
-    ANSWER_SECONDS,
-    run_process,
-)
+from pytest_sme2.system.processes import ANSWER_SECONDS, answer_of, run_process
 
 CROSS_COMPILER = "aarch64-linux-gnu-g++"
 # Older versions write $ORIGIN wrongly into the binary's search path.
@@ -76,16 +72,8 @@ def _from_package(package: str, attribute: str, program: str) -> str | None:
 
 
 def _cmake_version(program: str) -> Version | None:
-    match = re.search(r"cmake version (\d+(?:\.\d+)+)", first_answer([program, "--version"]))
+    match = re.search(r"cmake version (\d+(?:\.\d+)+)", answer_of([program, "--version"]))
     return Version(match[1]) if match else None
-
-
-def first_answer(arguments: Sequence[str]) -> str:
-    try:
-        finished = run_process(arguments, timeout_seconds=ANSWER_SECONDS)
-    except OSError:
-        return ""
-    return finished.stdout if finished.returncode == 0 else ""
 
 
 def find_compiler(platform: str) -> Compiler:
@@ -110,7 +98,7 @@ def find_compiler(platform: str) -> Compiler:
     problem = compiler_problem(cxx)
     if problem:
         raise BuildError(f"Building the runner for {platform} needs a C++17 compiler. {problem}")
-    version = first_answer([cxx, "--version"]).partition("\n")[0]
+    version = answer_of([cxx, "--version"]).partition("\n")[0]
     return Compiler(cxx=cxx, version=version, cross=cross)
 
 

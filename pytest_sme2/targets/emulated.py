@@ -23,7 +23,7 @@ from pytest_sme2.targets.base import check_request, run_here
 from pytest_sme2.targets.local import check_cpus
 
 _CPU = "sys/devices/system/cpu"
-# One core without caches that are told of. The CPU is QEMU's "max" (implementer 0, part 0x051).
+# One core that reports no caches. The CPU is QEMU's "max" (implementer 0, part 0x051).
 FILES: dict[str, str] = {
     f"{_CPU}/possible": "0\n",
     f"{_CPU}/present": "0\n",

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_sme2.errors import RunError, TargetError
-from pytest_sme2.results import (
-    Run,
-)
+from pytest_sme2.results import Run
 from pytest_sme2.timing import stats
 
 DRIFT_LIMIT = 0.01

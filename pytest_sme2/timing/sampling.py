@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pytest_sme2.results import (
-    Turn,
-)
+from pytest_sme2.results import Turn
 from pytest_sme2.timing import stats
 
 PROCESS_SECONDS = 0.3

@@ -5,6 +5,7 @@ Any difference found here is a false alarm. The command prints it.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -15,11 +16,7 @@ from pytest_sme2.results import Artifact, Outcome, PairedTiming, TensorSpec
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import RunArm, RunInTurns
-from pytest_sme2.timing.pairs import (
-    INTERFERENCE_MARGIN,
-    PairProgress,
-    measure_pairs,
-)
+from pytest_sme2.timing.pairs import INTERFERENCE_MARGIN, PairProgress, measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 
 PROGRAM = Path(__file__).parent / "selfcheck.pte"
@@ -39,7 +36,7 @@ class SelfCheck:
     threshold: float
     measurements: tuple[PairedTiming, ...]
     noise_floor: float | None
-    """Median over the measurements; None where all were too short to tell."""
+    """Median over the measurements; None if all were too short."""
     detectable: tuple[float, ...]
     """The smallest slowdown caught 4 times of 5, after each look; empty where unknown."""
     advice: tuple[str, ...]
@@ -104,7 +101,7 @@ def check_machine(
             split=stats.USUAL_SPLIT,
             budget_seconds=max(1.0, deadline - begun),
         )
-        tell = None if progress is None else _numbered(progress, number)
+        tell = None if progress is None else functools.partial(progress, number)
         measurement = measure_pairs(
             run_arm, "A", "A again", plan, progress=tell, clock=clock, in_turns=in_turns
         )
@@ -113,12 +110,6 @@ def check_machine(
         if finished is not None:
             finished(number, measurement)
     return summarise(target, threshold, tuple(measurements), _governor())
-
-
-def _numbered(
-    progress: Callable[[int, PairProgress], None], number: int
-) -> Callable[[PairProgress], None]:
-    return lambda step: progress(number, step)
 
 
 def _governor() -> str | None:

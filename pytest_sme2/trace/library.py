@@ -421,7 +421,7 @@ def _read(path: Path) -> Package:
             package.take(path.name, os.fstat(file.fileno()).st_size, lambda: file, 0)
         else:
             raise UsageError(
-                f"{path} is no library and no package: it is not ELF, Mach-O, a static library or "
-                "a zip. Unpack other archives, and give the folder."
+                f"{path} is neither a library nor a package: it is not ELF, Mach-O, a static "
+                "library or a zip. Unpack other archives, and give the folder."
             )
     return package

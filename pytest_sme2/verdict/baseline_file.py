@@ -1,4 +1,4 @@
-"""The baseline as JSON: schema, migrations, parsing and rendering. Nothing touches a disk here."""
+"""The baseline as JSON: schema, parsing and rendering. Nothing touches a disk here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,38 +35,13 @@ from pytest_sme2.results import (
 from pytest_sme2.system.files import cattrs_library
 from pytest_sme2.system.reading import json_value
 
-# The history of the file. A change of its meaning raises the number and adds the function that
-# turns the version before it into the new one to MIGRATIONS, under the old number.
-#   1  structure and kernels by arm, sessions of process medians with their epochs, speedup, shares
-#      and times of the traced runs, memory, size, agreement of outputs, versions
-#   2  speedup, shares, times of the traced runs and memory by thread count
+# A change of the file's meaning raises the number, and needs what turns the version before into it.
 SCHEMA = 2
 
 _LONGEST_LINE = 240
 _CONFLICT = re.compile(r"^(<<<<<<< |=======$|>>>>>>> )", re.MULTILINE)
 
 Document = dict[str, Any]
-Migration = Callable[[Document], Document]
-
-
-def _by_thread_count(document: Document) -> Document:
-    """Schema 1 had one set of figures: those of the last update, so of its last session."""
-    names = [field.name for field in dataclasses.fields(BaselineFigures)]
-    kept = {key: value for key, value in document.items() if key not in names}
-    figures = {name: document[name] for name in names if document.get(name)}
-    sessions = [
-        {
-            {"median_ns": "medians_ns", "load_ns": "loads_ns"}.get(key, key): entry[key]
-            for key in entry
-        }
-        for entry in document["sessions"]
-    ]
-    threads = sessions[-1]["threads"] if sessions else 1
-    return {**kept, "sessions": sessions, "threads": {str(threads): figures} if figures else {}}
-
-
-MIGRATIONS: Mapping[int, Migration] = {1: _by_thread_count}
-
 
 REMEDY = (
     "Restore it from version control, or remove it and run with --update-baselines. "
@@ -94,39 +69,23 @@ def parse(text: str, path: Path) -> Baseline:
     )
     if not isinstance(document, dict):
         raise BaselineError(_damaged(path, "it is not a JSON object"))
-    try:
-        document = migrate(document, path, migrations=MIGRATIONS)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BaselineError(_damaged(path, f"it is not of its schema ({error!r})")) from error
+    _check_schema(document.get("schema"), path)
     try:
         return _from_document(_structured(document))
     except ValueError as error:
         raise BaselineError(_damaged(path, str(error))) from error
 
 
-def migrate(
-    document: Document,
-    path: Path,
-    *,
-    migrations: Mapping[int, Migration],
-    schema: int = SCHEMA,
-) -> Document:
-    """The document in the present schema, one version after another."""
-    version = document.get("schema")
+def _check_schema(version: object, path: Path) -> None:
     if not isinstance(version, int) or isinstance(version, bool):
         raise BaselineError(_damaged(path, f"its schema is {version!r}, not a number"))
-    if version > schema:
+    if version > SCHEMA:
         raise BaselineError(
-            f"{path}: was written with schema {version}; this pytest-sme2 knows up to {schema}. "
+            f"{path}: was written with schema {version}; this pytest-sme2 knows up to {SCHEMA}. "
             "Update pytest-sme2. The baseline was not changed."
         )
-    while version < schema:
-        step = migrations.get(version)
-        if step is None:
-            raise BaselineError(_damaged(path, f"there never was a schema {version}"))
-        document = {**step(document), "schema": version + 1}
-        version += 1
-    return document
+    if version != SCHEMA:
+        raise BaselineError(_damaged(path, f"its schema is {version}, not {SCHEMA}"))
 
 
 # --- The file's form ------------------------------------------------------------------------------

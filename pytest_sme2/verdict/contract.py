@@ -99,7 +99,7 @@ class Part:
     unchosen: tuple[str, ...] = ()
     """The cases that the choice of models or variants left out."""
     narrowed: bool = False
-    """Whether single tests were named, so that nobody knows which others there are."""
+    """Whether single tests were named, so that the others are unknown."""
     arms: tuple[Arm, ...] = PAIR
     """The arms that the run was asked for; the lines of others are for other runs."""
 

@@ -111,7 +111,7 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name
         operators = [part for part in grown if part.kernel]
         first = next(iter(operators or grown), total)
         message += f" Grown most: {first}."
-    # Work that moved to another operator is told; less of it in all is no regression.
+    # Report work that moved to another operator. Less work in total is not a regression.
     if judged > old * (1 + limit) or (grown and judged >= old):
         verdict = Outcome.REGRESSED
         if name == _BASELINE:

@@ -5,14 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pytest_sme2.results import (
-    MATTERS,
-    Arm,
-    Frontier,
-    FrontierCell,
-    Ship,
-    StoredFrontier,
-)
+from pytest_sme2.results import MATTERS, Arm, Frontier, FrontierCell, Ship, StoredFrontier
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import estimate_text
 from pytest_sme2.verdict.stored_latency import significant, steady_speedup

@@ -70,7 +70,7 @@ def _number(value: object, expected: str) -> tuple[float, str]:
 
 
 def parse_fraction(value: object) -> float:
-    """``"3%"`` or ``0.03``. A bare 3 would be 300 %, which nobody means."""
+    """``"3%"`` or ``0.03``. A bare 3 would mean 300 %, which is surely a mistake."""
     expected = 'a fraction; write "3%" or 0.03'
     number, unit = _number(value, expected)
     if unit == "%":
@@ -261,7 +261,7 @@ def apply_file(limits: Limits, path: Path, variant: str) -> Limits:
     reader = _Reader(path)
     table = _read_file(path)
     limits = _apply(limits, reader, table)
-    # A table of a variant is not about a program whose variant nobody knows.
+    # A table of a variant does not apply to a program of unknown variant.
     wanted = None if variant == AS_EXPORTED else parse_variant(variant)
     variants = reader.inside("variant")
     for of, inner in _variant_tables(variants, reader.table("variant", table.get("variant", {}))):

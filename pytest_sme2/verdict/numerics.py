@@ -5,30 +5,33 @@ the eager model.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import EvidenceError
 from pytest_sme2.export.random_weights import lifeless
-from pytest_sme2.results import Agreement, Arm, Artifact, Output, Sample, Tolerance
+from pytest_sme2.export.variant import precision_of
+from pytest_sme2.results import (
+    AS_EXPORTED,
+    Agreement,
+    Arm,
+    Artifact,
+    CaseResult,
+    Check,
+    Limits,
+    OperatorProfile,
+    Outcome,
+    Output,
+    Sample,
+    Tolerance,
+)
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.wording import count
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-from collections.abc import Mapping
-
-from pytest_sme2.export.variant import precision_of
-from pytest_sme2.results import (
-    AS_EXPORTED,
-    CaseResult,
-    Check,
-    Limits,
-    OperatorProfile,
-    Outcome,
-)
 
 _SAMPLED = 5
 # As the exporter and the runner name them; bfloat16, which NumPy does not know, is read apart.
@@ -260,7 +263,7 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
         return Check(
             metric,
             Outcome.NOT_MEASURED,
-            "Nobody knows what this program should answer. Put its inputs and what is expected "
+            "The right outputs of this program are unknown. Put its inputs and what is expected "
             "beside it, as in NAME.input_0.bin and NAME.reference_0.bin.",
         )
     if not found:

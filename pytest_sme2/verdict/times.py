@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pytest_sme2.results import (
     BLIND_MARGIN,
@@ -118,65 +119,45 @@ def _against_sessions(
         return problem
     if not new:
         return Check(metric, Outcome.INVALID, "It was not measured.", limit=limit)
-    centre = statistics.median(new)
+    refused = partial(Check, metric, new=statistics.median(new), unit="ns", limit=limit)
     differing = (
         () if baseline is None else differing_facts(baseline.fingerprint, measured.fingerprint)
     )
     if baseline is not None and baseline.sessions and differing:
-        return Check(
-            metric,
+        return refused(
             Outcome.INVALID,
             f"The baseline is of another target ({'; '.join(differing)}), so times are not "
             "compared.",
-            new=centre,
-            unit="ns",
-            limit=limit,
         )
     current = () if baseline is None else baseline.current(measured.threads)
     sessions = [tuple(of(session)) for session in current if of(session)]
     if not sessions:
-        return Check(
-            metric,
+        return refused(
             Outcome.NO_BASELINE,
             f"No baseline for {count(measured.threads, 'thread')} on this target. {CREATE_HINT}",
-            new=centre,
-            unit="ns",
-            limit=limit,
         )
     if len(new) < FEWEST_PROCESSES:
-        return Check(
-            metric,
+        return refused(
             Outcome.INVALID,
             f"Only {len(new)} of at least {FEWEST_PROCESSES} processes were measured before the "
             f"time limit. {MORE_TIME}",
-            new=centre,
-            unit="ns",
-            limit=limit,
         )
-    centres = [statistics.median(values) for values in sessions]
+    centre, centres = statistics.median(new), [statistics.median(values) for values in sessions]
     old = statistics.median(centres)
     if max(centres) > widest * min(centres):
-        return Check(
-            metric,
+        return refused(
             Outcome.INVALID,
             f"The baseline's sessions of one program lie between {min(centres) / 1e6:.3f} and "
             f"{max(centres) / 1e6:.3f} ms, so they say nothing (edited by hand?). Restore the file "
             "from version control, or remove it and run with --update-baselines.",
-            new=centre,
-            unit="ns",
-            limit=limit,
         )
     interval = session_interval(new, sessions)
     if same_work(measured, current):
         verdict, remark = _of_same_work(measured, current, interval, limit)
     else:
         verdict = _of_other_code(explain(measured, current), centre / old, interval, limit)
-        remark = " ".join(
-            filter(
-                None,
-                ("" if same_inputs(measured, current) else OTHER_INPUTS, unlike(measured, current)),
-            )
-        )
+        inputs = "" if same_inputs(measured, current) else OTHER_INPUTS
+        remark = " ".join(filter(None, (inputs, unlike(measured, current))))
     return Check(
         metric,
         verdict,
@@ -196,7 +177,7 @@ def _of_same_work(
     limit: float,
 ) -> tuple[Outcome, str]:
     """The program cannot have got slower. Where the times did, the machine has changed, if what
-    was measured of it agrees; else nobody knows what was measured.
+    was measured of it agrees; otherwise what was measured is unknown.
     """
     found = judge(*interval, limit)
     if found is not Outcome.REGRESSED:

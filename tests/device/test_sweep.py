@@ -15,7 +15,7 @@ from pytest_sme2.results import Arm
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
-from tests.support.planted_kernels import EXECUTORCH, PLANTS, planted
+from tests.support.planted_kernels import DEPTH_TAIL, EXECUTORCH, planted
 from tools.many_exports import ManyExports
 from tools.sweep.programs import CONVOLUTION, LINEAR, Layer, RandomProgram, draw
 from tools.sweep.running import Difference, Sweep
@@ -39,7 +39,6 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManyExports]:
 def test_it_finds_a_wrong_tail_and_nothing_in_kernels_as_they_are(
     exports: ManyExports, tmp_path: Path
 ) -> None:
-    plant = next(entry for entry in PLANTS if entry.name == "depth tail fp32")
     target = EmulatedTarget(find_qemu())
     runner = wheel_runner(target.platform, executorch=EXECUTORCH)
     programs = [ODD_DEPTH, dataclasses.replace(ODD_DEPTH, shape=(17, 32))]
@@ -47,7 +46,7 @@ def test_it_finds_a_wrong_tail_and_nothing_in_kernels_as_they_are(
     artifact, problem = whole.exported(programs, tmp_path / "program")
     assert artifact is not None, problem
     assert whole.compared(programs, artifact, tmp_path / "whole") == []
-    broken = Sweep(exports, [target], planted(runner, plant, tmp_path / "runner"))
+    broken = Sweep(exports, [target], planted(runner, DEPTH_TAIL, tmp_path / "runner"))
     found = broken.compared(programs, artifact, tmp_path / "broken")
     assert found is not None
     assert [(entry.program, entry.kind) for entry in found] == [(ODD_DEPTH, "on is not off")]

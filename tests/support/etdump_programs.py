@@ -133,9 +133,7 @@ def _quantize(model: Any, inputs: tuple[Any, ...]) -> Any:
 def trace(program: bytes, calls: list[str]) -> bytes:
     """The ETDump of calling a program's methods in turn, in this process."""
     import torch
-    from executorch.extension.pybindings.portable_lib import (
-        _load_for_executorch_from_buffer,
-    )
+    from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 
     module = _load_for_executorch_from_buffer(program, enable_etdump=True)
     inputs = {}

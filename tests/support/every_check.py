@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_sme2.results import PAIR, Arm, Baseline, CaseResult, Check, Limits
 from pytest_sme2.verdict.numerics import check_outputs
-from pytest_sme2.verdict.speedup import check_memory, check_share, check_size, check_speedup
+from pytest_sme2.verdict.ratios import check_memory, check_share, check_size, check_speedup
 from pytest_sme2.verdict.structure import (
     check_coverage,
     check_delegation,

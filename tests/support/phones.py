@@ -100,9 +100,10 @@ def _leftovers(phone: FakePhone, prepared: bool) -> list[str]:
 
 
 @contextlib.contextmanager
-def answering(answer: bytes) -> Iterator[AdbServer]:
+def answering(answer: bytes, host: str = "127.0.0.1") -> Iterator[AdbServer]:
     """An adb server that accepts one connection, and says the same to all of its requests."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listening:
 
         def serve() -> None:
             with contextlib.suppress(OSError):
@@ -116,5 +117,5 @@ def answering(answer: bytes) -> Iterator[AdbServer]:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield AdbServer("127.0.0.1", listening.getsockname()[1])
+        yield AdbServer(host, listening.getsockname()[1])
     thread.join(60)

@@ -21,13 +21,7 @@ from pytest_sme2.profile.origins import beside as origins_beside
 from pytest_sme2.results import Arm, CaseResult, Pair
 from pytest_sme2.session.case_result import assemble
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.run_directory import (
-    METRICS,
-    SCHEMA,
-    CaseRecord,
-    read_record,
-    write_record,
-)
+from pytest_sme2.session.run_directory import METRICS, SCHEMA, CaseRecord, read_record, write_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 

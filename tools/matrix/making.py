@@ -37,14 +37,7 @@ from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.kernel_log import family_of
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.numerics import compare_reference
-from tools.matrix.cells import (
-    HEADS,
-    KEYS,
-    Sheet,
-    multiply_accumulates,
-    sheets,
-    sizes,
-)
+from tools.matrix.cells import HEADS, KEYS, Sheet, multiply_accumulates, sheets, sizes
 from tools.matrix.programs import Programs, SheetProgram
 
 # One sheet takes seconds, also on a busy machine.

@@ -14,15 +14,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.results import (
-    Agreement,
-    Arm,
-    Artifact,
-    Run,
-    RunRequest,
-    TensorSpec,
-    Tolerance,
-)
+from pytest_sme2.results import Agreement, Arm, Artifact, Run, RunRequest, TensorSpec, Tolerance
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.files import decode
 from pytest_sme2.system.reading import read_json

@@ -9,15 +9,7 @@ from __future__ import annotations
 import re
 
 from pytest_sme2.results import Arm
-from tools.sweep.programs import (
-    ACTIVATIONS,
-    GROUP,
-    LINEAR,
-    PRODUCT,
-    TRANSPOSED,
-    Layer,
-    shapes,
-)
+from tools.sweep.programs import ACTIVATIONS, GROUP, LINEAR, PRODUCT, TRANSPOSED, Layer, shapes
 from tools.sweep.running import Difference
 
 _SCRIPT = '''\

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.phone:
         check_self_contained(runner)
     path = write_bundle(arguments.out, runner, artifacts)
-    # Opened once, so that nobody finds out a year later that it cannot be.
+    # Open it once, to find out now whether that works.
     bundle = open_bundle(path)
     if arguments.json:
         document = {

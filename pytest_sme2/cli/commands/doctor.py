@@ -88,7 +88,7 @@ def _device(device: str, settings: Settings) -> Fact:
     except Sme2Error as error:
         return Fact(what, False, str(error))
     finally:
-        # A phone is free again for whoever uses it next: it may be this process.
+        # Release the phone: the next user may be this process.
         if target is not None:
             with contextlib.suppress(Sme2Error):
                 target.restore()
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
             found, usable = f"  no  {error}", False
         report["usable"] = usable
         out = arguments.out or Path(f"sme2-doctor-{device}.json")
-        # It is made to be sent away: nobody needs to know the name of its user.
+        # The report is made to be sent, so it must not name the user.
         text = json.dumps(report, indent=2).replace(str(Path.home()), "~")
         write_text(out, text + "\n")
         if not arguments.json:

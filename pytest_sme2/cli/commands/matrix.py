@@ -17,6 +17,7 @@ from pytest_sme2.profile.kernel_matrix import (
     shipped_matrix,
     shipped_versions,
 )
+from pytest_sme2.report.text import aligned
 from pytest_sme2.results import CellAnswer, KernelMatrix
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.system.wording import count
@@ -88,16 +89,13 @@ def table(matrix: KernelMatrix, answers: Sequence[CellAnswer]) -> str:
     layer = ("operator", "data type", "rows", "size")
     titles = (*layer, "runs on", "SME1", "per MAC", "SQNR", "kernel")
     rows: list[tuple[str, ...]] = [titles, *map(_row, answers)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         f"ExecuTorch {matrix.executorch}, torch {matrix.torch}, emulated CPU {matrix.cpu}",
         "per MAC: instructions of the operator for each multiply-accumulate; SQNR: in dB against "
         "eager fp32; SME1: where it runs on a chip without SME2",
         "",
+        *aligned(rows),
     ]
-    for row in rows:
-        cells = (word.ljust(width) for word, width in zip(row, widths, strict=True))
-        lines.append("  ".join(cells).rstrip())
     return "\n".join(lines) + "\n"
 
 

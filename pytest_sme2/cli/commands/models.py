@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_sme2.cli.options import FOLDERS, Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import EXECUTORCH_PREFIX, ModelEntry, Registry, executorch_models
+from pytest_sme2.report.text import aligned
 
 EXAMPLE = "sme2 models --models-folder models --json"
 DEFAULT_FOLDER = Path("models")
@@ -96,14 +96,7 @@ def _print_table(entries: list[ModelEntry]) -> None:
         )
         for entry in entries
     ]
-    _print_rows(rows)
-
-
-def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    print("\n".join(aligned(rows)))
 
 
 def _print_contract(root: Path, *, as_json: bool) -> int:
@@ -118,7 +111,7 @@ def _print_contract(root: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
     else:
-        _print_rows([tuple(map(str.upper, names)), *rows])
+        print("\n".join(aligned([tuple(map(str.upper, names)), *rows])))
     return 0
 
 

@@ -1,12 +1,12 @@
-"""The adb server's protocol: devices, shell v2, push and pull, every wait with a time limit.
+"""adbutils, with what measuring needs: every wait ends, and no server is started unasked.
 
 The adb program is run only to start a server. This module does not know what commands mean.
-The protocol is in SERVICES.TXT, SYNC.TXT and shell_protocol.h of adb's sources.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shlex
 import shutil
@@ -17,27 +17,31 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import adbutils
+from adbutils.errors import AdbError, AdbTimeout
+
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
 from pytest_sme2.system.files import new_file
-from pytest_sme2.targets.phone.answers import (
-    ShellResult,
-    parse_devices,
-    parse_hexadecimal,
-    parse_list,
-)
+from pytest_sme2.targets.phone.answers import ShellResult, parse_devices, parse_list
 
 DEFAULT_PORT = 5037
 # All servers since platform-tools 29 have it; nothing here was tried with an older one.
 _LEAST_SERVER = 41
 _CHUNK = 64 * 1024
 _LONGEST_REQUEST = 0xFFFF
-_STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = 1, 2, 3, 4
 
 INSTALL_ADB = (
     "No adb was found. Install Android's platform-tools (Debian, Ubuntu: sudo apt install adb; "
     "Fedora: sudo dnf install android-tools; Arch: sudo pacman -S android-tools; "
     "macOS: brew install android-platform-tools)."
 )
+
+# adbd sends at most one megabyte at a time.
+_LARGEST_PACKET = 16 << 20
+MOST_OUTPUT = 64 << 20
+"""What a command on a phone may print."""
+LARGEST_FILE = 1 << 30
+"""What may be read from a phone: results, traces, outputs and logs."""
 
 
 def quote(words: Sequence[str]) -> str:
@@ -50,116 +54,123 @@ def quote(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
-# adbd sends at most one megabyte at a time.
-_LARGEST_PACKET = 16 << 20
-MOST_OUTPUT = 64 << 20
-"""What a command on a phone may print."""
-LARGEST_FILE = 1 << 30
-"""What may be read from a phone: results, traces, outputs and logs."""
-
-
 def find_adb(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Adb on PATH, in the Android SDK, or from adbutils."""
     found = shutil.which("adb", path=environment.get("PATH"))
     if found is not None:
         return Path(found)
-    for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
-        candidate = Path(environment.get(name, "/nonexistent")) / "platform-tools" / "adb"
-        if candidate.is_file():
-            return candidate
-    import importlib.util
-
-    package = importlib.util.find_spec("adbutils")
-    if package is not None and package.origin is not None:
-        candidate = Path(package.origin).parent / "binaries" / "adb"
-        if candidate.is_file() and os.access(candidate, os.X_OK):
-            return candidate
+    folders = [
+        Path(environment[name]) / "platform-tools"
+        for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT")
+        if name in environment
+    ]
+    for folder in (*folders, Path(adbutils.__file__).parent / "binaries"):
+        if os.access(folder / "adb", os.X_OK):
+            return folder / "adb"
     return None
 
 
-class _Connection:
-    """One request to the adb server; a deadline covers all of it."""
+class _Socket(socket.socket):
+    """One deadline for all that is sent and received, a bound on it, and no end in between.
 
-    def __init__(self, host: str, port: int, timeout: float) -> None:
-        self.deadline = time.monotonic() + timeout
-        try:
-            self.socket = _connected(host, port, min(timeout, 5.0))
-        except TimeoutError as error:
-            # An unreachable server is another error than a slow one.
-            raise ConnectionError("no answer") from error
+    adbutils starts its timeout again with each part, takes an end for an empty answer, and does not
+    look how much of a part was sent.
+    """
 
-    def __enter__(self) -> _Connection:
-        return self
+    deadline = 0.0
+    allowed = 0
 
-    def __exit__(self, *details: object) -> None:
-        self.socket.close()
-
-    def _set_timeout(self) -> None:
+    def _wait(self) -> None:
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        self.socket.settimeout(left)
+        self.settimeout(left)
 
-    def send(self, data: bytes) -> None:
-        self._set_timeout()
-        self.socket.sendall(data)
+    def send(self, data: bytes, flags: int = 0) -> int:  # type: ignore[override]
+        self._wait()
+        self.sendall(data, flags)
+        return len(data)
 
-    def receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            self._set_timeout()
-            chunk = self.socket.recv(min(size - len(data), 1 << 20))
-            if not chunk:
-                raise EOFError
-            data += chunk
-        return bytes(data)
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if size > _LARGEST_PACKET:
+            raise ValueError(f"a packet of {size} bytes")
+        self._wait()
+        data = super().recv(size, flags)
+        if not data:
+            raise EOFError
+        self.allowed -= len(data)
+        if self.allowed < 0:
+            raise OverflowError
+        return data
 
-    def request(self, service: str) -> None:
-        encoded = service.encode("utf-8", "surrogateescape")
+
+class _Connection(adbutils.AdbConnection):  # type: ignore[misc]
+    """One request to the adb server."""
+
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+        super().__init__(client.host, client.port)
+
+    def _safe_connect(self) -> _Socket:
+        """Adbutils would start a server, and knows neither Unix sockets nor IPv6."""
+        client = self._client
+        seconds = min(max(client.deadline - time.monotonic(), 0.01), 5.0)
+        with contextlib.ExitStack() as failed:
+            if client.host.startswith("/"):
+                made = failed.enter_context(_Socket(socket.AF_UNIX))
+                made.settimeout(seconds)
+                made.connect(client.host)
+            else:
+                plain = socket.create_connection((client.host, client.port), timeout=seconds)
+                made = _Socket(fileno=plain.detach())
+                # Notice a lost machine within half a minute, not only after the deadline.
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for name, value in (("KEEPIDLE", 10), ("KEEPINTVL", 5), ("KEEPCNT", 4)):
+                    if hasattr(socket, f"TCP_{name}"):
+                        made.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}"), value)
+            failed.pop_all()
+        made.deadline, made.allowed = client.deadline, client.allowed
+        return made
+
+    def send_command(self, cmd: str) -> None:
+        """Adbutils gives a long command a length of five digits, and refuses odd names."""
+        encoded = cmd.encode("utf-8", "surrogateescape")
         if len(encoded) > _LONGEST_REQUEST:
             raise TargetError(
                 f"A command of {len(encoded)} bytes is too long for adb (limit: "
                 f"{_LONGEST_REQUEST}). Shorten the names in it."
             )
         self.send(b"%04x" % len(encoded) + encoded)
-        status = self.receive(4)
-        if status == b"FAIL":
-            raise _RefusedError(self.block())
-        if status != b"OKAY":
-            raise TargetError(f"The adb server answered {status!r}. Is it really an adb server?")
-
-    def block(self) -> str:
-        return self.receive(parse_hexadecimal(self.receive(4))).decode("utf-8", "replace")
-
-    def packet(self, length: int) -> bytes:
-        """A part of an answer, whose length the other side has said."""
-        if length > _LARGEST_PACKET:
-            raise ValueError(f"a packet of {length} bytes")
-        return self.receive(length)
 
 
-def _connected(host: str, port: int, timeout: float) -> socket.socket:
-    if host.startswith("/"):
-        made = socket.socket(socket.AF_UNIX)
-        made.settimeout(timeout)
+class _Client(adbutils.AdbClient):  # type: ignore[misc]
+    """The adb server during one operation."""
+
+    def __init__(self, host: str, port: int, timeout: float, allowed: int) -> None:
+        super().__init__(host, port)
+        self.deadline = time.monotonic() + timeout
+        self.allowed = allowed
+        self.opened = contextlib.ExitStack()
+
+    def make_connection(self, timeout: float | None = None) -> _Connection:
+        """Also in ``opened``: where a phone is refused, adbutils forgets the connection."""
         try:
-            made.connect(host)
-        except OSError:
-            made.close()
-            raise
-        return made
-    made = socket.create_connection((host, port), timeout=timeout)
-    # Notice a lost machine within half a minute, not only after the deadline.
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
-        option = getattr(socket, name, None)
-        if option is not None:
-            made.setsockopt(socket.IPPROTO_TCP, option, seconds)
-    return made
+            connection = _Connection(self)
+        except TimeoutError as error:
+            # An unreachable server is another error than a slow one.
+            raise ConnectionError("no answer") from error
+        self.opened.callback(connection.close)
+        return connection
+
+    def server_version(self) -> int:
+        """Checked once, by ``ensure_running``. adbutils asks for it before each command."""
+        return _LEAST_SERVER
 
 
-class _RefusedError(Exception):
-    """The server's FAIL, with its message."""
+class _Phone(adbutils.AdbDevice):  # type: ignore[misc]
+    def get_features(self) -> str:
+        """Checked once, by the target. adbutils asks before a command, and runs it anyway."""
+        return "shell_v2"
 
 
 class AdbServer:
@@ -184,32 +195,30 @@ class AdbServer:
         return f"localfilesystem:{self.host}" if self._is_file else f"{self.host}:{self.port}"
 
     @contextlib.contextmanager
-    def connection(self, timeout: float, doing: str) -> Iterator[_Connection]:
-        """A connection whose failures become our own errors."""
+    def client(self, timeout: float, doing: str, allowed: int | None = None) -> Iterator[_Client]:
+        """One operation of adbutils; its failures become our own errors."""
+        allowed = MOST_OUTPUT if allowed is None else allowed
+        client = _Client(self.host, self.port, timeout, allowed)
         try:
-            with _Connection(self.host, self.port, timeout) as connection:
-                yield connection
-        except TimeoutError as error:
+            with client.opened:
+                yield client
+        except (TimeoutError, AdbTimeout) as error:
             raise DeviceTimeoutError(f"{doing} did not finish in {timeout:g} s.") from error
-        except (ValueError, IndexError, struct.error) as error:
+        except OverflowError as error:
             raise TargetError(
-                f"The adb server at {self} answered something that is not adb's protocol while "
-                f"{doing}: {error}. Is it really an adb server?"
+                f"More than {allowed >> 20} MiB came while {doing}, and it was cut short. Does a "
+                "program there print without end?"
+            ) from error
+        except (AdbError, ValueError, IndexError, struct.error) as error:
+            raise TargetError(
+                f"The adb server at {self} failed while {doing}: {error}. Is it really an adb "
+                "server?"
             ) from error
         except (EOFError, OSError) as error:
             reason = str(error) or "closed by the other side"
             raise ConnectionLostError(
                 f"The connection to the adb server at {self} was lost while {doing} ({reason})."
             ) from error
-
-    def ask(self, service: str, *, timeout: float = 10.0) -> str:
-        """A host service that answers with one block of text."""
-        with self.connection(timeout, f"asking for {service}") as connection:
-            try:
-                connection.request(service)
-            except _RefusedError as error:
-                raise TargetError(f"The adb server at {self} refused {service}: {error}") from error
-            return connection.block()
 
     def ensure_running(self, *, find: Callable[[], Path | None] = find_adb) -> None:
         """Start the server if it does not run and is ours to start; refuse one that is too old."""
@@ -244,8 +253,13 @@ class AdbServer:
             raise TargetError(f"{adb} could not start a server: {done.stderr.strip()}")
         self._check_version()
 
+    def version(self, *, timeout: float = 10.0) -> int:
+        with self.client(timeout, "asking for its version") as client:
+            version: int = super(_Client, client).server_version()
+        return version
+
     def _check_version(self) -> None:
-        version = parse_hexadecimal(self.ask("host:version").encode())
+        version = self.version()
         if version < _LEAST_SERVER:
             raise TargetError(
                 f"The adb server at {self} is too old: its version is {version}, and "
@@ -254,16 +268,20 @@ class AdbServer:
             )
 
     def devices(self) -> dict[str, str]:
-        """Serial to state, as ``adb devices`` lists them."""
-        return parse_devices(self.ask("host:devices"))
+        """Serial to state. Of "no permissions", adbutils' list keeps only the first word."""
+        with self.client(10.0, "listing devices") as client, client.make_connection() as connection:
+            connection.send_command("host:devices")
+            connection.check_okay()
+            return parse_devices(connection.read_string_block())
 
     def connect(self, address: str, *, timeout: float = 15.0) -> str:
         """Ask the server to connect to a device at HOST:PORT, and return its answer."""
-        return self.ask(f"host:connect:{address}", timeout=timeout)
+        with self.client(timeout, f"connecting to {address}") as client:
+            return str(client.connect(address))
 
     def disconnect(self, address: str) -> None:
-        with contextlib.suppress(TargetError):
-            self.ask(f"host:disconnect:{address}")
+        with contextlib.suppress(TargetError), self.client(10.0, "disconnecting") as client:
+            client.disconnect(address)
 
 
 class AdbDevice:
@@ -274,52 +292,30 @@ class AdbDevice:
         self.serial = serial
 
     @contextlib.contextmanager
-    def service(self, name: str, timeout: float, doing: str) -> Iterator[_Connection]:
-        """A service of the device's own adbd."""
-        with self.server.connection(timeout, f"{doing} on {self.serial}") as connection:
+    def phone(self, timeout: float, doing: str, allowed: int | None = None) -> Iterator[_Phone]:
+        """One operation of adbutils; a refusal means that the phone has gone."""
+        with self.server.client(timeout, f"{doing} on {self.serial}", allowed) as client:
             try:
-                connection.request(f"host:tport:serial:{self.serial}")
-                connection.receive(8)  # The number of the transport, which is not needed.
-                connection.request(name)
-            except _RefusedError as error:
+                yield _Phone(client, self.serial)
+            except AdbError as error:
+                if isinstance(error, AdbTimeout):
+                    raise
                 raise ConnectionLostError(
                     f"The device {self.serial} does not answer while {doing}: {error}"
                 ) from error
-            yield connection
 
     def features(self) -> tuple[str, ...]:
         """What the device's adbd can do, such as ``shell_v2``."""
-        doing = f"asking for the features of {self.serial}"
-        with self.server.connection(10.0, doing) as connection:
-            try:
-                connection.request(f"host-serial:{self.serial}:features")
-            except _RefusedError as error:
-                raise ConnectionLostError(
-                    f"The device {self.serial} does not answer: {error}"
-                ) from error
-            return parse_list(connection.block())
+        with self.phone(10.0, "asking for its features") as phone:
+            return parse_list(super(_Phone, phone).get_features())
 
     def shell(self, command: str | Sequence[str], *, timeout: float = 30.0) -> ShellResult:
         """Run a command: an argument vector is quoted, a string is shell code."""
         text = command if isinstance(command, str) else quote(command)
-        stdout, stderr = bytearray(), bytearray()
-        doing = f"running {text.partition(' ')[0][:60]}"
-        with self.service(f"shell,v2,raw:{text}", timeout, doing) as connection:
-            connection.send(struct.pack("<BI", _CLOSE_STDIN, 0))
-            while True:
-                kind, length = struct.unpack("<BI", connection.receive(5))
-                data = connection.packet(length)
-                if len(stdout) + len(stderr) > MOST_OUTPUT:
-                    raise TargetError(
-                        f"{self.serial} said more than {MOST_OUTPUT >> 20} MiB while {doing}, and "
-                        "was cut short. Does a program there print without end?"
-                    )
-                if kind == _STDOUT:
-                    stdout += data
-                elif kind == _STDERR:
-                    stderr += data
-                elif kind == _EXIT:
-                    return ShellResult(data[0], bytes(stdout), bytes(stderr))
+        with self.phone(timeout, f"running {text.partition(' ')[0][:60]}") as phone:
+            # adbutils leaves the command's input open: one that reads it would never end.
+            done = phone.shell2(f"exec </dev/null; {text}", v2=True, encoding=None)
+            return ShellResult(done.returncode, done.stdout, done.stderr)
 
     def check(self, command: str | Sequence[str], *, timeout: float = 30.0) -> str:
         """Run a command that must succeed, and return its output as text."""
@@ -341,15 +337,21 @@ class AdbDevice:
         progress: Callable[[int], None] | None = None,
         timeout: float = 600.0,
     ) -> None:
-        """Write a file on the device; ``progress`` gets the size of every chunk."""
-        with contextlib.ExitStack() as stack:
-            connection = stack.enter_context(
-                self.service("sync:", timeout, f"pushing {Path(remote).name!r}")
-            )
+        """Write a file on the device; ``progress`` gets the size of every chunk.
+
+        By hand: adbutils' push does not tell why it failed.
+        """
+        with (
+            self.phone(timeout, f"pushing {Path(remote).name!r}") as phone,
+            phone.open_transport() as connection,
+            io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
+        ):
+            connection.send_command("sync:")
+            connection.check_okay()
             path = f"{remote},{0o100000 | mode}".encode()
             connection.send(b"SEND" + struct.pack("<I", len(path)) + path)
             try:
-                for chunk in _chunks(source):
+                while chunk := file.read(_CHUNK):
                     connection.send(b"DATA" + struct.pack("<I", len(chunk)) + chunk)
                     if progress is not None:
                         progress(len(chunk))
@@ -357,50 +359,29 @@ class AdbDevice:
             except (BrokenPipeError, ConnectionResetError):
                 # adbd may have sent the reason before it closed; if not, the read below fails too.
                 pass
-            status, length = struct.unpack("<4sI", connection.receive(8))
+            status, length = struct.unpack("<4sI", connection.read(8))
             if status == b"FAIL":
-                reason = connection.packet(length).decode("utf-8", "replace")
+                reason = connection.read_string(length)
                 raise TargetError(f"{self.serial} could not write {remote}: {reason}")
-
-    def read(self, remote: str, *, timeout: float = 600.0) -> Iterator[bytes]:
-        """The content of a file on the device, in chunks."""
-        doing = f"reading {Path(remote).name!r}"
-        with self.service("sync:", timeout, doing) as connection:
-            path = remote.encode()
-            connection.send(b"RECV" + struct.pack("<I", len(path)) + path)
-            while True:
-                status, length = struct.unpack("<4sI", connection.receive(8))
-                if status == b"FAIL":
-                    reason = connection.packet(length).decode("utf-8", "replace")
-                    raise TargetError(f"{self.serial} could not read {remote}: {reason}")
-                if status == b"DONE":
-                    return
-                if status != b"DATA":
-                    raise ValueError(f"{status!r} in place of a part of a file")
-                yield connection.packet(length)
 
     def pull(self, remote: str, local: Path, *, timeout: float = 600.0) -> None:
         """Copy a file from the device; ``local`` appears only when it is complete."""
         partial = local.with_name(f".{local.name}.partial")
+        doing = f"reading {Path(remote).name!r}"
         try:
-            with new_file(partial) as file:
-                for chunk in self.read(remote, timeout=timeout):
-                    file.write(chunk)
-                    if file.tell() > LARGEST_FILE:
-                        raise TargetError(
-                            f"{remote} on {self.serial} has more than {LARGEST_FILE >> 20} MiB, "
-                            "which nothing that is read from a phone has."
-                        )
+            with (
+                self.phone(timeout, doing, LARGEST_FILE) as phone,
+                new_file(partial) as file,
+            ):
+                try:
+                    file.writelines(phone.sync.iter_content(remote))
+                except AdbError as error:
+                    # With the path: adbd said it. Without: the phone could not be reached.
+                    if len(error.args) < 2:
+                        raise
+                    raise TargetError(
+                        f"{self.serial} could not read {remote}: {error.args[0]}"
+                    ) from error
             partial.replace(local)
         finally:
             partial.unlink(missing_ok=True)
-
-
-def _chunks(source: Path | bytes) -> Iterator[bytes]:
-    if isinstance(source, bytes):
-        for start in range(0, len(source), _CHUNK):
-            yield source[start : start + _CHUNK]
-        return
-    with source.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk

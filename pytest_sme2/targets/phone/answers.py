@@ -79,16 +79,6 @@ def last_line(text: str) -> str:
     return lines[-1][:300] if lines else "it said nothing"
 
 
-def parse_hexadecimal(said: bytes) -> int:
-    """The four digits with which an adb server tells a length or its version."""
-    if re.fullmatch(rb"[0-9a-fA-F]{4}", said) is None:
-        raise TargetError(
-            f"The adb server answered {said[:20]!r} in place of four hexadecimal digits, which is "
-            "not adb's protocol. Is it really an adb server?"
-        )
-    return int(said, 16)
-
-
 def parse_devices(text: str) -> dict[str, str]:
     """Serial to state."""
     lines = (line.split("\t") for line in text.splitlines())
@@ -204,7 +194,7 @@ def parse_screen(text: str) -> str:
 
 
 def parse_battery(text: str) -> dict[str, str]:
-    """Its charge, where it is charged from, and its temperature if it is told."""
+    """Its charge, where it is charged from, and its temperature if the phone reports it."""
     fields = dict(re.findall(r"^\s*([\w ]{1,80}): (\S{1,80})\s*$", text, re.MULTILINE))
     plugs = [name for name in ("AC", "USB", "Wireless") if fields.get(f"{name} powered") == "true"]
     facts = {"battery_percent": fields.get("level", ""), "charging": ", ".join(plugs) or "no"}

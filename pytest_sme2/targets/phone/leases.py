@@ -51,7 +51,7 @@ class Lease:
         self.lock.close()
 
     def retire(self, reason: str) -> None:
-        """The device died. It stays leased: whoever has it must still try to put it back."""
+        """The device died. It stays leased: its holder must still try to restore it."""
         self.pool.retire(self.serial, reason)
 
 
@@ -59,8 +59,8 @@ class DevicePool:
     """The devices of one run, as every worker of it sees them.
 
     ``folder`` is where the run remembers its dead devices; locks that are there, too, are seen only
-    by those who name the same folder. ``run`` names the run, so that a device retired by one worker
-    is left alone by the others of that run only.
+    by processes that name the same folder. ``run`` names the run, so that a device retired by one
+    worker is left alone by the others of that run only.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 Before the first change, the old values are written to a note on the phone. The note is removed when
 the values are restored. A note that is found belongs to an interrupted run; its values are restored
-first. Some makers let a shell do only part of that. What such a phone does not take back is told
-with its old value, and the note goes: it must not keep the phone from every later run.
+first. Some makers let a shell do only part of that. What such a phone does not take back is
+reported with its old value, and the note goes: it must not keep the phone from every later run.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class PhonePower:
             for command in POWER_COMMANDS[mode]:
                 self._change(mode, command)
         elif not self._can_return(before) or self.device.shell(list(_STAY_ON)).code != 0:
-            # Nobody asked for a change, so a phone that forbids it is measured as it is.
+            # The user asked for no change, so measure a phone that forbids it as it is.
             self.event("could not be kept awake: its shell may not change settings")
             self._write_note({"settings": {}, "fixed_performance": fixed_performance})
         if fixed_performance:

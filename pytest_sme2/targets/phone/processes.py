@@ -170,7 +170,7 @@ class PhoneTurns:
 
     @property
     def _mark(self) -> str:
-        """Between the parts of an answer. Nobody else knows it, so no output can contain it."""
+        """Between the parts of an answer. The name is random, so no output contains it."""
         return f"=={self.giver.name}=="
 
     def script(self, *, xnnpack_log: bool = False) -> str:

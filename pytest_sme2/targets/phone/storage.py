@@ -1,7 +1,7 @@
 """Our folder on a phone: files by content, pushed once, checked, and cleaned up.
 
 A file in ``files/<hash>`` is complete: it is pushed to another name, checked by the phone's own
-sha256sum, and renamed. A push that was interrupted goes on where it stopped. Nothing outside
+sha256sum, and renamed. An interrupted push resumes where it stopped. Nothing outside
 ``ROOT`` is ever written or removed.
 """
 

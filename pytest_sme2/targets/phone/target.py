@@ -14,12 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_sme2.errors import (
-    ConnectionLostError,
-    RunError,
-    Sme2Warning,
-    TargetError,
-)
+from pytest_sme2.errors import ConnectionLostError, RunError, Sme2Warning, TargetError
 from pytest_sme2.results import SME1_ONLY, Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner

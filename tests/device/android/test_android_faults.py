@@ -6,10 +6,11 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import adbutils
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, Sme2Warning, TargetError
@@ -91,22 +92,22 @@ def test_a_shell_that_hangs_is_not_waited_for_for_ever(device: AdbDevice) -> Non
 
 
 def test_interrupted_pull_leaves_no_half_file(
-    device: AdbDevice, phone: FakePhone, tmp_path: Path
+    device: AdbDevice, phone: FakePhone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device.check("head -c 67108864 /dev/zero > /data/local/tmp/big")
     pulled = tmp_path / "big"
     received = 0
-    read = device.read
+    read = adbutils.Sync.iter_content
 
-    def cut(remote: str, *, timeout: float) -> object:
+    def cut(sync: adbutils.Sync, remote: str) -> Iterator[bytes]:
         nonlocal received
-        for chunk in read(remote, timeout=timeout):
+        for chunk in read(sync, remote):
             received += len(chunk)
             if received > 4 << 20 and received < 5 << 20:
                 phone.kill_adbd()
             yield chunk
 
-    device.read = cut  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(adbutils.Sync, "iter_content", cut)
     with pytest.raises(ConnectionLostError):
         device.pull("/data/local/tmp/big", pulled)
     assert received > 0

@@ -90,8 +90,10 @@ def test_not_even_its_owner_reaches_a_file_through_it(
     lab: FakeLab, phone: FakePhone, device: AdbDevice, victim: Path
 ) -> None:
     assert attack(lab, phone, victim, sys.executable).startswith("reached")
-    with device.service(f"reverse:forward:localfilesystem:{victim};tcp:1", 10, "attack") as answer:
-        assert answer.receive(4) in (b"OKAY", b"FAIL")
+    with device.phone(10, "attack") as theirs, theirs.open_transport() as connection:
+        connection.send_command(f"reverse:forward:localfilesystem:{victim};tcp:1")
+        connection.check_okay()
+        assert connection.read(4) in (b"OKAY", b"FAIL")
 
 
 def test_a_link_on_the_phone_leads_nowhere(

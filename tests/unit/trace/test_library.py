@@ -323,12 +323,12 @@ def test_an_unusual_compression_is_refused(tmp_path: Path) -> None:
         read_package(path)
 
 
-def test_what_is_no_package_is_said(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_package(tmp_path / "missing.so")
     text = tmp_path / "text.tgz"
     text.write_bytes(b"\x1f\x8b")
-    with pytest.raises(UsageError, match=r"no library and no package.*give the folder"):
+    with pytest.raises(UsageError, match=r"neither a library nor a package.*give the folder"):
         read_package(text)
     os.mkfifo(tmp_path / "pipe.so")
     with pytest.raises(UsageError, match="not a plain file"):

@@ -39,7 +39,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.verdict import baseline_file as baseline_document
 from pytest_sme2.verdict import baselines
-from pytest_sme2.verdict.baseline_file import migrate, parse, render
+from pytest_sme2.verdict.baseline_file import parse, render
 from tests.support.gate_examples import (
     CONV_ON,
     EMULATED,
@@ -356,21 +356,7 @@ def test_phone_is_compared_with_the_baseline_of_its_last_build(tmp_path: Path) -
     assert baselines.load(tmp_path, "toy_cnn", "fp16", phone("D4")) is None
 
 
-# --- migration ------------------------------------------------------------------------------------
-
-
-def test_older_versions_are_brought_up_one_after_another() -> None:
-    def from_0(document: dict[str, Any]) -> dict[str, Any]:
-        document = dict(document)
-        return {**document, "model": document.pop("name")}
-
-    def from_1(document: dict[str, Any]) -> dict[str, Any]:
-        return {**document, "extra": document["model"].upper()}
-
-    old = {"schema": 0, "name": "toy"}
-    new = migrate(old, PATH, schema=2, migrations={0: from_0, 1: from_1})
-    assert new == {"schema": 2, "name": "toy", "model": "toy", "extra": "TOY"}
-    assert old == {"schema": 0, "name": "toy"}
+# --- files ----------------------------------------------------------------------------------------
 
 
 SHIPPED = Path(__file__).parents[3] / "baselines"
@@ -381,52 +367,6 @@ def test_shipped_baselines_load(path: Path) -> None:
     found = baselines.read(path)
     assert found is not None
     assert path == baselines.baseline_path(SHIPPED, found.model, found.variant, found.fingerprint)
-
-
-SCHEMA_1 = """
-{
-  "schema": 1,
-  "category_ns": {"on": {"CONV": 6000000.5}},
-  "fingerprint": {"facts": {"cores": "8"}, "target": "linux"},
-  "kernels": {},
-  "model": "toy_cnn",
-  "operator_ns": {"on": {"Convolution (NHWC, PF16) IGEMM": 6000000}},
-  "outputs": [],
-  "peak_bytes": {"on": 50000000},
-  "program": {"bytes": 100000, "sha256": "ab", "weights": "random"},
-  "sessions": [
-    {
-      "epoch": 1, "executorch": "1.5.1", "load_ns": {"on": [5000000]},
-      "median_ns": {"on": [10000000, 10000100.5]}, "program": "ab",
-      "recorded": "2025-01-01T00:00:00Z", "runner": "wheel", "runtime": "cd",
-      "session": "first", "threads": 4, "yardstick_ns": 1000000
-    }
-  ],
-  "shares": {"on": {"CONV": [0.58, 0.6, 0.62]}},
-  "speedup": {"confidence": 0.99, "high": 2.03, "low": 1.97, "pairs": 10, "value": 2.0},
-  "structure": {},
-  "variant": "fp16",
-  "versions": {}
-}
-"""
-
-
-def test_schema_1_is_read() -> None:
-    """Its figures were those of its last session, whatever the thread count."""
-    found = parse(SCHEMA_1, PATH)
-    assert found.sessions[0].medians_ns == {Arm.ON: (10000000, 10000100.5)}
-    assert found.sessions[0].loads_ns == {Arm.ON: (5000000,)}
-    assert found.figures == {
-        4: BaselineFigures(
-            speedup=Estimate(2.0, 1.97, 2.03, 0.99, 10),
-            shares={Arm.ON: {Category.CONV: Spread(0.6, 0.58, 0.62)}},
-            category_ns={Arm.ON: {Category.CONV: 6000000.5}},
-            operator_ns={Arm.ON: {CONV_ON: 6000000}},
-            peak_bytes={Arm.ON: 50000000},
-        )
-    }
-    assert json.loads(render(found))["schema"] == 2
-    assert parse(render(found), PATH) == found
 
 
 @pytest.mark.parametrize(
@@ -463,11 +403,6 @@ def test_conflict_markers_say_what_to_do() -> None:
     words = f"conflict markers .*git checkout --ours or --theirs -- {re.escape(str(path))}"
     with pytest.raises(BaselineError, match=words):
         parse(text, path)
-
-
-def test_a_gap_in_the_migrations_is_an_error() -> None:
-    with pytest.raises(BaselineError, match="there never was a schema 0"):
-        migrate({"schema": 0}, PATH, schema=2, migrations={1: dict})
 
 
 # --- updating -------------------------------------------------------------------------------------

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
-    Check,
     Evidence,
     Kernel,
     KernelCensus,
@@ -122,38 +119,34 @@ def test_coverage_with_no_matrix_operator_left() -> None:
         assert "in the baseline 4 of 4" in found.message
 
 
-CASES: dict[str, Callable[[], Check]] = {
-    "the same coverage": (lambda: structure.check_coverage(measured(), baseline(), LIMITS)),
-    "less coverage": (
-        lambda: structure.check_coverage(
-            measured(
-                structures=with_on(conv=3, slow=1),
-                versions={"executorch": "1.6.0", "executorch runtime": "1.6.0"},
-            ),
-            baseline(),
-            LIMITS,
-        )
-    ),
-    "less coverage than asked for": (
-        lambda: structure.check_coverage(
-            measured(structures=with_on(conv=3, slow=1)), None, with_limits(min_coverage=0.8)
-        )
-    ),
-    "as much coverage as asked for": (
-        lambda: structure.check_coverage(measured(), None, with_limits(min_coverage=0.8))
-    ),
-    "coverage without baseline": (lambda: structure.check_coverage(measured(), None, LIMITS)),
-    "coverage of nothing": (
-        lambda: structure.check_coverage(measured(structures=with_on(transpose=1)), None, LIMITS)
-    ),
-    "coverage of an arm that did not run": (
-        lambda: structure.check_coverage(measured(structures={}), None, LIMITS)
-    ),
-}
-
-
 def test_whole_checks() -> None:
-    check_whole_checks("coverage", CASES)
+    check_whole_checks(
+        "coverage",
+        {
+            "the same coverage": structure.check_coverage(measured(), baseline(), LIMITS),
+            "less coverage": structure.check_coverage(
+                measured(
+                    structures=with_on(conv=3, slow=1),
+                    versions={"executorch": "1.6.0", "executorch runtime": "1.6.0"},
+                ),
+                baseline(),
+                LIMITS,
+            ),
+            "less coverage than asked for": structure.check_coverage(
+                measured(structures=with_on(conv=3, slow=1)), None, with_limits(min_coverage=0.8)
+            ),
+            "as much coverage as asked for": structure.check_coverage(
+                measured(), None, with_limits(min_coverage=0.8)
+            ),
+            "coverage without baseline": structure.check_coverage(measured(), None, LIMITS),
+            "coverage of nothing": structure.check_coverage(
+                measured(structures=with_on(transpose=1)), None, LIMITS
+            ),
+            "coverage of an arm that did not run": structure.check_coverage(
+                measured(structures={}), None, LIMITS
+            ),
+        },
+    )
 
 
 def test_evidence_verdicts() -> None:
@@ -172,11 +165,11 @@ def test_unusable_baseline_is_invalid() -> None:
     assert "x.json" in found.message
 
 
-EVIDENCE_CASES: dict[str, Callable[[], Check]] = {
-    "no evidence": (lambda: structure.check_evidence(measured(evidence=None))),
-    "evidence": (lambda: structure.check_evidence(measured())),
-}
-
-
 def test_whole_checks_of_evidence() -> None:
-    check_whole_checks("evidence", EVIDENCE_CASES)
+    check_whole_checks(
+        "evidence",
+        {
+            "no evidence": structure.check_evidence(measured(evidence=None)),
+            "evidence": structure.check_evidence(measured()),
+        },
+    )

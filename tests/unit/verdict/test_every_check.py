@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_sme2.results import (
-    Arm,
-    Category,
-    Outcome,
-)
-from pytest_sme2.verdict import judging, speedup, times
+from pytest_sme2.results import Arm, Category, Outcome
+from pytest_sme2.verdict import judging, ratios, times
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (
     EMULATED,
@@ -26,12 +22,12 @@ def test_emulated_times_are_never_compared() -> None:
     for found in (
         times.check_latency(now, baseline(fingerprint=EMULATED), LIMITS),
         times.check_load(now, baseline(), LIMITS),
-        speedup.check_speedup(now, baseline(), LIMITS),
-        speedup.check_share(now, baseline(), LIMITS, Category.CONV),
+        ratios.check_speedup(now, baseline(), LIMITS),
+        ratios.check_share(now, baseline(), LIMITS, Category.CONV),
     ):
         assert found.verdict is Outcome.INVALID
         assert "mulated" in found.message
-    assert speedup.check_memory(now, baseline(), LIMITS).verdict is Outcome.INVALID
+    assert ratios.check_memory(now, baseline(), LIMITS).verdict is Outcome.INVALID
 
 
 def test_what_was_not_measured_is_invalid() -> None:
@@ -41,10 +37,10 @@ def test_what_was_not_measured_is_invalid() -> None:
     for found in (
         times.check_latency(now, baseline(), LIMITS),
         times.check_load(now, baseline(), LIMITS),
-        speedup.check_speedup(now, baseline(), LIMITS),
-        speedup.check_share(now, baseline(), LIMITS, Category.CONV),
-        speedup.check_memory(now, baseline(), LIMITS),
-        speedup.check_size(now, baseline(), LIMITS),
+        ratios.check_speedup(now, baseline(), LIMITS),
+        ratios.check_share(now, baseline(), LIMITS, Category.CONV),
+        ratios.check_memory(now, baseline(), LIMITS),
+        ratios.check_size(now, baseline(), LIMITS),
     ):
         assert found.verdict is Outcome.INVALID
 

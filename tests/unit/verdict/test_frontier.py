@@ -13,7 +13,7 @@ from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import parse, render
 from pytest_sme2.verdict.baselines import update
 from pytest_sme2.verdict.frontier import decision_text, stored_frontier
-from pytest_sme2.verdict.speedup import check_frontier
+from pytest_sme2.verdict.ratios import check_frontier
 from tests.support.gate_examples import (
     LIMITS,
     baseline,

@@ -11,19 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_sme2.results import (
-    Arm,
-    CaseResult,
-    Check,
-    Estimate,
-    Outcome,
-)
+from pytest_sme2.results import Arm, CaseResult, Check, Estimate, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines, judging
 from pytest_sme2.verdict.growth import located
-from tests.support.gate_examples import (
-    measured,
-)
+from tests.support.gate_examples import measured
 
 
 @pytest.mark.parametrize(

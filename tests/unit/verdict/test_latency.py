@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 
-from pytest_sme2.results import (
-    PAIR,
-    TIME_LIMIT,
-    Arm,
-    Check,
-    Fingerprint,
-    Outcome,
-    PairedTiming,
-)
+from pytest_sme2.results import PAIR, TIME_LIMIT, Arm, Check, Fingerprint, Outcome, PairedTiming
 from pytest_sme2.verdict import baselines, times
 from tests.support.gate_examples import (
     ELSEWHERE,
@@ -302,35 +293,31 @@ def test_unchanged_latency_does_not_mention_the_code() -> None:
     assert "byte for byte" not in check.message
 
 
-CASES: dict[str, Callable[[], Check]] = {
-    "the same latency": (lambda: times.check_latency(measured(), baseline(), LIMITS)),
-    "slower": (
-        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS)
-    ),
-    "faster": (
-        lambda: times.check_latency(measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS)
-    ),
-    "perhaps slower": (
-        lambda: times.check_latency(
-            measured(medians_ns={Arm.ON: medians(10.2)}), baseline(), LIMITS
-        )
-    ),
-    "perhaps slower, provisional": (
-        lambda: times.check_latency(
-            measured(medians_ns={Arm.ON: medians(10.2)}),
-            baseline(sessions=(session(1), session(2))),
-            LIMITS,
-        )
-    ),
-    "latency without baseline": (lambda: times.check_latency(measured(), None, LIMITS)),
-    "latency not measured": (lambda: times.check_latency(measured(medians_ns=None), None, LIMITS)),
-    "latency under emulation": (lambda: times.check_latency(emulated(), None, LIMITS)),
-    "latency of another target": (lambda: times.check_latency(measured(), ELSEWHERE, LIMITS)),
-}
-
-
 def test_whole_checks() -> None:
-    check_whole_checks("latency", CASES)
+    check_whole_checks(
+        "latency",
+        {
+            "the same latency": times.check_latency(measured(), baseline(), LIMITS),
+            "slower": times.check_latency(
+                measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS
+            ),
+            "faster": times.check_latency(
+                measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS
+            ),
+            "perhaps slower": times.check_latency(
+                measured(medians_ns={Arm.ON: medians(10.2)}), baseline(), LIMITS
+            ),
+            "perhaps slower, provisional": times.check_latency(
+                measured(medians_ns={Arm.ON: medians(10.2)}),
+                baseline(sessions=(session(1), session(2))),
+                LIMITS,
+            ),
+            "latency without baseline": times.check_latency(measured(), None, LIMITS),
+            "latency not measured": times.check_latency(measured(medians_ns=None), None, LIMITS),
+            "latency under emulation": times.check_latency(emulated(), None, LIMITS),
+            "latency of another target": times.check_latency(measured(), ELSEWHERE, LIMITS),
+        },
+    )
 
 
 def test_throttled_pairs_are_not_compared_with_a_baseline() -> None:
@@ -442,21 +429,17 @@ def test_pairs_that_rule_nothing_out_do_not_pass(high: float | None) -> None:
     assert found.message.endswith("Measure on an idle machine, or longer (--sme2-budget).")
 
 
-AGAINST_CASES: dict[str, Callable[[], Check]] = {
-    "slower than the reference": (
-        lambda: times.check_against(measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS)
-    ),
-    "faster than the reference": (
-        lambda: times.check_against(measurement(0.9, 0.94, None), LIMITS)
-    ),
-    "too close to the reference": (
-        lambda: times.check_against(measurement(1.0, 1.05, None), LIMITS)
-    ),
-}
-
-
 def test_whole_checks_of_against() -> None:
-    check_whole_checks("against", AGAINST_CASES)
+    check_whole_checks(
+        "against",
+        {
+            "slower than the reference": times.check_against(
+                measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS
+            ),
+            "faster than the reference": times.check_against(measurement(0.9, 0.94, None), LIMITS),
+            "too close to the reference": times.check_against(measurement(1.0, 1.05, None), LIMITS),
+        },
+    )
 
 
 def cut_short(ratio: float) -> PairedTiming:

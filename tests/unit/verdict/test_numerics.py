@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from pytest_sme2.results import (
     Agreement,
     Arm,
     Artifact,
-    Check,
     Limits,
     MethodShapes,
     OperatorShapes,
@@ -27,14 +25,7 @@ from pytest_sme2.results import (
     Tolerance,
 )
 from pytest_sme2.verdict import numerics
-from tests.support.gate_examples import (
-    LIMITS,
-    TIGHT,
-    agreement,
-    emulated,
-    measured,
-    with_limits,
-)
+from tests.support.gate_examples import LIMITS, TIGHT, agreement, emulated, measured, with_limits
 from tests.support.golden import check_whole_checks
 from tests.support.profiles import columns_of, run_of
 
@@ -303,51 +294,50 @@ def test_a_program_without_expected_outputs_is_not_judged_by_them() -> None:
     assert numerics.check_outputs(alone, LIMITS, "off").verdict is Outcome.PASS
 
 
-CASES: dict[str, Callable[[], Check]] = {
-    "outputs that agree, and the worst of them": (
-        lambda: numerics.check_outputs(
-            measured(
-                agreements=(
-                    agreement(),
-                    agreement(
-                        index=1, arm=Arm.OFF, identical=True, max_abs=0.0, max_rel=0.0, sqnr_db=None
-                    ),
-                    agreement(against="reference", max_rel=0.5),
-                )
-            ),
-            LIMITS,
-            "off",
-        )
-    ),
-    "outputs that do not agree": (
-        lambda: numerics.check_outputs(
-            measured(
-                agreements=(
-                    agreement(),
-                    agreement(index=1, max_abs=0.25, max_rel=0.5, sqnr_db=6.0),
-                    agreement(index=2, max_rel=0.3, max_abs=0.1, sqnr_db=None),
-                )
-            ),
-            LIMITS,
-            "off",
-        )
-    ),
-    "a tolerance without a ratio": (lambda: numerics.check_outputs(measured(), TIGHT, "off")),
-    "NaN in both arms": (
-        lambda: numerics.check_outputs(measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off")
-    ),
-    "NaN in one output of two": (
-        lambda: numerics.check_outputs(
-            measured(agreements=(agreement(), agreement(index=1, has_nan=True))), LIMITS, "off"
-        )
-    ),
-    "no tolerance": (lambda: numerics.check_outputs(measured(), Limits(), "off")),
-    "no output": (lambda: numerics.check_outputs(measured(agreements=()), LIMITS, "off")),
-}
-
-
 def test_whole_checks() -> None:
-    check_whole_checks("numerics", CASES)
+    check_whole_checks(
+        "numerics",
+        {
+            "outputs that agree, and the worst of them": numerics.check_outputs(
+                measured(
+                    agreements=(
+                        agreement(),
+                        agreement(
+                            index=1,
+                            arm=Arm.OFF,
+                            identical=True,
+                            max_abs=0.0,
+                            max_rel=0.0,
+                            sqnr_db=None,
+                        ),
+                        agreement(against="reference", max_rel=0.5),
+                    )
+                ),
+                LIMITS,
+                "off",
+            ),
+            "outputs that do not agree": numerics.check_outputs(
+                measured(
+                    agreements=(
+                        agreement(),
+                        agreement(index=1, max_abs=0.25, max_rel=0.5, sqnr_db=6.0),
+                        agreement(index=2, max_rel=0.3, max_abs=0.1, sqnr_db=None),
+                    )
+                ),
+                LIMITS,
+                "off",
+            ),
+            "a tolerance without a ratio": numerics.check_outputs(measured(), TIGHT, "off"),
+            "NaN in both arms": numerics.check_outputs(
+                measured(nan_arms=(Arm.ON, Arm.OFF)), LIMITS, "off"
+            ),
+            "NaN in one output of two": numerics.check_outputs(
+                measured(agreements=(agreement(), agreement(index=1, has_nan=True))), LIMITS, "off"
+            ),
+            "no tolerance": numerics.check_outputs(measured(), Limits(), "off"),
+            "no output": numerics.check_outputs(measured(agreements=()), LIMITS, "off"),
+        },
+    )
 
 
 ZERO = "nearly zero (its largest value is 0)"

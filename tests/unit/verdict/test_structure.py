@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from pytest_sme2.results import (
-    Arm,
-    Check,
-    Outcome,
-)
+from pytest_sme2.results import Arm, Outcome
 from pytest_sme2.verdict import structure
 from tests.support.gate_examples import (
     CONV_OFF,
@@ -25,9 +19,7 @@ from tests.support.gate_examples import (
     measured,
     with_on,
 )
-from tests.support.gate_examples import (
-    structure as structure_of,
-)
+from tests.support.gate_examples import structure as structure_of
 from tests.support.golden import check_whole_checks
 
 
@@ -104,27 +96,23 @@ def test_other_executorch_version_is_named() -> None:
     assert found.message.count("made with") == 1
 
 
-CASES: dict[str, Callable[[], Check]] = {
-    "the same operators": (lambda: structure.check_operators(measured(), baseline())),
-    "other operators": (
-        lambda: structure.check_operators(
-            measured(structures=with_on(conv=3, slow=1, transpose=4)), baseline()
-        )
-    ),
-    "fewer operators": (
-        lambda: structure.check_operators(
-            measured(structures=with_on(conv=4, transpose=1)), baseline()
-        )
-    ),
-    "operators without baseline": (lambda: structure.check_operators(measured(), None)),
-    "operators of an arm that did not run": (
-        lambda: structure.check_operators(measured(structures={}), None, Arm.ON)
-    ),
-}
-
-
 def test_whole_checks() -> None:
-    check_whole_checks("operators", CASES)
+    check_whole_checks(
+        "operators",
+        {
+            "the same operators": structure.check_operators(measured(), baseline()),
+            "other operators": structure.check_operators(
+                measured(structures=with_on(conv=3, slow=1, transpose=4)), baseline()
+            ),
+            "fewer operators": structure.check_operators(
+                measured(structures=with_on(conv=4, transpose=1)), baseline()
+            ),
+            "operators without baseline": structure.check_operators(measured(), None),
+            "operators of an arm that did not run": structure.check_operators(
+                measured(structures={}), None, Arm.ON
+            ),
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,27 +151,23 @@ def test_another_portable_operator() -> None:
     assert structure.check_delegation(now, old, Arm.OFF).verdict is Outcome.INVALID
 
 
-DELEGATION_CASES: dict[str, Callable[[], Check]] = {
-    "more portable operators": (
-        lambda: structure.check_delegation(
-            measured(structures=with_on(conv=4, portable=2)),
-            baseline(structures=with_on(conv=4, portable=1)),
-        )
-    ),
-    "fewer portable operators": (
-        lambda: structure.check_delegation(
-            measured(structures=with_on(conv=4, portable=1)),
-            baseline(structures=with_on(conv=4, portable=2)),
-        )
-    ),
-    "portable operators without baseline": (
-        lambda: structure.check_delegation(measured(structures=with_on(conv=4, portable=1)), None)
-    ),
-}
-
-
 def test_whole_checks_of_delegation() -> None:
-    check_whole_checks("delegation", DELEGATION_CASES)
+    check_whole_checks(
+        "delegation",
+        {
+            "more portable operators": structure.check_delegation(
+                measured(structures=with_on(conv=4, portable=2)),
+                baseline(structures=with_on(conv=4, portable=1)),
+            ),
+            "fewer portable operators": structure.check_delegation(
+                measured(structures=with_on(conv=4, portable=1)),
+                baseline(structures=with_on(conv=4, portable=2)),
+            ),
+            "portable operators without baseline": structure.check_delegation(
+                measured(structures=with_on(conv=4, portable=1)), None
+            ),
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,22 +202,19 @@ def test_unknown_kernels() -> None:
     assert "xnnpack-log" in found.message
 
 
-KERNELS_CASES: dict[str, Callable[[], Check]] = {
-    "the same kernels": (lambda: structure.check_kernels(measured(), baseline())),
-    "other kernels": (
-        lambda: structure.check_kernels(
-            measured(kernels={Arm.ON: census(Arm.ON, "a_neon", "b_sme2")}), baseline()
-        )
-    ),
-    "kernels from elsewhere": (
-        lambda: structure.check_kernels(
-            measured(kernels={Arm.ON: census(Arm.ON, "a_neon", "b_sme2", source="log")}), baseline()
-        )
-    ),
-    "no kernels": (lambda: structure.check_kernels(measured(kernels={}), baseline())),
-    "kernels without baseline": (lambda: structure.check_kernels(measured(), None, Arm.OFF)),
-}
-
-
 def test_whole_checks_of_kernels() -> None:
-    check_whole_checks("kernels", KERNELS_CASES)
+    check_whole_checks(
+        "kernels",
+        {
+            "the same kernels": structure.check_kernels(measured(), baseline()),
+            "other kernels": structure.check_kernels(
+                measured(kernels={Arm.ON: census(Arm.ON, "a_neon", "b_sme2")}), baseline()
+            ),
+            "kernels from elsewhere": structure.check_kernels(
+                measured(kernels={Arm.ON: census(Arm.ON, "a_neon", "b_sme2", source="log")}),
+                baseline(),
+            ),
+            "no kernels": structure.check_kernels(measured(kernels={}), baseline()),
+            "kernels without baseline": structure.check_kernels(measured(), None, Arm.OFF),
+        },
+    )

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.targets.phone.answers import (
-    parse_temperature,
-    parse_thermal_statuses,
-    parse_zones,
-)
-from pytest_sme2.targets.phone.power import (
-    POWER_COMMANDS,
-    SETTINGS,
-    Heat,
-)
+from pytest_sme2.targets.phone.answers import parse_temperature, parse_thermal_statuses, parse_zones
+from pytest_sme2.targets.phone.power import POWER_COMMANDS, SETTINGS, Heat
 from pytest_sme2.targets.settings import POWER_MODES
 
 

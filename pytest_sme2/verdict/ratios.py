@@ -1,5 +1,5 @@
-"""Speedup with one number of threads or the best of each arm, shares of the time, memory and size:
-against their limits, then the baseline.
+"""Ratios against their limits, then the baseline: speedup with one number of threads or the best of
+each arm, growth of memory and size, shares of the time.
 
 A speedup compares two arms that ran side by side, so it is compared even where the speed of the
 machine has changed since the baseline. Emulated times have no speedup.
@@ -123,10 +123,9 @@ class _Judging:
             if floor.verdict is not Outcome.PASS or required:
                 return floor
             return self.check(Outcome.NO_BASELINE, f". {missing} {CREATE_HINT}")
-        differing = differing_facts(baseline.fingerprint, measured.fingerprint)
-        if differing:
-            message = f"The baseline is of another target ({'; '.join(differing)})."
-            return replace(self.check(Outcome.INVALID, ""), message=message, old=None)
+        other = _other_target(measured, baseline)
+        if other:
+            return replace(self.check(Outcome.INVALID, ""), message=other, old=None)
         stored = self.against_stored(self.old, limits.max_speedup_loss)
         return stored if combine((stored, floor)) is stored.verdict else floor
 
@@ -183,6 +182,11 @@ class _Judging:
         )
 
 
+def _other_target(measured: CaseResult, baseline: Baseline) -> str:
+    differing = differing_facts(baseline.fingerprint, measured.fingerprint)
+    return f"The baseline is of another target ({'; '.join(differing)})." if differing else ""
+
+
 def _log(larger: float, smaller: float) -> float:
     return math.inf if smaller <= 0 or math.isinf(larger) else math.log(larger / smaller)
 
@@ -196,9 +200,9 @@ def check_memory(
     """The peak resident set: against the most allowed, then against the baseline."""
     arm = measured.arm if arm is None else arm
     metric = f"peak memory ({arm})"
-    untimed = _untimed_memory(metric, measured)
-    if untimed is not None:
-        return untimed
+    if measured.emulated:
+        message = "An emulated process's memory holds the emulator's own and is never compared."
+        return Check(metric, Outcome.INVALID, message)
     new = (measured.peak_bytes or {}).get(arm)
     if new is None:
         return Check(metric, Outcome.INVALID, "It was not measured.")
@@ -214,24 +218,13 @@ def check_memory(
         )
     old = None if baseline is None else baseline.at(measured.threads).peak_bytes.get(arm)
     if baseline is not None and old is not None:
-        differing = differing_facts(baseline.fingerprint, measured.fingerprint)
-        if differing:
-            message = f"The baseline is of another target ({'; '.join(differing)})."
-            return Check(metric, Outcome.INVALID, message, new=new, unit="bytes")
+        other = _other_target(measured, baseline)
+        if other:
+            return Check(metric, Outcome.INVALID, other, new=new, unit="bytes")
     if old is None and most is not None:
         message = f"{new / 1e6:.1f} MB of the {most / 1e6:.1f} MB allowed."
         return Check(metric, Outcome.PASS, message, new=new, unit="bytes", limit=most)
     return _growth(metric, new, old, limits.max_memory_growth)
-
-
-def _untimed_memory(metric: str, measured: CaseResult) -> Check | None:
-    if not measured.emulated:
-        return None
-    return Check(
-        metric,
-        Outcome.INVALID,
-        "An emulated process's memory holds the emulator's own and is never compared.",
-    )
 
 
 def check_size(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
@@ -302,15 +295,9 @@ def check_share(
             unit="share",
             interval=(new.low, new.high),
         )
-    differing = differing_facts(baseline.fingerprint, measured.fingerprint)
-    if differing:
-        return Check(
-            metric,
-            Outcome.INVALID,
-            f"The baseline is of another target ({'; '.join(differing)}).",
-            new=new.value,
-            unit="share",
-        )
+    other = _other_target(measured, baseline)
+    if other:
+        return Check(metric, Outcome.INVALID, other, new=new.value, unit="share")
     found = _share_growth(metric, new, old, limits.max_share_growth)
     current = baseline.current(measured.threads)
     if found.verdict is Outcome.PASS:
