@@ -14,52 +14,87 @@ if TYPE_CHECKING:
     from pytest_sme2.export.random_weights import settle_batch_norms
     from pytest_sme2.export.registry import register_model
     from pytest_sme2.export.torchvision_shim import import_torchvision
-    from pytest_sme2.fake_phone.lab import FakeLab, fake_target
+    from pytest_sme2.export.variant import Variant
+    from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
+    from pytest_sme2.profile.categories import Rule
     from pytest_sme2.profile.compare import compare
     from pytest_sme2.profile.frames import profile_frames
     from pytest_sme2.results import (
         Arm,
         Artifact,
+        Bounds,
         CaseResult,
         Category,
         Check,
+        Columns,
         Comparison,
         Coverage,
         Executor,
         FarmDevice,
+        Fingerprint,
+        KernelCensus,
         Limits,
         Outcome,
+        Pair,
         Profile,
         Run,
         RunRequest,
+        Tolerance,
+        Turn,
     )
-    from pytest_sme2.runners.sme2 import wheel_runner
-    from pytest_sme2.session.analysis import analyze_file
+    from pytest_sme2.runners.base import Runner
+    from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
+    from pytest_sme2.session.analysis import Analysis, analyze_file
+    from pytest_sme2.session.cases import Case
     from pytest_sme2.session.device import choose_target
+    from pytest_sme2.session.gate import Gate
+    from pytest_sme2.session.reference import Reference
+    from pytest_sme2.session.session import Session
     from pytest_sme2.session.settings import Settings
+    from pytest_sme2.targets.base import Target
+    from pytest_sme2.targets.phone.target import AndroidTarget
     from pytest_sme2.trace.etdump import read_etdump
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Analysis",
+    "AndroidTarget",
     "Arm",
     "Artifact",
+    "Bounds",
+    "Case",
     "CaseResult",
     "Category",
     "Check",
+    "Columns",
     "Comparison",
     "Coverage",
     "Executor",
     "FakeLab",
+    "FakePhone",
     "FarmDevice",
+    "Fingerprint",
+    "Gate",
+    "KernelCensus",
     "Limits",
     "Outcome",
+    "Pair",
     "Profile",
+    "Reference",
+    "Rule",
     "Run",
     "RunRequest",
+    "Runner",
+    "Session",
     "Settings",
     "Sme2Error",
+    "Sme2Runner",
     "Sme2Warning",
+    "Target",
+    "Tolerance",
+    "Turn",
+    "Variant",
     "__version__",
     "analyze_file",
     "choose_target",
@@ -75,10 +110,22 @@ __all__ = [
 
 # Where each name lives; the values that pass between the stages are in ``results``.
 _HOMES = {
+    "Analysis": "session.analysis",
+    "AndroidTarget": "targets.phone.target",
+    "Case": "session.cases",
     "FakeLab": "fake_phone.lab",
+    "FakePhone": "fake_phone.lab",
+    "Gate": "session.gate",
+    "Reference": "session.reference",
+    "Rule": "profile.categories",
+    "Runner": "runners.base",
+    "Session": "session.session",
     "Settings": "session.settings",
     "Sme2Error": "errors",
+    "Sme2Runner": "runners.sme2",
     "Sme2Warning": "errors",
+    "Target": "targets.base",
+    "Variant": "export.variant",
     "analyze_file": "session.analysis",
     "choose_target": "session.device",
     "compare": "profile.compare",

@@ -81,9 +81,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sme2(models=None, variants=None, soc=None): run a test that asks for a model only for "
-        "these models and variants (a name or a list of names each), and only on a device whose "
-        "chip's name holds soc.",
+        "sme2(models=None, variants=None, soc=None, custom=False): run a test that asks for a "
+        "model only for these models and variants (a name or a list of names each), only on a "
+        "device whose chip's name holds soc, and only if a conftest.py has pytest_sme2_checks.",
     )
     for name, text in (
         ("structure", "about what a program is made of: exact, on any device."),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -17,6 +20,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "skills").glob("*.md")),
     *sorted((ROOT / "models").glob("*/model.py")),
+    *sorted((ROOT / "tests" / "performance").glob("*.py")),
     ROOT / "pytest_sme2" / "plugin" / "hookspecs.py",
 ]
 
@@ -66,3 +70,100 @@ def test_the_reference_documents_every_name() -> None:
         and name != "__version__"
     ]
     assert missing == []
+
+
+def written(name: str) -> ast.AST:
+    """A public function or class as it stands in its file."""
+    found = getattr(pytest_sme2, name)
+    tree = ast.parse(inspect.getsource(importlib.import_module(found.__module__)))
+    return next(node for node in tree.body if getattr(node, "name", None) == name)
+
+
+def annotations(node: ast.AST) -> set[str]:
+    """The types of a function's parameters and answer, or of a class's fields."""
+    if isinstance(node, ast.ClassDef):
+        kinds = [field.annotation for field in node.body if isinstance(field, ast.AnnAssign)]
+    else:
+        assert isinstance(node, ast.FunctionDef)
+        arguments = (*node.args.args, *node.args.kwonlyargs)
+        kinds = [kind for kind in (node.returns, *(word.annotation for word in arguments)) if kind]
+    return {part.id for kind in kinds for part in ast.walk(kind) if isinstance(part, ast.Name)}
+
+
+def test_what_a_user_has_to_name_is_public() -> None:
+    """What functions, hooks and fixtures take and give, and what users make is made of."""
+    ours = {
+        node.name
+        for path in (ROOT / "pytest_sme2").rglob("*.py")
+        for node in ast.parse(path.read_bytes()).body
+        if isinstance(node, ast.ClassDef)
+    }
+    made = {"Check", "FarmDevice", "Limits", "RunRequest", "Settings"}
+    parts = [written(name) for name in pytest_sme2.__all__ if name in made or name[0].islower()]
+    for name in ("hookspecs", "fixtures"):
+        path = ROOT / "pytest_sme2" / "plugin" / f"{name}.py"
+        parts += [
+            node
+            for node in ast.parse(path.read_bytes()).body
+            if isinstance(node, ast.FunctionDef) and node.name.startswith(("pytest_", "sme2_"))
+        ]
+    assert len(parts) > 20
+    named = set().union(*(annotations(node) for node in parts))
+    assert (named & ours) - {*pytest_sme2.__all__} == set()
+
+
+CONSUMER = """
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_sme2
+from pytest_sme2 import (
+    Analysis, Arm, CaseResult, Check, Executor, FarmDevice, Gate, Limits, Outcome, Tolerance,
+    analyze_file, compare, read_etdump, register_model,
+)
+
+
+def pytest_sme2_limits(model: str, variant: str, limits: Limits) -> Limits | None:
+    return replace(limits, tolerances={"int8": Tolerance(30.0)}) if variant == "int8" else None
+
+
+def pytest_sme2_checks(config: pytest.Config, measured: CaseResult) -> Sequence[Check]:
+    portable: int = measured.structures[measured.arm].executed_by(Executor.PORTABLE)
+    return [Check("portable", Outcome.PASS if portable <= 2 else Outcome.REGRESSED, "few")]
+
+
+def pytest_sme2_acquire_device(soc: str | None) -> FarmDevice:
+    return FarmDevice(serial="1", name=soc or pytest_sme2.__version__)
+
+
+def test_model(sme2_gate: Gate) -> None:
+    sme2_gate.check_evidence()
+    assert all(check.verdict is Outcome.PASS for check in sme2_gate.take_checks())
+
+
+def slower(path: Path) -> float | None:
+    found: Analysis = analyze_file(path)
+    assert read_etdump(path).name.size
+    return compare(found.profile, found.profile).end_to_end.ratio
+
+
+@register_model("net", variants=("fp32",))
+class Net:
+    arms: tuple[Arm, ...] = (Arm.ON, Arm.OFF)
+"""
+
+
+@pytest.mark.slow
+def test_a_consumer_can_check_its_types(tmp_path: Path) -> None:
+    file = tmp_path / "consumer.py"
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", "c", file]
+    file.write_text(CONSUMER, encoding="utf-8")
+    done = subprocess.run(mypy, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.startswith("Success"), done.stdout + done.stderr
+    # What it is told is the truth: a type of its own, and not Any.
+    file.write_text(CONSUMER.replace("check_evidence", "check_nothing"), encoding="utf-8")
+    done = subprocess.run(mypy, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert '"Gate" has no attribute "check_nothing"' in done.stdout
+    assert "Found 1 error" in done.stdout
