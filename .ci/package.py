@@ -1,0 +1,71 @@
+"""Builds the wheel and the sdist into dist/, and refuses what a second build does not repeat.
+
+    python .ci/package.py [v1.2.3]
+
+Only what is committed is built. The bytes depend on nothing else: hatchling writes a fixed time
+unless SOURCE_DATE_EPOCH names one. A tag has to be that of the version, and the changelog and
+CITATION.cff have to know it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def build(source: Path) -> dict[str, bytes]:
+    """The files of one build in a folder of its own, by name."""
+    source.mkdir()
+    archive = source.with_suffix(".tar")
+    subprocess.run(["git", "archive", "--output", archive, "HEAD"], cwd=ROOT, check=True)
+    with tarfile.open(archive) as opened:
+        opened.extractall(source, filter="data")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", source / "made"]
+    subprocess.run(command, cwd=source, check=True, stdout=subprocess.DEVNULL)
+    return {path.name: path.read_bytes() for path in (source / "made").iterdir()}
+
+
+def unready(version: str, changelog: str, citation: str) -> list[str]:
+    """What a release of this version lacks."""
+    found = []
+    if not re.search(rf"^## {re.escape(version)}\b", changelog, re.MULTILINE):
+        found.append(f"CHANGELOG.md has no heading for {version}.")
+    if f"\nversion: {version}\n" not in citation:
+        found.append(f"CITATION.cff does not name {version}.")
+    return found
+
+
+def main(tags: Sequence[str]) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (build(Path(folder) / name) for name in ("one", "another"))
+    if first != second:
+        changed = [name for name in {*first, *second} if first.get(name) != second.get(name)]
+        print(f"NOT REPRODUCIBLE: {', '.join(sorted(changed))} differ between two builds.")
+        return 1
+    (version,) = {name.split("-")[1].removesuffix(".tar.gz") for name in first}
+    problems = [f"The tag {tag} is not v{version}." for tag in tags if tag != f"v{version}"]
+    texts = [(ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "CITATION.cff")]
+    problems += unready(version, *texts)
+    if problems:
+        print("\n".join(problems))
+        return 1
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    (ROOT / "dist").mkdir()
+    for name, content in first.items():
+        (ROOT / "dist" / name).write_bytes(content)
+    files = sorted(str(path) for path in (ROOT / "dist").iterdir())
+    return subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *files], check=False
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
