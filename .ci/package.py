@@ -28,7 +28,7 @@ def build(source: Path) -> dict[str, bytes]:
     subprocess.run(["git", "archive", "--output", archive, "HEAD"], cwd=ROOT, check=True)
     with tarfile.open(archive) as opened:
         opened.extractall(source, filter="data")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", source / "made"]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(source / "made")]
     subprocess.run(command, cwd=source, check=True, stdout=subprocess.DEVNULL)
     return {path.name: path.read_bytes() for path in (source / "made").iterdir()}
 

@@ -7,6 +7,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,8 @@ class PretendedTarget(Machine):
     """Runs what the folder's name says."""
 
     def make_job(self, label):
-        return Job(None, RunRequest(ARTIFACT, Arm.OFF), Path(label))
+        nobody: Any = None
+        return Job(nobody, RunRequest(ARTIFACT, Arm.OFF), Path(label))
 
     def run(self, runner, request, folder):
         return self(folder.name, warmup=request.warmup, runs=request.runs)

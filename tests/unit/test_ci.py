@@ -61,7 +61,8 @@ def here(lock: str) -> dict[str, str]:
 
 
 def document() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return found
 
 
 def metadata() -> dict[str, Any]:

@@ -79,7 +79,7 @@ def written(name: str) -> ast.AST:
     return next(node for node in tree.body if getattr(node, "name", None) == name)
 
 
-def annotations(node: ast.AST) -> set[str]:
+def named_types(node: ast.AST) -> set[str]:
     """The types of a function's parameters and answer, or of a class's fields."""
     if isinstance(node, ast.ClassDef):
         kinds = [field.annotation for field in node.body if isinstance(field, ast.AnnAssign)]
@@ -108,7 +108,7 @@ def test_what_a_user_has_to_name_is_public() -> None:
             if isinstance(node, ast.FunctionDef) and node.name.startswith(("pytest_", "sme2_"))
         ]
     assert len(parts) > 20
-    named = set().union(*(annotations(node) for node in parts))
+    named = set().union(*(named_types(node) for node in parts))
     assert (named & ours) - {*pytest_sme2.__all__} == set()
 
 
@@ -158,7 +158,7 @@ class Net:
 @pytest.mark.slow
 def test_a_consumer_can_check_its_types(tmp_path: Path) -> None:
     file = tmp_path / "consumer.py"
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", "c", file]
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", file.name]
     file.write_text(CONSUMER, encoding="utf-8")
     done = subprocess.run(mypy, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.startswith("Success"), done.stdout + done.stderr

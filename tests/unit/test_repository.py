@@ -19,7 +19,7 @@ WORKFLOWS = sorted(GITHUB.glob("workflows/*.yml"))
 ACTIONS = sorted(GITHUB.glob("actions/*/action.yml"))
 PINNED = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 # Who may do more than read, and what for.
-RIGHTS = {
+RIGHTS: dict[tuple[str, str | None], dict[str, str]] = {
     ("ci", None): {"contents": "read"},
     ("release", None): {},
     ("release", "build"): {"contents": "read"},
@@ -100,7 +100,8 @@ def test_every_python_that_is_promised_is_tried() -> None:
 
 
 def test_the_rights_are_the_least() -> None:
-    given = {(path.stem, None): read(path)["permissions"] for path in WORKFLOWS}
+    given: dict[tuple[str, str | None], Any] = {}
+    given |= {(path.stem, None): read(path)["permissions"] for path in WORKFLOWS}
     given |= {
         (flow, name): job["permissions"] for flow, name, job in jobs() if "permissions" in job
     }

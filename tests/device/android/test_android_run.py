@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.answers import parse_answer
+from pytest_sme2.targets.phone.answers import ShellResult, parse_answer
 from pytest_sme2.targets.phone.processes import PhoneRun, on_cores
 from pytest_sme2.targets.phone.storage import RUNS
 from pytest_sme2.targets.phone.target import AndroidTarget
@@ -129,9 +130,12 @@ def test_an_untraced_run_is_one_round_trip(
     target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
     calls = []
     shell = AdbDevice.shell
-    monkeypatch.setattr(
-        AdbDevice, "shell", lambda *args, **options: calls.append(1) or shell(*args, **options)
-    )
+
+    def counted(*args: Any, **options: Any) -> ShellResult:
+        calls.append(1)
+        return shell(*args, **options)
+
+    monkeypatch.setattr(AdbDevice, "shell", counted)
     target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
     assert len(calls) == 1
 

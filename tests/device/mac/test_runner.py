@@ -165,7 +165,7 @@ def test_the_runner_asks_for_fast_cores_and_says_what_it_got(runs: Runs, tmp_pat
     assert run.cores.efficiency_share == pytest.approx(0.25, abs=0.01)
     # In nanoseconds, though the system counts in ticks: no more than the CPU time of the run.
     assert 0 < run.cores.performance_ns + run.cores.efficiency_ns < 3 * sum(run.cpu_ns)
-    assert runs.on_mac("int8", Arm.ON).cores.efficiency_ns == 0  # type: ignore[union-attr]
+    assert runs.on_mac("int8", Arm.ON).cores.efficiency_ns == 0
 
 
 def test_two_of_them_take_turns(runs: Runs, tmp_path: Path) -> None:

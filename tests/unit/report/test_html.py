@@ -176,7 +176,7 @@ def test_an_interval_needs_processes_enough(tmp_path: Path, processes: int, boun
 
 def test_one_arm_alone_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
     dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
-    alone = {"medians_ns": {Arm.OFF: medians(20)}, "speedup": None, "kernels": {}}
+    alone: dict[str, Any] = {"medians_ns": {Arm.OFF: medians(20)}, "speedup": None, "kernels": {}}
     folder = write_case(tmp_path, "toy", "fp16", dumps, **alone)
     (case,) = report_document([ReportCase(folder, read_record(folder))])["cases"]
     assert case["shift"] is None

@@ -37,7 +37,7 @@ from tests.support.every_check import check_all
 from tests.support.gate_examples import CONV_ON, EMULATED, LINUX, TRANSPOSE
 from tests.support.profiles import columns_of, profile_of, real, run_of
 
-NAMES = {"session": "s", "recorded": "2025-01-01T00:00:00Z", "runtime": "1.5.0"}
+NAMES: dict[str, Any] = {"session": "s", "recorded": "2025-01-01T00:00:00Z", "runtime": "1.5.0"}
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_at_the_hard_limit_one_arm_alone_gets_fewer_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = PretendedTarget()
-    slow.slower = {program_case(PROGRAM).program.sha256: 10_000.0}  # type: ignore[union-attr]
+    slow.slower = {program_case(PROGRAM).program.sha256: 10_000.0}
     timing = measure(
         slow, tmp_path, monkeypatch, (Arm.OFF,), budget_seconds=1.0, limit_seconds=60.0
     )

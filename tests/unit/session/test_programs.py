@@ -75,7 +75,7 @@ def test_an_odd_program_stands_with_the_programs(folder: Path) -> None:
 
 
 def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_path: Path) -> None:
-    net = shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte")
+    net = Path(shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte"))
     (tmp_path / "phases.pte").write_bytes(altered("methods.pte", b"forward", b"prefill"))
 
     cases = {case.id: case for case in program_cases([str(tmp_path / "*.pte")], (1,))}
@@ -137,12 +137,12 @@ def test_methods_are_chosen(folder: Path) -> None:
 
 
 def test_inputs_of_a_method_have_its_name(tmp_path: Path) -> None:
-    net = shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte")
+    net = Path(shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte"))
     given = tmp_path / "net.scale.input_0.bin"
-    (spec,) = program_case(net, method="scale").program.inputs  # type: ignore[union-attr]
+    (spec,) = program_case(net, method="scale").program.inputs
     given.write_bytes(np.zeros(spec.shape, spec.dtype).tobytes())
     found = {
-        method: program_case(net, method=method).program.input_files  # type: ignore[union-attr]
+        method: program_case(net, method=method).program.input_files
         for method in ("forward", "scale")
     }
     assert found == {"forward": (), "scale": (given,)}

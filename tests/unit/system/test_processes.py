@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_a_program_that_takes_too_long_ends_with_its_children(tmp_path):
 def test_an_interrupt_ends_the_program(tmp_path, monkeypatch):
     import subprocess
 
-    started = []
+    started: list[Any] = []
     real = subprocess.Popen.communicate
 
     def interrupted(self, *arguments, **options):

@@ -24,7 +24,7 @@ def brute_force_p_value(values: list[float], shift: float = 0.0) -> float:
         sum(rank for rank, negative in zip(ranks, signs, strict=True) if negative)
         for signs in itertools.product((False, True), repeat=len(ranks))
     ]
-    return sum(total <= observed + 1e-9 for total in sums) / len(sums)
+    return float(sum(total <= observed + 1e-9 for total in sums) / len(sums))
 
 
 # --- the signed-rank distribution -----------------------------------------------------------------

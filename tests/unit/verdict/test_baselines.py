@@ -277,7 +277,8 @@ def test_a_wrong_value_anywhere_is_an_error_or_a_value_never_a_crash() -> None:
     """Each place of the document in turn holds something of another type."""
     refused = 0
     for place in every_place(json.loads(EXAMPLE)):
-        for wrong in (None, [], {}, "x", -1, 1.5, True, [[]], {"x": {"y": 1}}):
+        wrongs: tuple[object, ...] = (None, [], {}, "x", -1, 1.5, True, [[]], {"x": {"y": 1}})
+        for wrong in wrongs:
             try:
                 parse(with_value(place, wrong), PATH)
             except BaselineError:
