@@ -9,12 +9,14 @@ CITATION.cff have to know it.
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +33,14 @@ def build(source: Path) -> dict[str, bytes]:
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(source / "made")]
     subprocess.run(command, cwd=source, check=True, stdout=subprocess.DEVNULL)
     return {path.name: path.read_bytes() for path in (source / "made").iterdir()}
+
+
+def relative_links(wheel: bytes) -> list[str]:
+    """Links of the page on the registry that only the repository could follow."""
+    with zipfile.ZipFile(io.BytesIO(wheel)) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        found: list[str] = re.findall(r"\]\((?!https:)[^)]*\)", opened.read(name).decode())
+    return found
 
 
 def unready(version: str, changelog: str, citation: str) -> list[str]:
@@ -54,6 +64,8 @@ def main(tags: Sequence[str]) -> int:
     problems = [f"The tag {tag} is not v{version}." for tag in tags if tag != f"v{version}"]
     texts = [(ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "CITATION.cff")]
     problems += unready(version, *texts)
+    (wheel,) = [content for name, content in first.items() if name.endswith(".whl")]
+    problems += [f"The README's link {link} is relative." for link in relative_links(wheel)]
     if problems:
         print("\n".join(problems))
         return 1
