@@ -240,8 +240,6 @@ def test_ci_installs_by_the_locks_alone() -> None:
 
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, CI / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -170,7 +170,6 @@ def test_nothing_is_left_when_the_test_is_killed(tmp_path: Path) -> None:
     victim = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
-    assert victim.stdout is not None
     with victim:
         address, sandbox = victim.stdout.readline().split()
         inside = list(processes_below(int(sandbox)))

@@ -60,10 +60,8 @@ def test_a_pair_shows_sme2_on_and_off(
         assert run.emulated
         assert run.target == "android"
         assert len(run.wall_ns) == 2
-        assert run.log is not None
         assert run.log.is_file()
         for output in run.outputs:
-            assert output.file is not None
             assert output.file.stat().st_size > 0
     target.restore()
     assert leftovers(phone) == []
@@ -366,7 +364,6 @@ def test_xnnpacks_log_comes_from_logcat(
     phone.write("data/system/fake/logcat", f"{line}\n")
     target = make_target(phone, xnnpack_log=True)
     run = target.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path)
-    assert run.log is not None
     assert line in run.log.read_text(encoding="utf-8")
 
 
@@ -384,7 +381,6 @@ def test_cores_are_pinned(
     program.write_text(text.replace("sleep 0", "taskset -p $$ >&2"), encoding="utf-8")
     target = make_target(phone, cpus=cpus)
     run = target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
-    assert run.log is not None
     assert f"affinity mask: {mask}\n" in run.log.read_text(encoding="utf-8")
     assert dict(target.fingerprint().facts)["cpus"] == fact
 

@@ -144,7 +144,6 @@ class Runtime:
             )
 
     def differences(self, artifact: Artifact) -> list[tuple[float, float, bool]]:
-        assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{artifact.folder}\n")
         self.process.stdin.flush()

@@ -222,7 +222,6 @@ def test_one_arm_alone_still_shows_its_noise(tmp_path: Path) -> None:
     dumps = {Arm.OFF: stored_dumps("toy_fp32")[Arm.OFF]}
     alone: dict[str, Any] = {"medians_ns": {Arm.OFF: medians(20, spread=0.05)}, "speedup": None}
     found = noise_of(read_record(write_case(tmp_path, "toy", "fp32", dumps, **alone)))
-    assert found is not None
     assert found.noise_floor == pytest.approx(0.04, rel=0.5)
     assert found.detectable is None
     assert str(found).startswith("noise floor ")

@@ -205,7 +205,6 @@ def test_real_dumps_become_a_baseline_and_agree_with_it(tmp_path: Path, artifact
     found = from_dumps(artifact, "cpp_mobile_fp32")
     baselines.store(tmp_path, found)
     known = baselines.load(tmp_path, "toy", "fp16", EMULATED)
-    assert known is not None
     assert known.structures == found.structures
     checks = check_all(found, known, default_limits())
     assert {check.verdict for check in checks} == {Outcome.PASS}

@@ -46,7 +46,6 @@ def test_both_arms_are_measured_in_pairs_off_against_on(
     target = PretendedTarget()
     timing = measure(target, tmp_path, monkeypatch)
     found = timing.measurement
-    assert found is not None
     assert (found.reference, found.candidate) == ("off", "on")
     assert found.ratio == pytest.approx(0.5, rel=0.02)
     assert set(found.tracing_overhead) == {"on", "off"}

@@ -388,7 +388,6 @@ def test_it_is_kept_awake_until_it_is_restored(pretended: PretendedMac) -> None:
     target.prepare()
     target.prepare()
     awake = target._awake
-    assert awake is not None
     assert awake.poll() is None
     target.restore()
     target.restore()
