@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import sys
 from dataclasses import replace
@@ -149,8 +148,8 @@ class Machine(NamedTuple):
 @pytest.fixture
 def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine on which nothing is missing."""
-    monkeypatch.setattr(platform, "system", lambda: "Linux")
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 1)
     tools = Tools(
         cmake=program(tmp_path / "bin/cmake", "cmake version 3.31.2"),
@@ -299,8 +298,8 @@ def test_hosts(
     machine: str,
     expected: str,
 ) -> None:
-    monkeypatch.setattr(platform, "system", lambda: system)
-    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
     found = problems(replace(fit.request, platform=platform), fit.tools)
     assert expected in found
     assert bool(found) == bool(expected)
