@@ -61,12 +61,10 @@ class ContractWatch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """First of all plugins: nobody has taken a test away yet.
-
-        A test of custom checks is none where no conftest.py adds any.
-        """
+        """First of all plugins: nobody has taken a test away yet."""
+        # A test of custom checks is none where no conftest.py adds any.
         if not self.config.hook.pytest_sme2_checks.get_hookimpls():
-            items[:] = [item for item in items if not _is_custom(item)]
+            items[:] = [item for item in items if not marked(item, "custom")]
         self.found = set(_about_cases(items))
         self.asked = any(_has_case(item) for item in items)
 
@@ -203,8 +201,10 @@ def _has_case(item: pytest.Item) -> bool:
     return "sme2_model" in getattr(getattr(item, "callspec", None), "params", {})
 
 
-def _is_custom(item: pytest.Item) -> bool:
-    return any(marker.kwargs.get("custom") for marker in item.iter_markers("sme2"))
+def marked(item: pytest.Item, word: str) -> object:
+    """What the nearest marker ``sme2`` that has this word says of it."""
+    found = (marker.kwargs.get(word) for marker in item.iter_markers("sme2"))
+    return next((value for value in found if value is not None), None)
 
 
 def _about_cases(items: Sequence[pytest.Item]) -> list[tuple[str, str]]:
