@@ -80,6 +80,10 @@ def test_the_workflows_run_the_environments_of_tox() -> None:
     called: dict[str, set[str]] = {"ci": set(), "release": set()}
     for workflow, _, job in jobs():
         called[workflow].update(environments(job))
+        # They are installed by the lock beforehand, and nothing is installed after that.
+        locked = [step["with"]["environments"] for step in job["steps"] if "/tox" in str(step)]
+        ran = re.findall(r"tox run -e (\$\{\{.+?\}\}|\S+) (?=--skip|--installpkg)", str(job))
+        assert ",".join(ran) == "".join(locked)
     assert {f"testenv:{name}" for names in called.values() for name in names} <= {*tox_settings()}
     (locally,) = re.findall(r"--notest -e (\S+)", text_of(".ci", "run"))
     assert {*locally.split(","), "quick", "nightly", "bench", "vm", "sweep"} <= called["ci"]
