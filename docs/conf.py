@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,12 +13,18 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 project = "pytest-sme2"
 version = release = __version__
 html_title = f"{project} {release}"
-html_theme = "alabaster"
+# Navigation and search on every page. Read the Docs keeps a site per version, and adds their menu.
+html_theme = "furo"
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_theme_options = {
-    "description": "Performance regressions of ExecuTorch models on Arm with SME2",
-    "page_width": "1000px",
+    "source_repository": "https://github.com/pytest-sme2/pytest-sme2/",
+    "source_branch": "main",
+    "source_directory": "docs/",
 }
-extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_tables", "sample_report"]
+templates_path = ["_templates"]
+_PARTS = ("brand", "search", "scroll-start", "navigation", "live", "scroll-end")
+html_sidebars = {"**": [f"{'' if name == 'live' else 'sidebar/'}{name}.html" for name in _PARTS]}
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_tables", "live_pages"]
 
 # Reports for other projects: files to send, not pages to read.
 exclude_patterns = ["upstream"]

@@ -14,82 +14,84 @@ if TYPE_CHECKING:
     from pytest_sme2.export.random_weights import settle_batch_norms
     from pytest_sme2.export.registry import register_model
     from pytest_sme2.export.torchvision_shim import import_torchvision
-    from pytest_sme2.fake_phone.lab import FakeLab, fake_target
+    from pytest_sme2.export.variant import Variant
+    from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
+    from pytest_sme2.profile.categories import Rule
     from pytest_sme2.profile.compare import compare
     from pytest_sme2.profile.frames import profile_frames
     from pytest_sme2.results import (
         Arm,
         Artifact,
+        Bounds,
         CaseResult,
         Category,
         Check,
+        Columns,
         Comparison,
         Coverage,
         Executor,
         FarmDevice,
+        Fingerprint,
+        KernelCensus,
         Limits,
         Outcome,
+        Pair,
         Profile,
         Run,
         RunRequest,
+        Tolerance,
+        Turn,
     )
-    from pytest_sme2.runners.sme2 import wheel_runner
-    from pytest_sme2.session.analysis import analyze_file
+    from pytest_sme2.runners.base import Runner
+    from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
+    from pytest_sme2.session.analysis import Analysis, analyze_file
+    from pytest_sme2.session.cases import Case
     from pytest_sme2.session.device import choose_target
+    from pytest_sme2.session.gate import Gate
+    from pytest_sme2.session.reference import Reference
+    from pytest_sme2.session.session import Session
     from pytest_sme2.session.settings import Settings
+    from pytest_sme2.targets.base import Target
+    from pytest_sme2.targets.phone.target import AndroidTarget
     from pytest_sme2.trace.etdump import read_etdump
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Arm",
-    "Artifact",
-    "CaseResult",
-    "Category",
-    "Check",
-    "Comparison",
-    "Coverage",
-    "Executor",
-    "FakeLab",
-    "FarmDevice",
-    "Limits",
-    "Outcome",
-    "Profile",
-    "Run",
-    "RunRequest",
-    "Settings",
-    "Sme2Error",
-    "Sme2Warning",
-    "__version__",
-    "analyze_file",
-    "choose_target",
-    "compare",
-    "fake_target",
-    "import_torchvision",
-    "profile_frames",
-    "read_etdump",
-    "register_model",
-    "settle_batch_norms",
-    "wheel_runner",
-]
+    "Analysis", "AndroidTarget", "Arm", "Artifact", "Bounds", "Case", "CaseResult", "Category",
+    "Check", "Columns", "Comparison", "Coverage", "Executor", "FakeLab", "FakePhone", "FarmDevice",
+    "Fingerprint", "Gate", "KernelCensus", "Limits", "Outcome", "Pair", "Profile", "Reference",
+    "Rule", "Run", "RunRequest", "Runner", "Session", "Settings", "Sme2Error", "Sme2Runner",
+    "Sme2Warning", "Target", "Tolerance", "Turn", "Variant", "__version__", "analyze_file",
+    "choose_target", "compare", "fake_target", "import_torchvision", "profile_frames",
+    "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
+]  # fmt: skip
 
-# Where each name lives; the values that pass between the stages are in ``results``.
-_HOMES = {
-    "FakeLab": "fake_phone.lab",
-    "Settings": "session.settings",
-    "Sme2Error": "errors",
-    "Sme2Warning": "errors",
-    "analyze_file": "session.analysis",
-    "choose_target": "session.device",
-    "compare": "profile.compare",
-    "fake_target": "fake_phone.lab",
-    "import_torchvision": "export.torchvision_shim",
-    "profile_frames": "profile.frames",
-    "read_etdump": "trace.etdump",
-    "register_model": "export.registry",
-    "settle_batch_norms": "export.random_weights",
-    "wheel_runner": "runners.sme2",
+# Where names live that are no values of ``results``.
+_MODULES = {
+    "errors": "Sme2Error Sme2Warning",
+    "export.random_weights": "settle_batch_norms",
+    "export.registry": "register_model",
+    "export.torchvision_shim": "import_torchvision",
+    "export.variant": "Variant",
+    "fake_phone.lab": "FakeLab FakePhone fake_target",
+    "profile.categories": "Rule",
+    "profile.compare": "compare",
+    "profile.frames": "profile_frames",
+    "runners.base": "Runner",
+    "runners.sme2": "Sme2Runner wheel_runner",
+    "session.analysis": "Analysis analyze_file",
+    "session.cases": "Case",
+    "session.device": "choose_target",
+    "session.gate": "Gate",
+    "session.reference": "Reference",
+    "session.session": "Session",
+    "session.settings": "Settings",
+    "targets.base": "Target",
+    "targets.phone.target": "AndroidTarget",
+    "trace.etdump": "read_etdump",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

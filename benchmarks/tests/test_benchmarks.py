@@ -97,7 +97,6 @@ def test_one_trial_that_is_not_clean_misses_the_limit():
 @pytest.mark.parametrize("benchmark_", BENCHMARKS, ids=lambda entry: entry.name)
 def test_every_benchmark_says_what_it_compares_and_gives_json(benchmark_):
     spec = importlib.util.find_spec(f"benchmarks.{benchmark_.name}")
-    assert spec is not None
     assert spec.origin is not None
     path = Path(spec.origin)
     if path.name == "__init__.py":
@@ -401,6 +400,5 @@ def test_the_insight_is_the_coverage_in_the_terminal_s_table(tmp_path: Path) -> 
     found = INSIGHT.search(
         "\n".join(run_lines([read_record(folder) for folder in toy_run(tmp_path)]))
     )
-    assert found is not None
     assert found[1] == "3 of 3"
     assert INSIGHT.search("toy-fp32 -  NO_BASELINE\n") is None

@@ -6,6 +6,7 @@ import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,8 @@ class PretendedTarget(Machine):
     """Runs what the folder's name says."""
 
     def make_job(self, label):
-        return Job(None, RunRequest(ARTIFACT, Arm.OFF), Path(label))
+        nobody: Any = None
+        return Job(nobody, RunRequest(ARTIFACT, Arm.OFF), Path(label))
 
     def run(self, runner, request, folder):
         return self(folder.name, warmup=request.warmup, runs=request.runs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_names_are_unique_and_the_quick_run_is_the_smaller_one() -> None:
 def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:
     rolls: dict[int, float] = {}
 
-    def attempt(chance: fuzz.Random, folder: Path) -> None:
+    def attempt(chance: Random, folder: Path) -> None:
         assert folder.is_dir()
         number = len(rolls)
         rolls[number] = chance.random()
@@ -80,7 +81,7 @@ def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:
 
 
 def test_what_cannot_be_staged_is_not_a_trial() -> None:
-    def attempt(chance: fuzz.Random, folder: Path) -> None:
+    def attempt(chance: Random, folder: Path) -> None:
         raise NotPossibleError("no root here")
 
     row = count(Subject("x", "x", 3, 3, attempt), range(3), 0, print)

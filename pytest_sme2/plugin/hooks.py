@@ -26,7 +26,7 @@ from pytest_sme2.errors import (
     plain,
 )
 from pytest_sme2.plugin import fixtures, hookspecs, missing_device, names, options
-from pytest_sme2.plugin.contract import ContractWatch, every_case
+from pytest_sme2.plugin.contract import ContractWatch, every_case, marked
 from pytest_sme2.plugin.shards import ShardRecorder
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, session_of
 
@@ -81,9 +81,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sme2(models=None, variants=None, soc=None): run a test that asks for a model only for "
-        "these models and variants (a name or a list of names each), and only on a device whose "
-        "chip's name holds soc.",
+        "sme2(models=None, variants=None, soc=None, custom=False): run a test that asks for a "
+        "model only for these models and variants (a name or a list of names each), only on a "
+        "device whose chip's name holds soc, and only if a conftest.py has pytest_sme2_checks.",
     )
     for name, text in (
         ("structure", "about what a program is made of: exact, on any device."),
@@ -310,8 +310,7 @@ def _keep_failed(item: pytest.Item, error: Sme2Error) -> None:
 
 def _ask_for_device(item: pytest.Item) -> None:
     """The device that the test's marker asks for, or any again after a test that asked."""
-    asked = [marker.kwargs.get("soc") for marker in item.iter_markers("sme2")]
-    soc = next((name for name in asked if name is not None), None)
+    soc = marked(item, "soc")
     if soc is not None and not isinstance(soc, str):
         raise UsageError(f"{soc!r} in @pytest.mark.sme2 is not the name of a chip.")
     if soc is not None or SESSION in item.config.stash:

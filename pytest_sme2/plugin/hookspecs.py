@@ -31,7 +31,7 @@ def pytest_sme2_limits(
 def pytest_sme2_checks(
     config: pytest.Config, measured: CaseResult, limits: Limits
 ) -> Sequence[Check] | None:
-    """Add metrics of your own: the checks returned are judged by ``sme2_gate.check_custom()``.
+    """Add metrics of your own: the suite judges them, and so does ``sme2_gate.check_custom()``.
 
     For example, a budget for portable operators::
 

@@ -65,8 +65,8 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Sme2Ru
         source = Path(__file__).parents[1] / "support" / "stand_in.cpp"
         # Static where that is possible: an emulator then needs no libraries for it.
         static = ["-static"] if platform.startswith("linux-") else []
-        command = [find_compiler(platform).cxx, "-std=c++17", *static, source]
-        subprocess.run([*command, "-o", folder / "sme2_runner"], check=True, timeout=600)
+        command = [find_compiler(platform).cxx, "-std=c++17", *static, str(source)]
+        subprocess.run([*command, "-o", str(folder / "sme2_runner")], check=True, timeout=600)
         return Sme2Runner("wheel", platform, "1.5.1", folder)
 
     return compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def older() -> OpenReference:
     return open_reference(parse_against(f"executorch=={OLDER}"), LocalTarget().platform)
 
 
-def run_off(runner: Runner, artifact: Artifact, folder: Path, **options: int) -> Run:
+def run_off(runner: Runner, artifact: Artifact, folder: Path, **options: Any) -> Run:
     request = RunRequest(artifact, Arm.OFF, **{"warmup": 1, "runs": 2, **options})
     return LocalTarget().run(runner, request, folder)
 

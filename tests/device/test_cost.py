@@ -162,8 +162,8 @@ def compiled(folder: Path, source: str) -> Path:
     program = folder / "program"
     (folder / "program.c").write_text(source)
     compiler = find_compiler(LINUX_AARCH64).cxx
-    command = [compiler, "-x", "c", "-static", "-O1", "-w", folder / "program.c", "-o", program]
-    subprocess.run(command, check=True, timeout=120)
+    command = [compiler, "-x", "c", "-static", "-O1", "-w", "program.c", "-o", program.name]
+    subprocess.run(command, check=True, timeout=120, cwd=folder)
     return program
 
 

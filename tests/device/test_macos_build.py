@@ -30,7 +30,9 @@ def read_mach_o(path: Path) -> MachO:
     data = path.read_bytes()
     magic, cpu, _, kind, commands = struct.unpack_from("<5I", data)
     assert (magic, cpu) == (0xFEEDFACF, 0x0100000C), f"{path} is not Mach-O for arm64"
-    libraries, search_paths, sections, least = [], [], {}, None
+    libraries: list[str] = []
+    search_paths: list[str] = []
+    sections, least = {}, None
     position = 32
     for _ in range(commands):
         command, size = struct.unpack_from("<II", data, position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -405,8 +406,8 @@ def test_out_of_memory_is_reported(local_runner, programs, make_artifact, tmp_pa
             capture_output=True,
             text=True,
             timeout=60,
-            preexec_fn=lambda limit=mebibytes << 20: resource.setrlimit(
-                resource.RLIMIT_AS, (limit, limit)
+            preexec_fn=functools.partial(
+                resource.setrlimit, resource.RLIMIT_AS, (mebibytes << 20,) * 2
             ),
         )
         codes.add(finished.returncode)

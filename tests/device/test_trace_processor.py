@@ -55,7 +55,6 @@ def test_both_arms_with_all_their_operators(processor: Path, tmp_path: Path) -> 
         if row["category"] == "run":
             assert parent is None
         else:
-            assert parent is not None
             assert parent["category"] in ("run", "call")
             assert parent["pid"] == row["pid"]
             assert parent["ts"] <= row["ts"]

@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 # Built documentation may lie there, too.
 PAGES = (
     ROOT / "README.md",
+    *(ROOT / f"{name}.md" for name in ("AGENTS", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / ".github").glob("*TEMPLATE/*.yml")),
+    ROOT / ".github" / "pull_request_template.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "skills").glob("*.md")),
 )

@@ -41,7 +41,7 @@ class Forge(BaseHTTPRequestHandler):
         server: Any = self.server
         path = urlsplit(self.path)
         length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
+        body: Any = json.loads(self.rfile.read(length)) if length else None
         token = self.headers.get("Authorization") or self.headers.get("PRIVATE-TOKEN")
         server.calls.append((self.command, path.path, token))
         reply: Any = {}
@@ -240,7 +240,8 @@ def test_names_mention_nobody(tmp_path: Path) -> None:
 
 
 def jobs(name: str) -> dict[str, Any]:
-    return yaml.safe_load((CI / name).read_text())
+    document: dict[str, Any] = yaml.safe_load((CI / name).read_text())
+    return document
 
 
 def test_no_job_has_both_a_token_and_code_of_the_branch() -> None:

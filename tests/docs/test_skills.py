@@ -21,8 +21,6 @@ SECTIONS = ("Prerequisites", "Commands", "Success", "When it fails", "Check")
 @pytest.fixture(scope="module")
 def check() -> ModuleType:
     specification = importlib.util.spec_from_file_location("check", ROOT / "skills" / "check.py")
-    assert specification is not None
-    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module

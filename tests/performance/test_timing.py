@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_sme2.session.gate import Gate
+from pytest_sme2 import Gate
 
 pytestmark = pytest.mark.timing
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
         *arguments: str, ci: bool = False, slow: bool = False, **device: Any
     ) -> pytest.RunResult:
         current = replace(SLOW if slow else PROGRAM, **device.pop("artifact", {}))
-        times = {PROGRAM.sha256: {Arm.ON: 30e6, Arm.OFF: 90e6}}
+        times: dict[str, Mapping[Arm, float]] = {PROGRAM.sha256: {Arm.ON: 30e6, Arm.OFF: 90e6}}
         times[SLOW.sha256] = {Arm.ON: 60e6, Arm.OFF: 120e6}
         with monkeypatch.context() as patch:
             if ci:

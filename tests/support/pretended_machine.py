@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.results import Arm, Artifact, PairedTiming, Run, RunRequest
 from pytest_sme2.timing.pairs import measure_pairs
@@ -14,7 +16,12 @@ from pytest_sme2.timing.sampling import SamplingPlan
 ARTIFACT = Artifact("toy", "fp32", Path(), Path("toy.pte"), "0" * 64, (), ())
 
 
-def make_run(wall_ns, cpu_ns=None, threads=1, emulated=False):
+def make_run(
+    wall_ns: Iterable[float],
+    cpu_ns: Iterable[float] | None = None,
+    threads: int = 1,
+    emulated: bool = False,
+) -> Run:
     wall = tuple(int(value) for value in wall_ns)
     return Run(
         request=RunRequest(ARTIFACT, Arm.OFF, threads=threads, runs=len(wall)),
@@ -46,13 +53,13 @@ class Machine:
     now: float = 0.0
     calls: list[tuple[str, int, int]] = field(default_factory=list)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
 
-    def clock(self):
+    def clock(self) -> float:
         return self.now
 
-    def __call__(self, arm, *, warmup, runs):
+    def __call__(self, arm: str, *, warmup: int, runs: int) -> Run:
         number = len(self.calls)
         self.calls.append((arm, warmup, runs))
         level = self.base_ns * math.exp(self.random.gauss(0, self.cv))
@@ -63,7 +70,7 @@ class Machine:
         self.now += self.start_seconds + (warmup * level * stolen + sum(wall)) / 1e9
         return make_run(wall, cpu, self.threads)
 
-    def measure(self, **choices) -> PairedTiming:
+    def measure(self, **choices: Any) -> PairedTiming:
         progress = choices.pop("progress", None)
         return measure_pairs(
             self, "A", "B", SamplingPlan(**choices), progress=progress, clock=self.clock

@@ -10,9 +10,10 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
-from packaging.markers import Marker, default_environment
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -59,13 +60,21 @@ def here(lock: str) -> dict[str, str]:
     return chosen
 
 
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return found
+
+
+def metadata() -> dict[str, Any]:
+    found: dict[str, Any] = document()["project"]
+    return found
+
+
 def project() -> dict[str, list[str]]:
-    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    extras = document["project"]["optional-dependencies"]
     return {
-        "base": document["project"]["dependencies"],
-        "build": document["build-system"]["requires"],
-        **extras,
+        "base": metadata()["dependencies"],
+        "build": document()["build-system"]["requires"],
+        **metadata()["optional-dependencies"],
     }
 
 
@@ -81,7 +90,7 @@ def tox_requirements() -> dict[str, list[str]]:
 
 
 def applies(requirement: Requirement) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate(default_environment())
+    return requirement.marker is None or requirement.marker.evaluate()
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -231,8 +240,6 @@ def test_ci_installs_by_the_locks_alone() -> None:
 
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, CI / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

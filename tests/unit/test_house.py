@@ -71,7 +71,6 @@ def test_every_folder_is_in_the_order_and_says_what_it_is_for() -> None:
     assert folders | top == set(ORDER)
     for name in folders:
         text = ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text("utf-8")))
-        assert text is not None
         assert len(text.splitlines()) >= 3, f"{name}/__init__.py says too little"
 
 

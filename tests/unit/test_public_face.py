@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import pytest_sme2
+from pytest_sme2 import Check, FarmDevice, Limits, RunRequest, Settings
+from pytest_sme2.plugin import hookspecs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -17,6 +20,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "skills").glob("*.md")),
     *sorted((ROOT / "models").glob("*/model.py")),
+    *sorted((ROOT / "tests" / "performance").glob("*.py")),
     ROOT / "pytest_sme2" / "plugin" / "hookspecs.py",
 ]
 
@@ -66,3 +70,76 @@ def test_the_reference_documents_every_name() -> None:
         and name != "__version__"
     ]
     assert missing == []
+
+
+def test_what_a_user_has_to_name_is_public() -> None:
+    """What functions, hooks and fixtures take and give, and what users make is made of."""
+    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "pytest_sme2").rglob("*.py"))
+    ours = {*re.findall(r"^class (\w+)", source, re.MULTILINE)}
+    public = [getattr(pytest_sme2, name) for name in pytest_sme2.__all__]
+    functions = filter(inspect.isfunction, (*public, *vars(hookspecs).values()))
+    taken = [str(inspect.signature(function)) for function in functions]
+    given = (ROOT / "pytest_sme2" / "plugin" / "fixtures.py").read_text("utf-8")
+    taken += re.findall(r"^def sme2_\w+(\(.*?):$", given, re.MULTILINE | re.DOTALL)
+    for made in (Check, FarmDevice, Limits, RunRequest, Settings):
+        taken.append(str(made.__annotations__))
+    assert len(taken) > 25
+    named = {*re.findall(r"\w+", " ".join(taken))}
+    assert {"Gate", "Analysis", "Target"} <= named & ours <= {*pytest_sme2.__all__}
+
+
+CONSUMER = """
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_sme2
+from pytest_sme2 import (
+    Analysis, Arm, CaseResult, Check, Executor, FarmDevice, Gate, Limits, Outcome, Tolerance,
+    analyze_file, compare, read_etdump, register_model,
+)
+
+
+def pytest_sme2_limits(model: str, variant: str, limits: Limits) -> Limits | None:
+    return replace(limits, tolerances={"int8": Tolerance(30.0)}) if variant == "int8" else None
+
+
+def pytest_sme2_checks(config: pytest.Config, measured: CaseResult) -> Sequence[Check]:
+    portable: int = measured.structures[measured.arm].executed_by(Executor.PORTABLE)
+    return [Check("portable", Outcome.PASS if portable <= 2 else Outcome.REGRESSED, "few")]
+
+
+def pytest_sme2_acquire_device(soc: str | None) -> FarmDevice:
+    return FarmDevice(serial="1", name=soc or pytest_sme2.__version__)
+
+
+def test_model(sme2_gate: Gate) -> None:
+    sme2_gate.check_evidence()
+    assert all(check.verdict is Outcome.PASS for check in sme2_gate.take_checks())
+
+
+def slower(path: Path) -> float | None:
+    found: Analysis = analyze_file(path)
+    assert read_etdump(path).name.size
+    return compare(found.profile, found.profile).end_to_end.ratio
+
+
+@register_model("net", variants=("fp32",))
+class Net:
+    arms: tuple[Arm, ...] = (Arm.ON, Arm.OFF)
+"""
+
+
+@pytest.mark.slow
+def test_a_consumer_can_check_its_types(tmp_path: Path) -> None:
+    file = tmp_path / "consumer.py"
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", file.name]
+    file.write_text(CONSUMER, encoding="utf-8")
+    done = subprocess.run(mypy, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.startswith("Success"), done.stdout + done.stderr
+    # What it is told is the truth: a type of its own, and not Any.
+    file.write_text(CONSUMER.replace("check_evidence", "check_nothing"), encoding="utf-8")
+    done = subprocess.run(mypy, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert '"Gate" has no attribute "check_nothing"' in done.stdout
+    assert "Found 1 error" in done.stdout

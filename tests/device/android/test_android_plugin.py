@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.plugin import hookspecs
 from pytest_sme2.system.cache import cache_folder
 from tests.support.phones import add_models, leftovers, settings_of
 
@@ -322,8 +324,9 @@ def test_suite_passes_on_a_fake_phone(suite: pytest.Pytester) -> None:
     run_suite(suite, "--sme2-fake-phone", "--sme2-variants=fp32")
 
 
-FARM = """
-from pytest_sme2 import FarmDevice
+HOOKS = """
+from dataclasses import replace
+from pytest_sme2 import Check, FarmDevice, Outcome
 
 def pytest_sme2_acquire_device(config, soc):
     with open("farm.log", "a") as log:
@@ -333,17 +336,30 @@ def pytest_sme2_acquire_device(config, soc):
 def pytest_sme2_release_device(device, lost):
     with open("farm.log", "a") as log:
         print("back", device.name, lost, file=log)
+
+def pytest_sme2_limits(config, model, variant, limits):
+    return replace(limits, max_size_growth=-0.5)
+
+def pytest_sme2_checks(config, measured, limits):
+    assert limits.max_size_growth == -0.5
+    return [Check("fans", Outcome.REGRESSED, f"too few know {{measured.model}}")]
 """
 
 
-def test_a_farm_hands_out_the_phone(
-    sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
-) -> None:
-    serial, server = phones[1].serial, sme2_lab.address
-    project.makeconftest(FARM.format(serial=serial, server=server))
-    words = ("--device=android", "--sme2-models=alpha", "--sme2-out=farm", "-p", "no:cacheprovider")
-    done = project.runpytest_subprocess(*words, "-k", "evidence", timeout=600)
-    done.assert_outcomes(passed=1)
-    assert set(serials(project.path / "farm").values()) == {serial}
-    assert (project.path / "farm.log").read_text("utf-8") == "out None\nback lease 7 False\n"
-    assert leftovers(phones[1]) == []
+def test_every_hook_works_in_the_shipped_suite(sme2_lab: FakeLab, suite: pytest.Pytester) -> None:
+    assert {name for name in vars(hookspecs) if name.startswith("pytest_")} == {
+        *re.findall(r"def (pytest_\w+)", HOOKS)
+    }
+    _, phone = sme2_lab.add(), sme2_lab.add()
+    suite.makeconftest(HOOKS.format(serial=phone.serial, server=sme2_lab.address))
+    words = ("--device=android", "--sme2-variants=fp32", "-p", "no:cacheprovider")
+    done = suite.runpytest_subprocess("tests/performance", *words, "-m", "structure", timeout=600)
+    outcomes = done.parseoutcomes()
+    assert outcomes["failed"] == 2, done.stdout.str()
+    assert outcomes["passed"] == 4
+    done.stdout.fnmatch_lines(
+        ["*program size: REGRESSED*", "*fans: REGRESSED*", "*too few know toy_cnn*"]
+    )
+    assert set(serials(suite.path / "sme2-out").values()) == {phone.serial}
+    assert (suite.path / "farm.log").read_text("utf-8") == "out None\nback lease 7 False\n"
+    assert leftovers(phone) == []

@@ -134,7 +134,6 @@ def start(lab: FakeLab, phone: FakePhone, ending: str) -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "prepared\n"
     return process
 

@@ -17,8 +17,8 @@ import pytest
 from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.fake_phone.parts import find_parts
-from pytest_sme2.targets.phone.adb import AdbDevice, ShellResult
-from pytest_sme2.targets.phone.answers import parse_temperature
+from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.answers import ShellResult, parse_temperature
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.pool import open_server
 from tests.support.phones import processes_below
@@ -170,7 +170,6 @@ def test_nothing_is_left_when_the_test_is_killed(tmp_path: Path) -> None:
     victim = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
-    assert victim.stdout is not None
     with victim:
         address, sandbox = victim.stdout.readline().split()
         inside = list(processes_below(int(sandbox)))

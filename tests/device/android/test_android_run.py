@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.answers import parse_answer
+from pytest_sme2.targets.phone.answers import ShellResult, parse_answer
 from pytest_sme2.targets.phone.processes import PhoneRun, on_cores
 from pytest_sme2.targets.phone.storage import RUNS
 from pytest_sme2.targets.phone.target import AndroidTarget
@@ -59,10 +60,8 @@ def test_a_pair_shows_sme2_on_and_off(
         assert run.emulated
         assert run.target == "android"
         assert len(run.wall_ns) == 2
-        assert run.log is not None
         assert run.log.is_file()
         for output in run.outputs:
-            assert output.file is not None
             assert output.file.stat().st_size > 0
     target.restore()
     assert leftovers(phone) == []
@@ -129,9 +128,12 @@ def test_an_untraced_run_is_one_round_trip(
     target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
     calls = []
     shell = AdbDevice.shell
-    monkeypatch.setattr(
-        AdbDevice, "shell", lambda *args, **options: calls.append(1) or shell(*args, **options)
-    )
+
+    def counted(*args: Any, **options: Any) -> ShellResult:
+        calls.append(1)
+        return shell(*args, **options)
+
+    monkeypatch.setattr(AdbDevice, "shell", counted)
     target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
     assert len(calls) == 1
 
@@ -362,7 +364,6 @@ def test_xnnpacks_log_comes_from_logcat(
     phone.write("data/system/fake/logcat", f"{line}\n")
     target = make_target(phone, xnnpack_log=True)
     run = target.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path)
-    assert run.log is not None
     assert line in run.log.read_text(encoding="utf-8")
 
 
@@ -380,7 +381,6 @@ def test_cores_are_pinned(
     program.write_text(text.replace("sleep 0", "taskset -p $$ >&2"), encoding="utf-8")
     target = make_target(phone, cpus=cpus)
     run = target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
-    assert run.log is not None
     assert f"affinity mask: {mask}\n" in run.log.read_text(encoding="utf-8")
     assert dict(target.fingerprint().facts)["cpus"] == fact
 

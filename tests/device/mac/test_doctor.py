@@ -16,7 +16,7 @@ from tests.support.pretended_mac import M4, PretendedMac
 
 def doctor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **rig: Any
-) -> tuple[dict, str]:
+) -> tuple[dict[str, Any], str]:
     runner = mac().runner(tmp_path / "runner", **rig)
     monkeypatch.setattr(machine_check, "wheel_runner", lambda *_, **__: runner)
     monkeypatch.setattr(machine_check, "RUNS", 1)

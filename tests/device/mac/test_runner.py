@@ -138,7 +138,6 @@ def test_several_threads_compute_the_same_all_on_fast_cores(runs: Runs, tmp_path
     """A thread that does not ask for fast cores works on slow ones here."""
     run = run_on_mac(request("fp32", Arm.ON, threads=3, traced=False), tmp_path)
     assert run.outputs[0].sha256 == runs.on_mac("fp32", Arm.ON).outputs[0].sha256
-    assert run.cores is not None
     assert run.cores.efficiency_ns == 0 < run.cores.performance_ns
 
 
@@ -160,12 +159,11 @@ def test_clocks_are_finer_than_a_microsecond(runs: Runs) -> None:
 
 def test_the_runner_asks_for_fast_cores_and_says_what_it_got(runs: Runs, tmp_path: Path) -> None:
     run = run_on_mac(request("int8", Arm.ON, traced=False), tmp_path, efficiency_percent=25)
-    assert run.cores is not None
     assert run.cores.quality == "user interactive"
     assert run.cores.efficiency_share == pytest.approx(0.25, abs=0.01)
     # In nanoseconds, though the system counts in ticks: no more than the CPU time of the run.
     assert 0 < run.cores.performance_ns + run.cores.efficiency_ns < 3 * sum(run.cpu_ns)
-    assert runs.on_mac("int8", Arm.ON).cores.efficiency_ns == 0  # type: ignore[union-attr]
+    assert runs.on_mac("int8", Arm.ON).cores.efficiency_ns == 0
 
 
 def test_two_of_them_take_turns(runs: Runs, tmp_path: Path) -> None:

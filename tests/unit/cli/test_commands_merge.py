@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -128,7 +129,7 @@ def test_one_failing_test_fails_the_whole(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_missing_is_noticed(
-    facts: dict[str, object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    facts: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = shard(tmp_path / "1", "fp16", **facts)
     assert merged(root, "--out", tmp_path / "out") == 1

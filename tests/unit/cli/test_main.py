@@ -107,7 +107,7 @@ def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_missing_browser_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provision.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     part = provision.chromium(lambda line: None, True)
     assert (part.found, part.action) == (None, "missing")
     assert "apt-get install chromium" in part.remedy

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,11 +85,13 @@ def write_model(folder: Path, text: str) -> ModelEntry:
     return entry
 
 
-def sme2(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+def sme2(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, as a user runs it."""
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *words], capture_output=True, text=True, cwd=ROOT, **options
+    command = [sys.executable, "-c", MAIN, *words]
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, **options
     )
+    return done
 
 
 # --- every variant runs and agrees ----------------------------------------------------------------
@@ -141,7 +144,6 @@ class Runtime:
             )
 
     def differences(self, artifact: Artifact) -> list[tuple[float, float, bool]]:
-        assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{artifact.folder}\n")
         self.process.stdin.flush()
@@ -406,7 +408,7 @@ def test_any_damage_is_noticed(tiny: Tiny, how: str) -> None:
 def test_cache_key_depends_on_the_content_of_the_model(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def key(entry: ModelEntry = tiny.entry, variant: Variant = FP32, **options: object) -> str:
+    def key(entry: ModelEntry = tiny.entry, variant: Variant = FP32, **options: Any) -> str:
         chosen = {"weights": None, "seed": 0, "graph": False, **options}
         return cache_key(entry, variant, **chosen)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.support.needs import needs_export
 pytestmark = needs_export
 
 
-def reporter(**facts: object) -> Reporter:
+def reporter(**facts: Any) -> Reporter:
     return Reporter(say=lambda _: None, stage="capturing the graph", **facts)
 
 

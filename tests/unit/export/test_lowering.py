@@ -43,6 +43,5 @@ def test_the_answer_arrives_when_the_log_cannot_be_written(tmp_path: Path) -> No
             stderr=full,
         ) as process,
     ):
-        assert process.stdout is not None
         answer = json.loads(process.stdout.read().splitlines()[-1])
     assert "No space left on device" in answer["message"]

@@ -139,7 +139,7 @@ def test_weights_in_the_layout_of_their_source_are_loaded() -> None:
     if not asked:
         pytest.skip("the models need torch")
     found = in_one_process(UPSTREAM, asked)
-    for name, _ in asked:
+    for name in (str(name) for name, _ in asked):
         assert found[name]["problem"] == "", name
         assert found[name]["weights"] > 50
         assert found[name]["equal"]

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_sme2.export.quicker import share_node_sources
 
-torch = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch")
 
 # In a process of its own: the changes last as long as the process.
 _TWICE = """
@@ -85,7 +85,7 @@ assert "_code" in vars(other)
     assert made.returncode == 0, made.stderr[-2000:]
 
 
-class _Small(torch.nn.Module):  # type: ignore[misc]
+class _Small(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(4, 4)

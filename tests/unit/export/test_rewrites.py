@@ -127,14 +127,14 @@ def test_a_rewrite_answers_as_before_and_leaves_what_it_does_not_fit(name: str, 
 
     from pytest_sme2.export.rewriting import Rewriting
 
-    class Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types here
+    class Calls(TorchFunctionMode):
         """The functions of PyTorch that are called in the end."""
 
         def __init__(self) -> None:
             super().__init__()
             self.made: list[str] = []
 
-        def __torch_function__(self, function, types, arguments=(), keywords=None):  # type: ignore[no-untyped-def]
+        def __torch_function__(self, function, types, arguments=(), keywords=None):
             # What a rewrite looks at to see whether it fits is not a call of the model.
             if function.__name__ not in ("__get__", "dim", "is_floating_point"):
                 self.made.append(function.__name__)

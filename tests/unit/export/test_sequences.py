@@ -9,10 +9,10 @@ import pytest
 from pytest_sme2.errors import ModelError
 from pytest_sme2.export.sequences import check_alike, earlier_inputs, last_answer, token_count
 
-torch = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch")
 
 
-class Sum(torch.nn.Module):  # type: ignore[misc]
+class Sum(torch.nn.Module):
     """Answers with the sum of all that it was ever given."""
 
     def __init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pytest_sme2.fake_phone import parts
 
 
 def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
     with pytest.raises(TargetError, match=r"A fake phone needs Linux.*Use a real phone"):
         parts.find_parts()
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from pytest_sme2.plugin.scheduling import in_order, scope_of, scopes
@@ -59,5 +61,5 @@ def test_ten_thousand_tests_are_dealt_out_at_once() -> None:
 
 def test_each_worker_begins_with_a_short_case_and_goes_on_with_the_longest() -> None:
     weights = {"a": 5, "b": 900, "c": 40, "d": 7, "e": 300}
-    units = {name: {} for name in (*weights, "no case")}
+    units: dict[str, Any] = {name: {} for name in (*weights, "no case")}
     assert [name for name, _ in in_order(units, weights, 2)] == ["no case", "a", "b", "e", "c", "d"]

@@ -28,10 +28,8 @@ ON: tuple[Call, ...] = (
 
 
 def labels(comparison: Comparison) -> list[tuple[str | None, str | None]]:
-    return [
-        (change.before and change.before.label, change.after and change.after.label)
-        for change in comparison.operators
-    ]
+    sides = ((change.before, change.after) for change in comparison.operators)
+    return [(a.label if a else None, b.label if b else None) for a, b in sides]
 
 
 def by_name(changes: tuple[Change, ...]) -> dict[str, float | None]:

@@ -125,7 +125,6 @@ def test_a_file_of_before_has_modules_alone(tmp_path: Path) -> None:
     text = '{"schema":1,"aten":{},"modules":{},"origins":{},"matrix":{"0":[["aten.mm.out","a"]]}}'
     beside(tmp_path / "a.etdump").write_text(text)
     found = kept_origins(tmp_path / "a.etdump")
-    assert found is not None
     assert found.nodes == {0: (("aten.mm.out", Origin("aten.mm.out", "a")),)}
 
 

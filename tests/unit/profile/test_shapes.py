@@ -52,7 +52,6 @@ def test_every_matrix_operator_finds_its_shapes(trace: str, program: str) -> Non
     matrix = [member for member in found.operators if member.operator.matrix]
     assert all(member.shapes is not None for member in matrix)
     for member in matrix:
-        assert member.shapes is not None
         weights = member.shapes.inputs[-1]
         if member.operator.kind == "linear" and member.shapes.operation == "convolution":
             assert weights[1:3] == (1, 1), "only a pointwise convolution runs as Fully Connected"

@@ -71,8 +71,8 @@ def test_notes_are_not_joined() -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_what_took_no_time_is_not_called_slower_or_faster(swapped: bool) -> None:
-    sides = [instant(), profile_of([ADD])]
-    found = compare(*reversed(sides)) if swapped else compare(*sides)
+    one, other = instant(), profile_of([ADD])
+    found = compare(other, one) if swapped else compare(one, other)
     assert not any("as fast as 'off'" in text or "slower" in text
                    for text in comparison_findings(found))  # fmt: skip
 

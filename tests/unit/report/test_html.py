@@ -27,7 +27,6 @@ from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
 def data_of(text: str) -> Any:
     found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
     return json.loads(found[1])
 
 
@@ -48,7 +47,6 @@ def test_the_page_is_whole_and_asks_nobody(tmp_path: Path) -> None:
 def test_only_the_scripts_in_the_page_may_run(tmp_path: Path) -> None:
     text = page(document(tmp_path))
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
-    assert policy is not None
     assert "default-src 'none'" in policy[1]
     allowed = set(re.findall(r"'sha256-([^']+)'", policy[1]))
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
@@ -176,7 +174,7 @@ def test_an_interval_needs_processes_enough(tmp_path: Path, processes: int, boun
 
 def test_one_arm_alone_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
     dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
-    alone = {"medians_ns": {Arm.OFF: medians(20)}, "speedup": None, "kernels": {}}
+    alone: dict[str, Any] = {"medians_ns": {Arm.OFF: medians(20)}, "speedup": None, "kernels": {}}
     folder = write_case(tmp_path, "toy", "fp16", dumps, **alone)
     (case,) = report_document([ReportCase(folder, read_record(folder))])["cases"]
     assert case["shift"] is None

@@ -90,7 +90,7 @@ def test_devices_stand_side_by_side(tmp_path: Path) -> None:
 def test_a_device_without_sme2_is_not_said_to_have_run_with_it(tmp_path: Path) -> None:
     mac = [read_record(folder) for folder in toy_run(tmp_path / "mac")]
     dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
-    alone = {"medians_ns": {Arm.OFF: (30e6,) * 4}, "speedup": None, "kernels": {}}
+    alone: dict[str, Any] = {"medians_ns": {Arm.OFF: (30e6,) * 4}, "speedup": None, "kernels": {}}
     old = [read_record(write_case(tmp_path / "old", "toy", "fp16", dumps, **alone))]
     text = combined_report({"mac": mac, "old": old})
     assert "Latency with SME2\n" not in text
@@ -180,7 +180,7 @@ def test_what_no_operator_took_time_of_has_no_bottleneck(tmp_path: Path) -> None
 
 
 def test_only_who_ran_operators_is_listed(tmp_path: Path) -> None:
-    delegated = [[("Add (ND) #1", 5_000)]]
+    delegated: list[Call] = [[("Add (ND) #1", 5_000)]]
     text = section(case_report(built(tmp_path, delegated, delegated)), "Portable and delegated")
     assert "| delegated | 1 |" in text
     assert "| portable |" not in text
@@ -220,9 +220,8 @@ def test_too_few_pairs_tell_nothing(record: CaseRecord) -> None:
 
 def test_one_arm_alone_still_shows_its_noise(tmp_path: Path) -> None:
     dumps = {Arm.OFF: stored_dumps("toy_fp32")[Arm.OFF]}
-    alone = {"medians_ns": {Arm.OFF: medians(20, spread=0.05)}, "speedup": None}
+    alone: dict[str, Any] = {"medians_ns": {Arm.OFF: medians(20, spread=0.05)}, "speedup": None}
     found = noise_of(read_record(write_case(tmp_path, "toy", "fp32", dumps, **alone)))
-    assert found is not None
     assert found.noise_floor == pytest.approx(0.04, rel=0.5)
     assert found.detectable is None
     assert str(found).startswith("noise floor ")
@@ -231,7 +230,7 @@ def test_one_arm_alone_still_shows_its_noise(tmp_path: Path) -> None:
 
 def test_one_process_shows_no_noise(tmp_path: Path) -> None:
     dumps = {Arm.OFF: stored_dumps("toy_fp32")[Arm.OFF]}
-    alone = {"medians_ns": {Arm.OFF: (2e7,)}, "speedup": None}
+    alone: dict[str, Any] = {"medians_ns": {Arm.OFF: (2e7,)}, "speedup": None}
     assert noise_of(read_record(write_case(tmp_path, "toy", "fp32", dumps, **alone))) is None
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,23 +146,15 @@ def test_programs_go_by_their_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("emulated", [False, True])
 def test_no_line_is_wider_than_a_terminal(tmp_path: Path, emulated: bool) -> None:
+    timed: dict[str, Any] = {
+        "medians_ns": {Arm.ON: (12345e6,), Arm.OFF: (99999e6,)},
+        "speedup": Estimate(12.34, 11.11, 13.57, 0.99, 10),
+        "peak_bytes": {Arm.ON: 4_000_000_000},
+    }
+    facts: dict[str, Any] = {"emulated": True} if emulated else timed
+    dumps = stored_dumps("mobile_fp16")
     folders = [
-        write_case(
-            tmp_path,
-            name,
-            "int8_dynamic@1024",
-            stored_dumps("mobile_fp16"),
-            emulated=emulated,
-            **(
-                {}
-                if emulated
-                else {
-                    "medians_ns": {Arm.ON: (12345e6,), Arm.OFF: (99999e6,)},
-                    "speedup": Estimate(12.34, 11.11, 13.57, 0.99, 10),
-                    "peak_bytes": {Arm.ON: 4_000_000_000},
-                }
-            ),
-        )
+        write_case(tmp_path, name, "int8_dynamic@1024", dumps, **facts)
         # One word that is wider than the terminal would be kept whole.
         for name in ("m" * 40, "short")
     ]

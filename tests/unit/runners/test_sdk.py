@@ -11,7 +11,7 @@ import pytest
 from pytest_sme2.errors import BuildError, StorageError
 from pytest_sme2.runners import sdk, sme2
 from pytest_sme2.system import pip as pip_module
-from pytest_sme2.system.platforms import LINUX_AARCH64
+from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.system.toolchain import Compiler
 
@@ -98,7 +98,7 @@ def test_an_installed_wheel_of_another_layout_says_so_too(tmp_path, monkeypatch)
     monkeypatch.setattr(sdk, "installed_version", lambda: "1.9.0")
     monkeypatch.setattr(sdk, "_installed_folder", lambda: tmp_path)
     with pytest.raises(BuildError, match=r"not laid out as in .* It has no include/executorch,"):
-        sdk.executorch_sdk(sdk.host_platform())
+        sdk.executorch_sdk(host_platform())
 
 
 def test_versions():
@@ -147,7 +147,7 @@ def pip(monkeypatch):
 
 def test_a_download_happens_once(pip, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "file:///somewhere")
-    told = []
+    told: list[str] = []
     first = sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path, progress=told.append)
     again = sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path, progress=told.append)
     assert first == again

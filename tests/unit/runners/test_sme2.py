@@ -5,6 +5,7 @@ import json
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from pytest_sme2.errors import BuildError, RunError, StorageError
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners import sme2 as runners
 from pytest_sme2.runners.base import ProcessFiles
+from pytest_sme2.runners.sdk import LIBRARIES
 from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.toolchain import Compiler
@@ -100,7 +102,7 @@ def test_the_exit_codes_are_those_of_the_sources():
     assert codes == {0, *runners.EXIT_MEANINGS}
 
 
-RESULT = {
+RESULT: dict[str, Any] = {
     "schema": 1,
     "sme2": {"requested": "on", "effective": True, "source": "getauxval"},
     "cpu_features": ["sme2"],
@@ -206,7 +208,7 @@ def build(monkeypatch, tmp_path):
     sdk = tmp_path / "sdk"
     for folder in ("include/executorch", "lib/cmake/executorch"):
         (sdk / folder).mkdir(parents=True)
-    for library in (*runners.LIBRARIES, "executorch_backend_openvino"):
+    for library in (*LIBRARIES, "executorch_backend_openvino"):
         (sdk / "lib" / f"lib{library}.so").touch()
     monkeypatch.setattr(runners, "build_runner", fake)
     monkeypatch.setattr(runners, "find_compiler", lambda platform: fake.compiler)
@@ -227,7 +229,7 @@ def test_a_runner_is_built_once(build, tmp_path):
     assert told == ["Building the runner for linux-x86_64 with ExecuTorch 1.5.1"]
     assert (first.kind, first.platform, first.executorch) == ("wheel", "linux-x86_64", "1.5.1")
     names = {path.name for path in first.files(Arm.ON)}
-    assert names == {"sme2_runner", *(f"lib{name}.so" for name in runners.LIBRARIES)}
+    assert names == {"sme2_runner", *(f"lib{name}.so" for name in LIBRARIES)}
 
 
 def test_the_bundle_for_linux_on_arm_brings_its_c_library(build, tmp_path):

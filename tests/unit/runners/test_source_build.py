@@ -67,11 +67,8 @@ def test_the_dry_run_is_the_same_everywhere() -> None:
 
 
 def variables(step: source_plan.BuildStep) -> dict[str, str]:
-    return dict(
-        word[2:].split("=", 1)
-        for word in step.configure
-        if word.startswith("-D")  # type: ignore[misc]
-    )
+    set_words = (word[2:].partition("=") for word in step.configure if word.startswith("-D"))
+    return {name: value for name, _, value in set_words}
 
 
 def test_off_switches_both_extensions_off() -> None:
@@ -151,8 +148,8 @@ class Machine(NamedTuple):
 @pytest.fixture
 def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine on which nothing is missing."""
-    monkeypatch.setattr(source_build.host_platform, "system", lambda: "Linux")
-    monkeypatch.setattr(source_build.host_platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 1)
     tools = Tools(
         cmake=program(tmp_path / "bin/cmake", "cmake version 3.31.2"),
@@ -301,8 +298,8 @@ def test_hosts(
     machine: str,
     expected: str,
 ) -> None:
-    monkeypatch.setattr(source_build.host_platform, "system", lambda: system)
-    monkeypatch.setattr(source_build.host_platform, "machine", lambda: machine)
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
     found = problems(replace(fit.request, platform=platform), fit.tools)
     assert expected in found
     assert bool(found) == bool(expected)
@@ -381,8 +378,8 @@ def test_both_sides_are_built_and_differ(miniature: Machine) -> None:
     on, off = source_build.build(*miniature, progress=seen.append)
     record = json.loads((off.binary.parent / source_build.RECORD).read_text())
     assert (record["sme2"], record["variant"]) == ("off", "timing")
-    assert on.families == {KernelFamily.NEON, KernelFamily.SME, KernelFamily.SME2}
-    assert off.families == {KernelFamily.NEON}
+    assert on.families == frozenset({KernelFamily.NEON, KernelFamily.SME, KernelFamily.SME2})
+    assert off.families == frozenset({KernelFamily.NEON})
     assert os.access(on.binary, os.X_OK)
     assert [line.split()[0] for line in seen] == ["configuring", "compiling"] * 2
     assert sorted((path, path.stat().st_mtime_ns) for path in tree.rglob("*")) == before

@@ -37,7 +37,7 @@ from tests.support.every_check import check_all
 from tests.support.gate_examples import CONV_ON, EMULATED, LINUX, TRANSPOSE
 from tests.support.profiles import columns_of, profile_of, real, run_of
 
-NAMES = {"session": "s", "recorded": "2025-01-01T00:00:00Z", "runtime": "1.5.0"}
+NAMES: dict[str, Any] = {"session": "s", "recorded": "2025-01-01T00:00:00Z", "runtime": "1.5.0"}
 
 
 @pytest.fixture
@@ -205,7 +205,6 @@ def test_real_dumps_become_a_baseline_and_agree_with_it(tmp_path: Path, artifact
     found = from_dumps(artifact, "cpp_mobile_fp32")
     baselines.store(tmp_path, found)
     known = baselines.load(tmp_path, "toy", "fp16", EMULATED)
-    assert known is not None
     assert known.structures == found.structures
     checks = check_all(found, known, default_limits())
     assert {check.verdict for check in checks} == {Outcome.PASS}

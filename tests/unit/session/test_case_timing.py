@@ -46,7 +46,6 @@ def test_both_arms_are_measured_in_pairs_off_against_on(
     target = PretendedTarget()
     timing = measure(target, tmp_path, monkeypatch)
     found = timing.measurement
-    assert found is not None
     assert (found.reference, found.candidate) == ("off", "on")
     assert found.ratio == pytest.approx(0.5, rel=0.02)
     assert set(found.tracing_overhead) == {"on", "off"}
@@ -86,7 +85,7 @@ def test_at_the_hard_limit_one_arm_alone_gets_fewer_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = PretendedTarget()
-    slow.slower = {program_case(PROGRAM).program.sha256: 10_000.0}  # type: ignore[union-attr]
+    slow.slower = {program_case(PROGRAM).program.sha256: 10_000.0}
     timing = measure(
         slow, tmp_path, monkeypatch, (Arm.OFF,), budget_seconds=1.0, limit_seconds=60.0
     )

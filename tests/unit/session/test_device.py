@@ -272,7 +272,7 @@ def test_what_needs_an_emulator_fetches_one_or_fails(
         return Provided("emulator", None, "missing", remedy="Run: install it.")
 
     monkeypatch.setattr(device, "find_qemu", none)
-    monkeypatch.setattr(device.provision, "qemu", fetch)
+    monkeypatch.setattr("pytest_sme2.system.provision.qemu", fetch)
     settings = Settings(device=name, fake_phone=name == "android")
     option = "--sme2-fake-phone" if name == "android" else "--device=emulated"
     with pytest.raises(TargetError, match=rf"{option} cannot be used\. Run: install it\."):
@@ -290,7 +290,8 @@ def test_a_machine_without_adb_takes_the_fake_phones(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr("pytest_sme2.targets.phone.adb.find_adb", lambda: None)
-    parts = Parts(*[tmp_path / name for name in ("adb", "adbd", "sh", "tools", "patchelf")], ())
+    adb, adbd, shell, tools, patchelf = (tmp_path / name for name in ("adb", "d", "sh", "t", "p"))
+    parts = Parts(adb, adbd, shell, tools, patchelf, ())
     monkeypatch.setattr("pytest_sme2.fake_phone.parts.find_parts", lambda progress: parts)
     assert device._adb(told.append) == tmp_path / "adb"
     # Where nobody can be told, nothing is fetched.

@@ -62,7 +62,6 @@ def test_outputs_do_not_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").touch()
     place = make_place(job(tmp_path / "run"))
-    assert place.outputs is not None
     place.outputs.symlink_to(tmp_path / "elsewhere")
     make_place(job(tmp_path / "run"))
     assert not place.outputs.is_symlink()

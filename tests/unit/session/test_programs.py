@@ -75,7 +75,7 @@ def test_an_odd_program_stands_with_the_programs(folder: Path) -> None:
 
 
 def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_path: Path) -> None:
-    net = shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte")
+    net = Path(shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte"))
     (tmp_path / "phases.pte").write_bytes(altered("methods.pte", b"forward", b"prefill"))
 
     cases = {case.id: case for case in program_cases([str(tmp_path / "*.pte")], (1,))}
@@ -87,7 +87,6 @@ def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_pa
         "phases:scale-as exported": "scale",
     }
     for case in cases.values():
-        assert case.program is not None
         assert (case.program.method, case.program.model) == (case.method, case.model)
     assert program_case(net).id == "net-as exported"
     again = program_case(net, method="scale")
@@ -100,7 +99,6 @@ def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_pa
 
 def test_a_program_of_one_method_names_none(folder: Path) -> None:
     case = program_case(folder / "toy_fp16.pte", method="forward")
-    assert case.program is not None
     assert (case.id, case.method, case.program.method) == ("toy_fp16-as exported", None, None)
 
 
@@ -137,12 +135,12 @@ def test_methods_are_chosen(folder: Path) -> None:
 
 
 def test_inputs_of_a_method_have_its_name(tmp_path: Path) -> None:
-    net = shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte")
+    net = Path(shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte"))
     given = tmp_path / "net.scale.input_0.bin"
-    (spec,) = program_case(net, method="scale").program.inputs  # type: ignore[union-attr]
+    (spec,) = program_case(net, method="scale").program.inputs
     given.write_bytes(np.zeros(spec.shape, spec.dtype).tobytes())
     found = {
-        method: program_case(net, method=method).program.input_files  # type: ignore[union-attr]
+        method: program_case(net, method=method).program.input_files
         for method in ("forward", "scale")
     }
     assert found == {"forward": (), "scale": (given,)}
@@ -151,7 +149,6 @@ def test_inputs_of_a_method_have_its_name(tmp_path: Path) -> None:
 def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: Path) -> None:
     program = folder / "toy_fp16.pte"
     plain = program_case(program).program
-    assert plain is not None
     assert (plain.variant, plain.input_files, plain.reference_files) == (AS_EXPORTED, (), ())
     assert plain.inputs == (TensorSpec("float16", (1, 3, 16, 16)),)
 
@@ -162,10 +159,8 @@ def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: P
     # Two programs are here, so this is nobody's.
     (folder / "input_0.bin").write_bytes(b"")
     found = program_case(program).program
-    assert found is not None
     assert (found.input_files, found.reference_files) == ((given,), (expected,))
     other = program_case(folder / "toy_int8.pte").program
-    assert other is not None
     assert other.input_files == ()
 
     given.write_bytes(b"1")
@@ -179,7 +174,6 @@ def test_inputs_that_come_first_are_those_of_several_inferences(folder: Path) ->
     before = folder / "toy_fp16.earlier_0.bin"
     before.write_bytes(bytes(3 * 1536))
     found = program_case(program).program
-    assert found is not None
     assert found.earlier_files == (before,)
     before.write_bytes(bytes(1537))
     with pytest.raises(ProgramError, match=r"earlier_0.bin has 1537 bytes.*for each inference"):
@@ -190,7 +184,6 @@ def test_the_only_program_of_a_folder_needs_no_name_before_its_inputs(tmp_path: 
     shutil.copy(PROGRAMS / "toy_fp16.pte", tmp_path)
     (tmp_path / "input_0.bin").write_bytes(bytes(1536))
     found = program_case(tmp_path / "toy_fp16.pte").program
-    assert found is not None
     assert found.input_files == (tmp_path / "input_0.bin",)
 
 

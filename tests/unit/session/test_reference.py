@@ -221,7 +221,6 @@ def test_the_program_and_the_runner_of_a_baseline_are_found(cache: Path, here: S
     assert before.sha256 != here.sha256
     for runner in (here, before):
         found = kept_reference(then(b"old", runner.sha256), 1, here, cache=cache)
-        assert found is not None
         assert found.runner == runner
         artifact = found.artifacts and found.artifacts["toy_cnn", "fp16"]
         assert artifact

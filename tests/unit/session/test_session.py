@@ -83,7 +83,6 @@ def test_each_arm_is_traced_once_whoever_asks(
     evidence = session.evidence(case)
     comparison = session.comparison(case)
     session.measured(case, timed=False)
-    assert evidence is not None
     assert evidence.valid
     assert comparison.after_name == "on"
     assert [(request.arm, request.traced) for request, _ in target.requests] == [
@@ -131,7 +130,6 @@ def test_where_times_mean_nothing_none_are_taken(
 def test_timing_shows_the_speedup_and_stays_with_the_case(session: Session, case: Case) -> None:
     assert session.measured(case, timed=False).speedup is None
     speedup = session.measured(case, timed=True).speedup
-    assert speedup is not None
     assert speedup.value == pytest.approx(2.0, rel=0.02)
     assert session.measured(case, timed=False).speedup == speedup
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import StorageError
-from pytest_sme2.system import cache
 from pytest_sme2.system.cache import cache_folder, is_ours, trusted
 
 
@@ -60,7 +59,7 @@ def test_a_place_inside_that_everybody_can_write_to_is_refused(planted: Path, de
 def test_file_of_another_user_is_refused(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = planted.parents[2]
     owner = planted.stat().st_uid
-    monkeypatch.setattr(cache.os, "geteuid", lambda: owner + 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 12345)
     if owner == 0:
         # Files of root are trusted by everybody, so they are given away first.
         for path in (planted, *planted.parents[:3]):
@@ -72,8 +71,8 @@ def test_file_of_another_user_is_refused(planted: Path, monkeypatch: pytest.Monk
 def test_members_of_a_group_share_a_cache(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = planted.parents[2]
     group = planted.stat().st_gid
-    monkeypatch.setattr(cache.os, "geteuid", lambda: planted.stat().st_uid + 12345)
-    monkeypatch.setattr(cache.os, "getgroups", lambda: [group])
+    monkeypatch.setattr(os, "geteuid", lambda: planted.stat().st_uid + 12345)
+    monkeypatch.setattr(os, "getgroups", lambda: [group])
     folder.chmod(0o2775)
     assert trusted(planted, folder) == planted
     if os.getuid() == 0:

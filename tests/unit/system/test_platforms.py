@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 
@@ -21,14 +22,14 @@ from pytest_sme2.targets.local import local_conditions
     ],
 )
 def test_machines_have_names(monkeypatch, system, machine, name):
-    monkeypatch.setattr(platforms.sys, "platform", system)
-    monkeypatch.setattr(platforms.platform, "machine", lambda: machine)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     assert platforms.host_platform() == name
     assert name in platforms.PLATFORMS
 
 
 def test_unknown_machine_lists_the_supported_ones(monkeypatch):
-    monkeypatch.setattr(platforms.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(TargetError, match=r"riscv64.*Use Linux on aarch64"):
         platforms.host_platform()
 
@@ -50,7 +51,7 @@ def test_a_kernel_of_another_architecture_shows_an_emulator(
     if kernel is not None:
         file.write_bytes(kernel)
     monkeypatch.setattr(platforms, "_KERNEL", file)
-    monkeypatch.setattr(platforms.platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     assert platforms.emulated_on() == real
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_a_program_that_takes_too_long_ends_with_its_children(tmp_path):
 def test_an_interrupt_ends_the_program(tmp_path, monkeypatch):
     import subprocess
 
-    started = []
+    started: list[Any] = []
     real = subprocess.Popen.communicate
 
     def interrupted(self, *arguments, **options):
@@ -161,11 +162,9 @@ def test_another_shell_takes_over_from_one_that_was_killed() -> None:
     first, second = sleeper(), sleeper()
     leash.tie(first.pid)
     shell = leash._shell
-    assert shell is not None
     shell.kill()
     shell.wait()
     leash.tie(second.pid)
-    assert leash._shell is not None
     assert leash._shell.pid != shell.pid
     leash._let_go()
     assert first.wait(timeout=600) == second.wait(timeout=600) == -signal.SIGKILL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import tarfile
 from pathlib import Path
@@ -23,7 +24,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Debian without an emulator, with an empty cache, and with archives of the test's own."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(provision, "_release", lambda: {"ID": "debian"})
-    monkeypatch.setattr(provision.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
 
     def find() -> Qemu:
         path = tmp_path / "cache/pytest-sme2/tools/qemu/usr/bin/qemu-aarch64"
@@ -101,13 +102,13 @@ def test_looking_creates_nothing(bare: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_hints_for_other_systems(
     monkeypatch: pytest.MonkeyPatch, release: dict[str, str], tool: str, hint: str
 ) -> None:
-    monkeypatch.setattr(provision.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(provision, "_release", lambda: release)
     assert hint in provision.install_hint(tool)
 
 
 def test_hints_for_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provision.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
     assert "xcode-select --install" in provision.install_hint(provision.COMPILER)
     assert "does not exist on macOS" in provision.install_hint(provision.QEMU)
 

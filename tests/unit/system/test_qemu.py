@@ -17,7 +17,7 @@ def qemu(path: Path, version: str, name: str = "qemu-aarch64") -> Path:
 
 
 @pytest.fixture
-def bin_folder(tmp_path, monkeypatch) -> Path:
+def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")

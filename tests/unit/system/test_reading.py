@@ -14,12 +14,18 @@ from pytest_sme2.system.reading import read_bytes, read_json, read_text_if_there
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
 
+
+def terabyte(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
 ODD: dict[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,
     "a folder": Path.mkdir,
     "an endless device": lambda path: path.symlink_to("/dev/zero"),
     "a link to itself": lambda path: path.symlink_to(path.name),
-    "a terabyte of nothing": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+    "a terabyte of nothing": terabyte,
 }
 
 
@@ -33,7 +39,7 @@ def odd(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_odd_files_are_one_error(odd: Path) -> None:
     for read in (read_bytes, read_json, read_toml, read_text_if_there):
         with pytest.raises(UsageError, match=r"file\.json cannot be read: .*\. Give another\.$"):
-            read(odd, remedy="Give another.", error=UsageError)  # type: ignore[operator]
+            read(odd, remedy="Give another.", error=UsageError)
 
 
 @pytest.mark.parametrize("read", [read_etdump, read_attribution])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import platform
 import struct
 import sys
@@ -113,7 +114,7 @@ def test_emulated_without_an_emulator(machine):
 
 def test_emulated_fetches_an_emulator_and_says_so(machine, monkeypatch):
     machine("linux-x86_64", sme2=False, qemu=None)
-    said = []
+    said: list[str] = []
 
     def fetch(say, check):
         assert not check
@@ -209,7 +210,7 @@ def test_fingerprint_is_stable_and_complete():
 
 
 def test_a_system_that_cannot_pin_says_so(monkeypatch):
-    monkeypatch.delattr(local.os, "sched_getaffinity", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     with pytest.raises(TargetError, match="cannot pin"):
         local.check_cpus((0,))
     local.check_cpus(())
@@ -223,12 +224,12 @@ def test_a_machine_tells_its_cores_and_pins_to_the_fastest(
         folder.mkdir(parents=True)
         (folder / "cpuinfo_max_freq").write_text(str(khz))
     monkeypatch.setattr(local, "CPU_FOLDER", tmp_path)
-    monkeypatch.setattr(local.os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
     target = local.LocalTarget()
     assert [core.max_khz for core in target.cores] == [2_000_000, 3_000_000, 2_000_000]
     assert [target.pinned(threads) for threads in (1, 2, 3)] == [(1,), (1, 0), (1, 0, 2)]
-    monkeypatch.delattr(local.os, "sched_getaffinity")
-    monkeypatch.setattr(local.os, "cpu_count", lambda: 4)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
     assert (len(target.cores), target.pinned(2)) == (4, ())
 
 
@@ -387,7 +388,6 @@ def test_it_is_kept_awake_until_it_is_restored(pretended: PretendedMac) -> None:
     target.prepare()
     target.prepare()
     awake = target._awake
-    assert awake is not None
     assert awake.poll() is None
     target.restore()
     target.restore()
@@ -418,4 +418,4 @@ def test_a_run_under_thermal_pressure_is_marked(
     monkeypatch.setattr(local, "check_request", lambda *_: None)
     pretended.pressure(level)
     run = make_run([1000])
-    assert MacTarget().run(None, run.request, Path()).throttled is throttled  # type: ignore[arg-type]
+    assert MacTarget().run(None, run.request, Path()).throttled is throttled

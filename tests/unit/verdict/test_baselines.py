@@ -92,7 +92,6 @@ def test_hostile_names_stay_names(tmp_path: Path, name: str) -> None:
     assert path.is_file()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["baselines"]
     found = baselines.load(root, name, "fp16", EMULATED)
-    assert found is not None
     assert found.model == name
 
 
@@ -277,7 +276,8 @@ def test_a_wrong_value_anywhere_is_an_error_or_a_value_never_a_crash() -> None:
     """Each place of the document in turn holds something of another type."""
     refused = 0
     for place in every_place(json.loads(EXAMPLE)):
-        for wrong in (None, [], {}, "x", -1, 1.5, True, [[]], {"x": {"y": 1}}):
+        wrongs: tuple[object, ...] = (None, [], {}, "x", -1, 1.5, True, [[]], {"x": {"y": 1}})
+        for wrong in wrongs:
             try:
                 parse(with_value(place, wrong), PATH)
             except BaselineError:
@@ -325,11 +325,9 @@ def test_structure_may_come_from_the_emulator(tmp_path: Path) -> None:
     assert baselines.load_structure(tmp_path, "toy_cnn", "fp16", LINUX) is None
     baselines.store(tmp_path, emulated())
     found = baselines.load_structure(tmp_path, "toy_cnn", "fp16", LINUX)
-    assert found is not None
     assert found.fingerprint == EMULATED
     baselines.store(tmp_path, measured())
     found = baselines.load_structure(tmp_path, "toy_cnn", "fp16", LINUX)
-    assert found is not None
     assert found.fingerprint == LINUX
 
 
@@ -344,7 +342,6 @@ def test_phone_is_compared_with_the_baseline_of_its_last_build(tmp_path: Path) -
         )
     baselines.store(tmp_path, measured(fingerprint=phone("C3", cpus="4"), recorded="2025-01-09"))
     found = baselines.load_structure(tmp_path, "toy_cnn", "fp16", phone("D4"))
-    assert found is not None
     assert found.fingerprint == phone("B2")
     assert baselines.differing_facts(found.fingerprint, phone("D4")) == ()
     assert baselines.system_change(found.fingerprint, phone("D4")) == (
@@ -365,7 +362,6 @@ SHIPPED = Path(__file__).parents[3] / "baselines"
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*/*.json")), ids=lambda path: path.stem)
 def test_shipped_baselines_load(path: Path) -> None:
     found = baselines.read(path)
-    assert found is not None
     assert path == baselines.baseline_path(SHIPPED, found.model, found.variant, found.fingerprint)
 
 
@@ -598,7 +594,6 @@ def test_busy_machine_is_not_stored_unless_forced(tmp_path: Path) -> None:
     path, _ = baselines.store(tmp_path, busy, force=True)
     baselines.store(tmp_path, measured(session="idle", interference=baselines.BUSY))
     kept = baselines.read(path)
-    assert kept is not None
     # What was forced is remembered.
     assert [session.interference for session in kept.sessions] == [3.06, None]
 
@@ -866,7 +861,6 @@ def test_concurrent_updates_lose_nothing(tmp_path: Path) -> None:
     for process in [start(UPDATE, str(tmp_path), name) for name in names_of_sessions]:
         finish(process)
     found = baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
-    assert found is not None
     assert sorted(entry.session for entry in found.sessions) == names_of_sessions
 
 

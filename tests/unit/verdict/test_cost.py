@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -185,8 +186,8 @@ def test_what_was_not_counted_does_not_pass() -> None:
 def test_two_versions_are_compared_without_a_baseline(
     now: int, verdict: Outcome, words: str
 ) -> None:
-    costs = (counted(layer(size)).costs[Arm.ON] for size in (20_000, now))
-    check = compare_costs("cost against release", *costs, Limits(), "release")
+    old, new = (counted(layer(size)).costs[Arm.ON] for size in (20_000, now))
+    check = compare_costs("cost against release", old, new, Limits(), "release")
     assert check.verdict is verdict
     assert words in check.message
     assert "baseline" not in check.message
@@ -196,7 +197,7 @@ def test_two_versions_are_compared_without_a_baseline(
     ("uncounted", "words"), [(0, "release was not counted: x."), (1, "It was not counted: x.")]
 )
 def test_a_version_that_was_not_counted_does_not_pass(uncounted: int, words: str) -> None:
-    costs = [counted(layer(20_000)).costs[Arm.ON], "x"]
+    costs: list[Any] = [counted(layer(20_000)).costs[Arm.ON], "x"]
     check = compare_costs("cost", costs[1 - uncounted], costs[uncounted], Limits(), "release")
     assert (check.verdict, check.message) == (Outcome.INVALID, words)
 

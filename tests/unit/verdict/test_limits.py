@@ -11,7 +11,7 @@ from pytest_sme2.verdict import limits
 
 
 @pytest.fixture
-def write(tmp_path: Path):  # type: ignore[no-untyped-def]
+def write(tmp_path: Path):
     def write_file(text: str, name: str = "limits.toml") -> Path:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
@@ -116,7 +116,7 @@ min_speedup = 2.0
 """
 
 
-def test_every_limit_can_be_given(write) -> None:  # type: ignore[no-untyped-def]
+def test_every_limit_can_be_given(write) -> None:
     path = write(FULL)
     found = limits.resolve("fp32", files=[path])
     assert found.max_regression == 0.03
@@ -143,7 +143,7 @@ def test_every_limit_can_be_given(write) -> None:  # type: ignore[no-untyped-def
     ("variant", "speedup", "greatest"),
     [("fp32", 1.5, 0.9), ("fp16", 2.5, 0.5), ("fp16@256", 2.0, 0.5), ("fp16@512", 2.5, 0.5)],
 )
-def test_the_more_particular_table_wins(  # type: ignore[no-untyped-def]
+def test_the_more_particular_table_wins(
     write, variant: str, speedup: float, greatest: float
 ) -> None:
     found = limits.resolve(variant, files=[write(FULL)])
@@ -151,7 +151,7 @@ def test_the_more_particular_table_wins(  # type: ignore[no-untyped-def]
     assert found.shares[Category.GEMM].greatest == greatest
 
 
-def test_command_line_over_model_over_default(write) -> None:  # type: ignore[no-untyped-def]
+def test_command_line_over_model_over_default(write) -> None:
     default = write("max_regression = 0.05\nmin_speedup = 1.2\nmin_coverage = 0.5\n", "a.toml")
     model = write("min_speedup = 1.4\nmin_coverage = 0.6\n[variant.fp16]\nmin_speedup = 1.6\n")
     given = {"min_coverage": "80%"}
@@ -198,9 +198,7 @@ def test_without_any_file_the_defaults_hold(tmp_path: Path) -> None:
         ("max_regression =", "cannot be read: it is not valid TOML"),
     ],
 )
-def test_a_mistake_names_the_file_the_key_and_the_choices(  # type: ignore[no-untyped-def]
-    write, text: str, message: str
-) -> None:
+def test_a_mistake_names_the_file_the_key_and_the_choices(write, text: str, message: str) -> None:
     path = write(text)
     with pytest.raises(UsageError, match=message) as caught:
         limits.resolve("fp16", files=[path])
@@ -223,7 +221,7 @@ def test_mistakes_on_the_command_line_name_the_option() -> None:
         limits.resolve("fp16", command_line={"max_regresion": None})
 
 
-def test_the_documentation_tells_the_truth(write) -> None:  # type: ignore[no-untyped-def]
+def test_the_documentation_tells_the_truth(write) -> None:
     page = (Path(__file__).parents[3] / "docs" / "baselines.md").read_text(encoding="utf-8")
     example = page.split("```toml\n")[1].split("```")[0]
     found = limits.resolve("fp16@256", files=[write(example)])

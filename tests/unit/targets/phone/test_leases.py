@@ -13,7 +13,7 @@ import pytest
 from pytest_sme2.errors import BusyError, ConnectionLostError, RunError, TargetError
 from pytest_sme2.system import locks
 from pytest_sme2.targets.phone import leases
-from pytest_sme2.targets.phone.adb import ShellResult
+from pytest_sme2.targets.phone.answers import ShellResult
 from pytest_sme2.targets.phone.leases import IDLE_SECONDS, Claim, DevicePool, Lease, redo_when_lost
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.runners.base import ProcessFiles
-from pytest_sme2.targets.phone.adb import ShellResult, quote
-from pytest_sme2.targets.phone.answers import parse_answer
+from pytest_sme2.targets.phone.adb import quote
+from pytest_sme2.targets.phone.answers import ShellResult, parse_answer
 from pytest_sme2.targets.phone.processes import PhoneRun, on_cores
 
 

@@ -1,7 +1,11 @@
-"""Makes the sample reports and the kernel matrix page at every build, with the tool itself."""
+"""Makes the sample reports and the kernel matrix page at every build, with the tool itself.
+
+Then it follows the links: each page must be near, and no link may lead nowhere.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -48,7 +52,36 @@ def write_matrix_page(app: Sphinx, error: Exception | None) -> None:
         (Path(app.outdir) / "kernel-matrix.html").write_text(page(shown), encoding="utf-8")
 
 
+CLICKS = 2
+
+
+def check_links(app: Sphinx, error: Exception | None) -> None:
+    """Every page and every live page is within two clicks of the first one."""
+    if error is not None or app.builder.format != "html":
+        return
+    out = Path(app.outdir)
+    seen = near = {out / "index.html"}
+    for _ in range(CLICKS):
+        near = {target for page in near for target in _targets(page)} - seen
+        missing = sorted(str(page.relative_to(out)) for page in near if not page.exists())
+        if missing:
+            raise ExtensionError(f"links lead to pages that are not there: {', '.join(missing)}")
+        seen = seen | near
+    live = [out / "kernel-matrix.html", out / "sample" / "report.html"]
+    wanted = {*live, *(out / f"{name}.html" for name in app.env.found_docs)}
+    if wanted - seen:
+        far = ", ".join(sorted(page.name for page in wanted - seen))
+        raise ExtensionError(f"more than {CLICKS} clicks from the first page: {far}")
+
+
+def _targets(page: Path) -> set[Path]:
+    """The pages of this site that a page links to; what is written by hand has no scheme."""
+    found = re.findall(r'<a\b[^>]*\bhref="([^"#?:]+\.html)[#"]', page.read_text(encoding="utf-8"))
+    return {(page.parent / name).resolve() for name in found}
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("build-finished", write_samples)
     app.connect("build-finished", write_matrix_page)
+    app.connect("build-finished", check_links, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

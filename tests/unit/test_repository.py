@@ -1,0 +1,198 @@
+"""What strangers see first: workflows, forms, pre-commit and metadata are right, and agree."""
+
+from __future__ import annotations
+
+import plistlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+import pytest_sme2
+from tests.unit.test_ci import ROOT, load, metadata, pins, tox_settings
+
+GITHUB = ROOT / ".github"
+TEMPLATES = ROOT / "docs" / "ci"
+WORKFLOWS = sorted(GITHUB.glob("workflows/*.yml"))
+ACTIONS = sorted(GITHUB.glob("actions/*/action.yml"))
+PINNED = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+# Who may do more than read, and what for.
+RIGHTS: dict[tuple[str, str | None], dict[str, str]] = {
+    ("ci", None): {"contents": "read"},
+    ("release", None): {},
+    ("release", "build"): {"contents": "read"},
+    ("release", "publish"): {"id-token": "write", "attestations": "write"},
+    ("release", "page"): {"contents": "write"},
+}
+
+
+def text_of(*names: str) -> str:
+    return ROOT.joinpath(*names).read_text("utf-8")
+
+
+def read(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return document
+
+
+def jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path in WORKFLOWS:
+        for name, job in read(path)["jobs"].items():
+            yield path.stem, name, job
+
+
+def environments(job: dict[str, Any]) -> Iterator[str]:
+    """Those of tox that a job runs, a matrix written out."""
+    for step in job["steps"]:
+        for words in re.findall(r"tox run -e (\$\{\{.+?\}\}|\S+)", step.get("run", "")):
+            name = re.fullmatch(r"\$\{\{ matrix\.(\w+) \}\}", words)
+            yield from job["strategy"]["matrix"][name[1]] if name else words.split(",")
+
+
+def test_every_file_of_its_kind_is_held_to_a_schema() -> None:
+    """Pre-commit has a test of its own here, since no schema of it is at hand."""
+    kinds = load("schemas").KINDS.values()
+    held = {path for patterns in kinds for pattern in patterns for path in ROOT.glob(pattern)}
+    found = (path for folder in (ROOT, TEMPLATES) for path in folder.glob("*"))
+    ours = {p for p in (*found, *GITHUB.rglob("*")) if p.suffix in {".yml", ".yaml", ".cff"}}
+    assert ours - held == {ROOT / ".pre-commit-config.yaml"}
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: path.name)
+def test_every_action_is_pinned(path: Path) -> None:
+    used = re.findall(r"\buses: *(.+)", path.read_text("utf-8"))
+    assert used
+    for name in used:
+        local = name.startswith("./")
+        assert (ROOT / name / "action.yml").is_file() if local else PINNED.fullmatch(name), name
+
+
+def test_one_action_has_one_version() -> None:
+    used = {*PINNED.findall("\n".join(path.read_text("utf-8") for path in (*WORKFLOWS, *ACTIONS)))}
+    assert len(used) == len({action.partition("@")[0] for action in used})
+
+
+def test_the_workflows_run_the_environments_of_tox() -> None:
+    called: dict[str, set[str]] = {"ci": set(), "release": set()}
+    for workflow, _, job in jobs():
+        called[workflow].update(environments(job))
+        # They are installed by the lock beforehand, and nothing is installed after that.
+        locked = [step["with"]["environments"] for step in job["steps"] if "/tox" in str(step)]
+        ran = re.findall(r"tox run -e (\$\{\{.+?\}\}|\S+) (?=--skip|--installpkg)", str(job))
+        assert ",".join(ran) == "".join(locked)
+    assert {f"testenv:{name}" for names in called.values() for name in names} <= {*tox_settings()}
+    (locally,) = re.findall(r"--notest -e (\S+)", text_of(".ci", "run"))
+    assert {*locally.split(","), "quick", "nightly", "bench", "vm", "sweep"} <= called["ci"]
+    assert called["release"] == {"package", "release"}
+
+
+def test_every_python_that_is_promised_is_tried() -> None:
+    (job,) = [job for _, name, job in jobs() if name == "quick"]
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(metadata()["classifiers"]))
+    assert job["strategy"]["matrix"]["python"] == promised
+    assert metadata()["requires-python"] == f">={promised[0]}"
+
+
+def test_the_rights_are_the_least() -> None:
+    given: dict[tuple[str, str | None], Any] = {}
+    for path in WORKFLOWS:
+        given[path.stem, None] = read(path)["permissions"]
+        assert "pull_request_target" not in path.read_text("utf-8")
+        assert read(path)["concurrency"]["group"]
+    for flow, name, job in jobs():
+        if "permissions" in job:
+            given[flow, name] = job["permissions"]
+        assert job["timeout-minutes"] <= 360
+        # Who may write runs nothing of the checkout.
+        assert "write" not in job.get("permissions", {}).values() or not [*environments(job)]
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout"):
+                assert step["with"]["persist-credentials"] is False
+    assert given == RIGHTS
+    for path in (GITHUB / "workflows" / "ci.yml", TEMPLATES / "github-actions.yml"):
+        assert re.search(r"SME2_CACHE_LIMIT: \d GB", path.read_text("utf-8"))
+
+
+def test_pre_commit_uses_the_tools_and_versions_of_tox() -> None:
+    config = read(ROOT / ".pre-commit-config.yaml")
+    (hooks,) = [repository["hooks"] for repository in config["repos"]]
+    locked = pins("requirements.txt")
+    for hook in hooks:
+        for requirement in map(Requirement, hook.get("additional_dependencies", ())):
+            newest, *_ = locked[requirement.name][-1]
+            assert str(requirement.specifier) == f"=={newest}", hook["id"]
+    entries = [hook["entry"] for hook in hooks]
+    for line in tox_settings()["testenv:lint"]["commands"].replace("{/}", "/").strip().split("\n"):
+        words = line.replace(" --check", "").removesuffix(" .")
+        assert any(entry.startswith(words) for entry in entries), line
+    assert "tox run -q -e types" in entries
+
+
+def test_the_version_has_one_place() -> None:
+    assert "version" in metadata()["dynamic"]
+    changelog, citation = text_of("CHANGELOG.md"), text_of("CITATION.cff")
+    unready = load("package").unready
+    assert unready(pytest_sme2.__version__, changelog, citation) == []
+    assert len(unready("99.0", changelog, citation)) == 2
+    headings = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
+    assert headings[:2] == ["Unreleased", pytest_sme2.__version__]
+    assert all(len(part.splitlines()) <= 60 for part in changelog.split("\n## "))
+
+
+def test_who_made_it_and_where_it_lives_is_said_once() -> None:
+    citation, urls = read(ROOT / "CITATION.cff"), metadata()["urls"]
+    assert citation["authors"] == metadata()["authors"]
+    assert citation["license"] == metadata()["license"]
+    home = urls["Homepage"]
+    assert citation["repository-code"] == home
+    assert home in text_of("docs", "conf.py")
+    links = read(GITHUB / "ISSUE_TEMPLATE" / "config.yml")["contact_links"]
+    for url in (*urls.values(), *(link["url"] for link in links)):
+        assert url.startswith((home, urls["Documentation"]))
+
+
+def test_the_page_for_agents_is_short_and_true() -> None:
+    text = text_of("AGENTS.md")
+    assert len(text.splitlines()) <= 60
+    paths = re.findall(r"`(\.?\w+/[\w./]*)`", text)
+    assert len(paths) > 10
+    assert [name for name in paths if not (ROOT / name).exists()] == []
+    told = {name for words in re.findall(r"tox run -e ([\w,]+)", text) for name in words.split(",")}
+    assert {f"testenv:{name}" for name in told} <= {*tox_settings()}
+
+
+# --- the workflows that users copy: nobody else's code runs on their machines ---------------------
+
+
+def test_forks_do_not_run_on_a_machine_of_ones_own() -> None:
+    workflow = read(TEMPLATES / "github-actions.yml")["jobs"]
+    assert "self-hosted" in workflow["timing"]["runs-on"]
+    assert workflow["timing"]["if"] == (
+        "vars.SME2_MACHINE != '' && (github.event_name != 'pull_request' "
+        "|| github.event.pull_request.head.repo.full_name == github.repository)"
+    )
+    assert "self-hosted" not in workflow["structure"]["runs-on"]
+    mac = text_of("docs", "ci", "mac.yml")
+    assert "self-hosted" in mac
+    assert not re.search(r"^\s*pull_request", mac, re.M)
+    for text in (mac, text_of("docs", "ci", "github-actions.yml")):
+        assert "pull_request_target" not in text
+        # Nothing that waits is cancelled.
+        assert not re.search(r"^\s*concurrency:", text, re.M)
+
+
+def test_creep_on_main_fails() -> None:
+    steps = read(TEMPLATES / "github-actions.yml")["jobs"]["timing"]["steps"]
+    assert any("--sme2-history=../sme2-history" in str(step.get("env")) for step in steps)
+    (last,) = [step for step in steps if "sme2 history" in step.get("run", "")]
+    assert "--fail-on" in last["run"]
+    assert last["if"] == "github.ref == 'refs/heads/main'"
+
+
+def test_a_runner_on_a_mac_is_not_a_background_job() -> None:
+    agent = plistlib.loads((TEMPLATES / "actions.runner.plist").read_bytes())
+    assert agent["ProcessType"] == "Interactive"
