@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,13 +56,12 @@ class Model:
 
 
 class Small:
-    """A model, and the servers that its exports are forked from."""
+    """A model, exported by forks of the server of this process."""
 
-    def __init__(self, root: Path, servers: Servers) -> None:
+    def __init__(self, root: Path) -> None:
         self.folder = root / "models" / "small"
         self.folder.mkdir(parents=True)
         (self.folder / "model.py").write_text(MODEL)
-        self.servers = servers
 
     def export(self, cache: Path, *, end: str = "", seconds: float = 600) -> Artifact:
         (self.folder / "end.txt").write_text(end)
@@ -81,17 +79,9 @@ class Small:
         return Path(str(caught.value).rpartition("The full log: ")[2])
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    servers = Servers()
-    yield servers
-    servers.close()
-
-
 @pytest.fixture
-def small(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Small:
-    monkeypatch.setattr(child, "SERVERS", servers)
-    return Small(tmp_path, servers)
+def small(tmp_path: Path) -> Small:
+    return Small(tmp_path)
 
 
 def parent_in(log: Path) -> int:
