@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.system.cache import cache_folder
+from tests.support.toy_project import export_here
 
 CACHE = cache_folder()
 ROOT = Path(__file__).parents[2]
@@ -40,6 +41,7 @@ def project(installed: Path, pytester: pytest.Pytester, monkeypatch: pytest.Monk
     monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
     shutil.copytree(ROOT / "models" / "toy_cnn", pytester.path / "nets" / "toy_cnn")
     pytester.makeini("[pytest]\nsme2_models = nets\nsme2_device = emulated\n")
+    export_here(pytester.path / "nets")
     return pytester.path
 
 
