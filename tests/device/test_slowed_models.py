@@ -53,7 +53,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: li
 
 def run(pytester: pytest.Pytester, variant: str, *arguments: str) -> pytest.RunResult:
     export_here(pytester.path / "models", variant)
-    return pytester.runpytest_subprocess(f"--sme2-variants={variant}", *arguments)
+    return pytester.runpytest_inprocess(f"--sme2-variants={variant}", *arguments)
 
 
 def rewrite(project: Path, old: str, new: str) -> None:

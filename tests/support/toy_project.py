@@ -60,6 +60,6 @@ def toy_suite(
 
     def run(*words: str) -> pytest.RunResult:
         export_here(pytester.path / "models")
-        return pytester.runpytest_subprocess("--sme2-variants=fp32", *usual, *words)
+        return pytester.runpytest_inprocess("--sme2-variants=fp32", *usual, *words)
 
     return run

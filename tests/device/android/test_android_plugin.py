@@ -56,7 +56,7 @@ def run(
     project: pytest.Pytester, lab: FakeLab, phones: list[FakePhone], *more: str
 ) -> pytest.RunResult:
     arguments = [*options(lab, phones), "-p", "no:cacheprovider", *more]
-    return project.runpytest_subprocess(*arguments, timeout=1800)
+    return project.runpytest_inprocess(*arguments)
 
 
 def records(out: Path) -> dict[str, dict[str, object]]:
@@ -247,7 +247,7 @@ def test_a_soc_is_asked_of_other_devices_too(project: pytest.Pytester) -> None:
             raise AssertionError
         """
     )
-    result = project.runpytest_subprocess("--device=linux", "-rs", timeout=1800)
+    result = project.runpytest_inprocess("--device=linux", "-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*a chip named like 'no such chip', and linux is another*"])
 
@@ -283,9 +283,9 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 def run_suite(suite: pytest.Pytester, variant: str, *arguments: str) -> None:
     """Everything passes that a device without a clock can measure; nothing lacks a baseline."""
     export_here(suite.path / "models", variant)
-    result = suite.runpytest_subprocess(
+    result = suite.runpytest_inprocess(
         "tests/performance", "--device=android", f"--sme2-variants={variant}", "--sme2-strict",
-        "-p", "no:cacheprovider", *arguments, timeout=1800,
+        "-p", "no:cacheprovider", *arguments,
     )  # fmt: skip
     cases = list((suite.path / "sme2-out").rglob("metrics.json"))
     outcomes = result.parseoutcomes()
@@ -344,7 +344,7 @@ def test_a_farm_hands_out_the_phone(
     serial, server = phones[1].serial, sme2_lab.address
     project.makeconftest(FARM.format(serial=serial, server=server))
     words = ("--device=android", "--sme2-models=alpha", "--sme2-out=farm", "-p", "no:cacheprovider")
-    done = project.runpytest_subprocess(*words, "-k", "evidence", timeout=600)
+    done = project.runpytest_inprocess(*words, "-k", "evidence")
     done.assert_outcomes(passed=1)
     assert set(serials(project.path / "farm").values()) == {serial}
     assert (project.path / "farm.log").read_text("utf-8") == "out None\nback lease 7 False\n"
