@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest import mock
 
@@ -38,10 +39,14 @@ def add_toy_model(project: Path) -> None:
     (folder / "model.py").write_text(_MODEL)
 
 
+def at_home() -> AbstractContextManager[object]:
+    """The home folder that this process began with: with another one, torch is imported again."""
+    return mock.patch.dict(os.environ, {"HOME": _HOME})
+
+
 def export_here(models: Path, variant: str = "fp32", name: str = "toy_cnn") -> None:
     """Export for the run that a test starts next: this process imports torch once for all tests."""
-    # With another home than before, another process would import it.
-    with mock.patch.dict(os.environ, {"HOME": _HOME}):
+    with at_home():
         entry = discover([models], entry_points=False).get(name)
         export_model(entry, parse_variant(variant), cache=_CACHE)
 
