@@ -121,7 +121,8 @@ def build_libcxx(folder: Path) -> Path:
             *("-I", unwinder / "include"),
             *(unwinder / "src" / name for name in _UNWINDER),
             # All of it: which part is needed, only the loader will know.
-            *("-Wl,--no-gc-sections", "-Wl,-install_name,/usr/lib/libc++.1.dylib", *made),
+            *("-Wl,--no-gc-sections", "-Wl,-install_name,/usr/lib/libc++.1.dylib"),
+            *made,
             *("-o", library),
         ]
     )
