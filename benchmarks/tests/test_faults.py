@@ -22,6 +22,6 @@ OUTCOMES = {
 @pytest.mark.parametrize("fault", NAMES)
 def test_trials_end_clean(fault: str) -> None:
     start_lab().close()
-    endings = run_trials([fault], 2, seed=7)[fault]
-    assert [ending.problems for ending in endings] == [(), ()]
-    assert {ending.outcome for ending in endings} <= OUTCOMES[fault]
+    (ending,) = run_trials([fault], 1, seed=7)[fault]
+    assert ending.problems == ()
+    assert ending.outcome in OUTCOMES[fault]

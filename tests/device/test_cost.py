@@ -57,7 +57,9 @@ MANY_CORES = {
 }
 
 
-@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize(
+    "arm", [Arm.ON, *(pytest.param(arm, marks=pytest.mark.nightly) for arm in (Arm.OFF, Arm.SME1))]
+)
 def test_a_log_from_the_inference_on_counts_the_same_as_a_whole_one(
     arm: Arm, tmp_path: Path
 ) -> None:

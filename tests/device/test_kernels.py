@@ -20,7 +20,7 @@ from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.kernel_log import census_from_qemu_log
 from tests.device import provision
 
-VARIANTS = ("fp32", "fp16", "int8")
+VARIANTS = ("fp32", pytest.param("fp16", marks=pytest.mark.nightly), "int8")
 
 
 def census(variant: str, arm: Arm, folder: Path, switch: str = "cpu") -> KernelCensus:

@@ -16,12 +16,13 @@ from pytest_sme2.targets.census import EmulatedRun, remembered_run, run_key
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
+from tests.support.phones import make_artifact
 
 
 @pytest.fixture
-def asked() -> RunRequest:
+def asked(programs: dict[str, Path]) -> RunRequest:
     return RunRequest(
-        provision.artifact("fp32"),
+        make_artifact(programs["toy_fp32"]),
         Arm.ON,
         warmup=0,
         runs=1,
@@ -136,7 +137,8 @@ def test_different_computation_has_another_key(tmp_path: Path, asked: RunRequest
     emulator, runner = provision.emulator(), provision.runner()
     other_qemu = tmp_path / "qemu-aarch64"
     other_qemu.write_bytes(b"another")
-    artifact = asked.artifact
+    artifact = provision.artifact("fp32")
+    asked = dataclasses.replace(asked, artifact=artifact)
     keys = [
         run_key(emulator, runner, asked),
         run_key(emulator, runner, dataclasses.replace(asked, arm=Arm.OFF)),
@@ -145,7 +147,7 @@ def test_different_computation_has_another_key(tmp_path: Path, asked: RunRequest
         run_key(
             emulator,
             runner,
-            dataclasses.replace(asked, artifact=dataclasses.replace(asked.artifact, method="b")),
+            dataclasses.replace(asked, artifact=dataclasses.replace(artifact, method="b")),
         ),
         run_key(
             emulator,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.system.cache import cache_folder
+from tests.support.toy_project import export_here
 
 CACHE = cache_folder()
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulated_runner: ob
     """A repository with a model, a test in a folder of its own, and two lines of ini."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
     shutil.copytree(ROOT / "models" / "toy_cnn", tmp_path / "nets" / "toy_cnn")
+    for variant in ("fp32", "fp16"):
+        export_here(tmp_path / "nets", variant)
     (tmp_path / "checks").mkdir()
     (tmp_path / "checks" / "test_own.py").write_text(OWN)
     (tmp_path / "pytest.ini").write_text(

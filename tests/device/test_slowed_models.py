@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.system.cache import cache_folder
+from tests.support.toy_project import export_here
 
 CACHE = cache_folder()
 TOY = Path(__file__).parents[2] / "models" / "toy_cnn"
@@ -51,7 +52,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: li
 
 
 def run(pytester: pytest.Pytester, variant: str, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess(f"--sme2-variants={variant}", *arguments)
+    export_here(pytester.path / "models", variant)
+    return pytester.runpytest_inprocess(f"--sme2-variants={variant}", *arguments)
 
 
 def rewrite(project: Path, old: str, new: str) -> None:

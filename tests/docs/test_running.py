@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, blocks
 from tests.docs.shell import Shell
+from tests.support.toy_project import export_here
 
 # A page may build on what pages before it left behind.
 READING_ORDER = ("README.md", "docs/index.md", "docs/reading.md", "docs/ci.md")
@@ -39,6 +40,8 @@ def test_the_suite_is_run_as_the_pages_say(source: Shell) -> None:
     ]
     chosen = [block for page in pages for block in blocks(page) if in_source(block)]
     assert chosen
+    for variant in ("fp32", "fp16"):
+        export_here(source.folder / "models", variant)
     printed = source.follow(chosen)
     assert "toy_cnn-fp32 " in printed
     assert (source.folder / "sme2-out" / "report.md").is_file()

@@ -115,7 +115,12 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "mode", ["load", "worksteal", "loadscope", "loadfile", "loadgroup", "each", "foreign"]
+    "mode",
+    [
+        *("load", "loadfile", "each", "foreign"),
+        *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("loadscope", "loadgroup")),
+        pytest.param("worksteal", marks=pytest.mark.nightly),
+    ],
 )
 def test_every_way_of_dealing_out_tests(pytester: pytest.Pytester, suite: Path, mode: str) -> None:
     words = ["-n2", f"--dist={mode}"]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.needs import needs_export
+from tests.support.toy_project import at_home
 
 pytestmark = needs_export
 
@@ -26,7 +27,10 @@ class Hopeless:
 """
 
 
-def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytester) -> None:
+def test_a_model_that_cannot_be_exported_is_exported_once(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(pytester.path / "cache"))
     journal = pytester.path / "journal"
     folder = pytester.mkdir("models") / "hopeless"
     folder.mkdir()
@@ -44,13 +48,9 @@ def test_a_model_that_cannot_be_exported_is_exported_once(pytester: pytest.Pytes
             pass
         """
     )
-    result = pytester.runpytest_subprocess(
-        "--device=linux",
-        "--sme2-report=report.html",
-        "--junitxml=junit.xml",
-        "--sme2-report=comment.md",
-        "--sme2-history=history",
-    )
+    reports = ("--sme2-report=report.html", "--sme2-report=comment.md", "--junitxml=junit.xml")
+    with at_home():
+        result = pytester.runpytest_inprocess("--device=linux", *reports, "--sme2-history=history")
     result.assert_outcomes(errors=1, skipped=2)
     result.stdout.fnmatch_lines(["*there are no weights for this*"])
     assert journal.read_text() == "tried\n"

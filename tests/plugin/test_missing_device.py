@@ -23,7 +23,7 @@ OTHER = "linux" if sys.platform == "darwin" else "mac"
 def test_the_first_test_fails_and_the_others_are_skipped(pytester: pytest.Pytester) -> None:
     add_toy_model(pytester.path)
     pytester.makepyfile(TESTS)
-    result = pytester.runpytest_subprocess(f"--device={OTHER}", "-rs", "--no-header")
+    result = pytester.runpytest_inprocess(f"--device={OTHER}", "-rs", "--no-header")
     result.assert_outcomes(failed=1, skipped=3, passed=1)
     text = result.stdout.str()
     assert text.count(f"--device={OTHER} runs on this machine, but this machine runs") <= 2

@@ -19,12 +19,12 @@ CLASH = (
 
 def test_a_conftest_keeps_its_option_and_ours_has_another_name(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
-    result = pytester.runpytest_subprocess("--device", "tablet", "--sme2-device=linux")
+    result = pytester.runpytest_inprocess("--device", "tablet", "--sme2-device=linux")
     result.stdout.fnmatch_lines([CLASH, "theirs: tablet, ours: linux"])
-    result = pytester.runpytest_subprocess("--device=emulated")
+    result = pytester.runpytest_inprocess("--device=emulated")
     result.stdout.fnmatch_lines([CLASH, "theirs: emulated, ours: auto"])
     # Where nothing of ours is meant, nothing is said.
-    result = pytester.runpytest_subprocess("--device=tablet")
+    result = pytester.runpytest_inprocess("--device=tablet")
     result.stdout.fnmatch_lines(["theirs: tablet, ours: auto"])
     result.stdout.no_fnmatch_line("*belongs to another*")
 
@@ -32,7 +32,7 @@ def test_a_conftest_keeps_its_option_and_ours_has_another_name(pytester: pytest.
 def test_another_plugin_keeps_its_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(other_plugin=CONFTEST)
     pytester.syspathinsert()
-    result = pytester.runpytest_subprocess(
+    result = pytester.runpytest_inprocess(
         "-p", "other_plugin", "--device=tablet", "--sme2-device=linux"
     )
     result.stdout.fnmatch_lines(["theirs: tablet, ours: linux"])
@@ -41,9 +41,9 @@ def test_another_plugin_keeps_its_option(pytester: pytest.Pytester) -> None:
 def test_an_ini_value_leaves_all_short_names_to_others(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nsme2_long_options = true\n")
     pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest_subprocess("--threads=2")
+    result = pytester.runpytest_inprocess("--threads=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    pytester.runpytest_subprocess("--sme2-threads=2").assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("--sme2-threads=2").assert_outcomes(passed=1)
 
 
 def test_a_value_after_a_space_is_not_a_folder_of_tests(pytester: pytest.Pytester) -> None:
@@ -56,13 +56,13 @@ def test_a_value_after_a_space_is_not_a_folder_of_tests(pytester: pytest.Pyteste
     (folder / "test_it.py").write_text(
         "def test_it(pytestconfig):\n    assert pytestconfig.getoption('--phase') == 'two'\n"
     )
-    result = pytester.runpytest_subprocess("--device", "linux", "--phase=two")
+    result = pytester.runpytest_inprocess("--device", "linux", "--phase=two")
     result.assert_outcomes(passed=1)
 
 
 def test_an_old_name_that_belongs_to_others_stays_theirs(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST.replace("--device", "--budget").replace("device", "strict"))
     pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest_subprocess("--budget", "9", "--sme2-strict")
+    result = pytester.runpytest_inprocess("--budget", "9", "--sme2-strict")
     result.stdout.fnmatch_lines(["theirs: 9, ours: True"])
     result.stdout.no_fnmatch_line("*has another name now*")

@@ -9,7 +9,7 @@ from pytest_sme2.session.options import FIRST, OLD, OPTIONS
 
 
 def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--help")
+    result = pytester.runpytest_inprocess("--help")
     text = result.stdout.str()
     heading = text.index("performance of ExecuTorch models on Arm with SME2:")
     more = text.index("more about SME2:", heading)
@@ -35,7 +35,7 @@ def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
 def test_bad_values_are_usage_errors(
     pytester: pytest.Pytester, argument: str, message: str
 ) -> None:
-    result = pytester.runpytest_subprocess(argument)
+    result = pytester.runpytest_inprocess(argument)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([message])
 
@@ -61,7 +61,7 @@ def test_weights_are_of_one_network(pytester: pytest.Pytester) -> None:
 
 def test_a_bad_ini_value_names_the_ini_value(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nsme2_device = phone\n")
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*ini value sme2_device: 'phone' is not a device.*"])
 
@@ -77,7 +77,7 @@ def test_the_command_line_wins_over_ini(pytester: pytest.Pytester) -> None:
             return f"chosen: {chosen.device} {chosen.threads}"
         """
     )
-    result = pytester.runpytest_subprocess("--device=linux")
+    result = pytester.runpytest_inprocess("--device=linux")
     result.stdout.fnmatch_lines(["chosen: linux (2,)"])
 
 
@@ -103,7 +103,7 @@ def test_old_and_new_names_mean_the_same(pytester: pytest.Pytester, words: list[
     """A bare ``--update-baselines`` takes nothing from the word after it."""
     pytester.makeconftest(SHOWN)
     (pytester.mkdir("checks") / "test_it.py").write_text("def test_it(): pass")
-    result = pytester.runpytest_subprocess(*words)
+    result = pytester.runpytest_inprocess(*words)
     result.stdout.fnmatch_lines(["chosen: True False ('x[*]',) {'min_speedup': '2'}"])
     result.assert_outcomes(passed=1)
     said = [line for line in result.outlines if "has another name now" in line]
@@ -127,7 +127,7 @@ def test_old_ini_values_and_the_options_of_ini_files(pytester: pytest.Pytester) 
             assert (chosen.fixed_performance, chosen.budget_seconds) == (True, 5)
         """
     )
-    result = pytester.runpytest_subprocess("--device=linux")
+    result = pytester.runpytest_inprocess("--device=linux")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         [
@@ -164,7 +164,7 @@ def test_installed_but_unused_it_imports_nothing_heavy(
 
 
 def test_unused_it_says_nothing_in_the_header(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.stdout.no_fnmatch_line("sme2:*")
 
 
@@ -176,10 +176,10 @@ def test_a_folder_that_pytest_took_for_tests_is_named(
     elsewhere.mkdir()
     pytester.makeini("[pytest]\nsme2_models = models\n")
     pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest_subprocess("--sme2-out", str(elsewhere))
+    result = pytester.runpytest_inprocess("--sme2-out", str(elsewhere))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*Write --sme2-out={elsewhere}"])
     for words in ([f"--sme2-out={elsewhere}"], ["--sme2-out", str(elsewhere), "."]):
-        assert pytester.runpytest_subprocess(*words).ret == pytest.ExitCode.OK
+        assert pytester.runpytest_inprocess(*words).ret == pytest.ExitCode.OK
     inside = pytester.mkdir("out")
-    assert pytester.runpytest_subprocess("--sme2-out", str(inside)).ret == pytest.ExitCode.OK
+    assert pytester.runpytest_inprocess("--sme2-out", str(inside)).ret == pytest.ExitCode.OK

@@ -40,7 +40,7 @@ def test_one_test_a_model_and_variant_with_readable_ids(pytester: pytest.Pyteste
     add_model(pytester, "one", "one")
     add_model(pytester, "two", "two", ("int8",))
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_subprocess("--collect-only", "-q")
+    result = pytester.runpytest_inprocess("--collect-only", "-q")
     assert ids(result) == ["one-fp32", "one-fp16", "two-int8"]
 
 
@@ -49,7 +49,7 @@ def test_models_are_found_where_the_ini_file_says(pytester: pytest.Pytester) -> 
     (pytester.path / "models").rename(pytester.path / "nets")
     pytester.makeini("[pytest]\nsme2_models = nets\n")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_subprocess("--collect-only", "-q")
+    result = pytester.runpytest_inprocess("--collect-only", "-q")
     assert ids(result) == ["one-fp32", "one-fp16"]
 
 
@@ -68,7 +68,7 @@ def test_selection(pytester: pytest.Pytester, arguments: list[str], expected: li
     add_model(pytester, "one", "one")
     add_model(pytester, "two", "two")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_subprocess("--collect-only", "-q", *arguments)
+    result = pytester.runpytest_inprocess("--collect-only", "-q", *arguments)
     assert ids(result) == expected
 
 
@@ -83,7 +83,7 @@ def test_a_marker_narrows_the_selection(pytester: pytest.Pytester) -> None:
         def test_it(sme2_model): ...
         """
     )
-    result = pytester.runpytest_subprocess("--collect-only", "-q")
+    result = pytester.runpytest_inprocess("--collect-only", "-q")
     assert ids(result) == ["two-fp16"]
 
 
@@ -98,7 +98,7 @@ def test_a_wrong_marker_is_a_plain_collection_error(pytester: pytest.Pytester, m
         def test_it(sme2_model): ...
         """
     )
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*.py::test_it: * is *"])
     result.stdout.no_fnmatch_line("*Traceback*")
@@ -108,7 +108,7 @@ def test_a_wrong_marker_is_a_plain_collection_error(pytester: pytest.Pytester, m
 def test_an_unknown_model_lists_the_known_ones(pytester: pytest.Pytester) -> None:
     add_model(pytester, "one", "one")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_subprocess("--sme2-models=tow")
+    result = pytester.runpytest_inprocess("--sme2-models=tow")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*'tow' is not a model. Choose one of: one;*"])
 
@@ -120,12 +120,12 @@ def test_methods_of_a_program_are_cases_and_can_be_chosen(pytester: pytest.Pytes
     pytester.makepyfile(ASKS_FOR_A_MODEL)
 
     def collected(*arguments: str) -> list[str]:
-        return ids(pytester.runpytest_subprocess("--collect-only", "-q", *arguments))
+        return ids(pytester.runpytest_inprocess("--collect-only", "-q", *arguments))
 
     assert collected() == ["one-fp32", "net-as exported", "net:scale-as exported"]
     assert collected("--sme2-methods=scale") == ["net:scale-as exported"]
     assert collected("--sme2-models=net") == ["net-as exported", "net:scale-as exported"]
-    result = pytester.runpytest_subprocess("--sme2-methods=decode")
+    result = pytester.runpytest_inprocess("--sme2-methods=decode")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         ["*--sme2-methods: 'decode' is not a method of any program. Choose one of: forward, scale*"]
@@ -137,14 +137,14 @@ def test_a_broken_folder_fails_by_name_and_hides_nothing(pytester: pytest.Pytest
     add_model(pytester, "bad", "bad")
     (pytester.path / "models" / "bad" / "model.py").write_text("def broken(:\n")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*bad-broken*", "*def broken(:*", "*SyntaxError*"])
 
 
 def test_no_model_at_all_is_a_skip_that_says_what_to_do(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_subprocess("-rs")
+    result = pytester.runpytest_inprocess("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*no model is known*sme2_models*"])
 
@@ -160,7 +160,7 @@ def test_hostile_names_stay_names(pytester: pytest.Pytester, name: str) -> None:
             assert sme2_session.folder(sme2_model).is_relative_to(sme2_session.out)
         """
     )
-    result = pytester.runpytest_subprocess("--device=linux", f"--sme2-models={name}")
+    result = pytester.runpytest_inprocess("--device=linux", f"--sme2-models={name}")
     result.assert_outcomes(passed=1)
 
 
@@ -171,7 +171,7 @@ def test_hostile_names_stay_names(pytester: pytest.Pytester, name: str) -> None:
 def test_a_missing_extra_names_the_command_that_brings_it(pytester: pytest.Pytester) -> None:
     add_model(pytester, "one", "one", ("fp32",))
     pytester.makepyfile("def test_it(sme2_artifact): ...")
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*uv pip install --torch-backend=cpu 'pytest-sme2[[]export[]]'*"])
 
@@ -184,7 +184,7 @@ def test_the_emulator_gets_its_own_variants(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ASKS_FOR_A_MODEL)
 
     def collected(*arguments: str) -> list[str]:
-        return ids(pytester.runpytest_subprocess("--collect-only", "-q", *arguments))
+        return ids(pytester.runpytest_inprocess("--collect-only", "-q", *arguments))
 
     assert collected("--device=emulated") == ["one-fp32@8"]
     assert collected("--device=linux") == ["one-fp32", "one-fp16"]
@@ -209,7 +209,7 @@ def test_all_tests_of_a_case_run_on_one_worker(pytester: pytest.Pytester) -> Non
                 file.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
         """
     )
-    pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=16)
+    pytester.runpytest_inprocess("-n", "2").assert_outcomes(passed=16)
     workers = [path.read_text().split() for path in pytester.path.glob("*.workers")]
     assert [len(names) for names in workers] == [4, 4, 4, 4]
     assert all(len(set(names)) == 1 for names in workers)

@@ -49,7 +49,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(project: pytest.Pytester, out: str, *options: str) -> Path:
-    project.runpytest_subprocess("--device=linux", f"--sme2-out={out}", *options)
+    project.runpytest_inprocess("--device=linux", f"--sme2-out={out}", *options)
     return project.path / out
 
 
@@ -100,5 +100,5 @@ def test_with_k_nobody_knows_what_is_missing(project: pytest.Pytester) -> None:
 
 
 def test_without_our_options_nothing_is_written(project: pytest.Pytester) -> None:
-    project.runpytest_subprocess()
+    project.runpytest_inprocess()
     assert not (project.path / "sme2-out").exists()

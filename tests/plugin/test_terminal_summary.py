@@ -51,7 +51,7 @@ def run(pytester: pytest.Pytester) -> Path:
 
 
 def test_the_table_and_the_findings_are_shown(pytester: pytest.Pytester, run: Path) -> None:
-    result = pytester.runpytest_subprocess("--sme2-out=out")
+    result = pytester.runpytest_inprocess("--sme2-out=out")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(
         [
@@ -69,21 +69,21 @@ def test_the_table_and_the_findings_are_shown(pytester: pytest.Pytester, run: Pa
 
 
 def test_verdicts_have_colours_on_a_terminal(pytester: pytest.Pytester, run: Path) -> None:
-    text = pytester.runpytest_subprocess("--sme2-out=out", "--color=yes").stdout.str()
+    text = pytester.runpytest_inprocess("--sme2-out=out", "--color=yes").stdout.str()
     assert "\x1b[31m\x1b[1mREGRESSED\x1b[0m" in text
     assert "\x1b[32mPASS\x1b[0m" in text
     assert "\x1b[33mINCONCLUSIVE\x1b[0m" in text
 
 
 def test_quiet_shows_less_and_verbose_more(pytester: pytest.Pytester, run: Path) -> None:
-    quiet = pytester.runpytest_subprocess("--sme2-out=out", "-q").stdout.str()
+    quiet = pytester.runpytest_inprocess("--sme2-out=out", "-q").stdout.str()
     assert "REGRESSED" in quiet
     assert "- toy:" not in quiet
     assert "report:" not in quiet
-    silent = pytester.runpytest_subprocess("--sme2-out=out", "-qq").stdout.str()
+    silent = pytester.runpytest_inprocess("--sme2-out=out", "-qq").stdout.str()
     assert "REGRESSED" not in silent
-    verbose = pytester.runpytest_subprocess("--sme2-out=out", "-v").stdout.str()
-    usual = pytester.runpytest_subprocess("--sme2-out=out").stdout.str()
+    verbose = pytester.runpytest_inprocess("--sme2-out=out", "-v").stdout.str()
+    usual = pytester.runpytest_inprocess("--sme2-out=out").stdout.str()
     assert verbose.count("- toy:") > usual.count("- toy:")
 
 
@@ -95,23 +95,23 @@ def ours(lines: list[str]) -> list[str]:
 
 def test_no_line_is_wider_than_80_columns(pytester: pytest.Pytester, run: Path) -> None:
     for option in ("-v", "-q"):
-        lines = ours(pytester.runpytest_subprocess("--sme2-out=out", option).outlines)
+        lines = ours(pytester.runpytest_inprocess("--sme2-out=out", option).outlines)
         assert any("REGRESSED" in line for line in lines)
         assert max(map(len, lines)) <= 80
 
 
 def test_there_is_no_header_where_none_is_wanted(pytester: pytest.Pytester, run: Path) -> None:
     """The table is not part of the header, so it stays."""
-    usual = pytester.runpytest_subprocess("--sme2-out=out", "--device=linux")
+    usual = pytester.runpytest_inprocess("--sme2-out=out", "--device=linux")
     usual.stdout.fnmatch_lines(["sme2: *"])
-    bare = pytester.runpytest_subprocess("--sme2-out=out", "--device=linux", "--no-header")
+    bare = pytester.runpytest_inprocess("--sme2-out=out", "--device=linux", "--no-header")
     bare.stdout.no_fnmatch_line("sme2: *")
     bare.stdout.fnmatch_lines(["*= sme2 =*", "*REGRESSED"])
 
 
 def test_the_short_summary_of_pytest_stays_whole(pytester: pytest.Pytester, run: Path) -> None:
     """With -rA pytest lists what passed; our table stands before that list and not within it."""
-    lines = pytester.runpytest_subprocess("--sme2-out=out", "-rA").outlines
+    lines = pytester.runpytest_inprocess("--sme2-out=out", "-rA").outlines
     table = next(number for number, line in enumerate(lines) if "= sme2 =" in line)
     summary = next(number for number, line in enumerate(lines) if "short test summary" in line)
     assert table < summary
@@ -124,18 +124,18 @@ def test_a_ci_log_has_no_colours(
     for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CI", "true")
-    text = pytester.runpytest_subprocess("--sme2-out=out").stdout.str()
+    text = pytester.runpytest_inprocess("--sme2-out=out").stdout.str()
     assert "REGRESSED" in text
     assert "\x1b" not in text
 
 
 def test_the_html_report_is_written_on_demand(pytester: pytest.Pytester, run: Path) -> None:
-    result = pytester.runpytest_subprocess("--sme2-out=out", "--sme2-report=deep/r.html")
+    result = pytester.runpytest_inprocess("--sme2-out=out", "--sme2-report=deep/r.html")
     result.stdout.fnmatch_lines(["report: *r.html"])
     assert "toy-fp16" in (pytester.path / "deep" / "r.html").read_text(encoding="utf-8")
 
 
 def test_a_report_is_of_a_known_kind(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--sme2-report=report.pdf")
+    result = pytester.runpytest_inprocess("--sme2-report=report.pdf")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--sme2-report: 'report.pdf' is not a report. Give FILE.html*"])

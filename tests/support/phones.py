@@ -20,6 +20,7 @@ from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.target import AndroidTarget
+from tests.support.toy_project import export_here
 
 MakeTarget = Callable[..., AndroidTarget]
 
@@ -39,10 +40,11 @@ class Net:
 
 
 def add_models(folder: Path, names: Sequence[str]) -> None:
-    """Small models that differ. All tests use the same, so each is exported once."""
+    """Small models that differ, exported. All tests use the same, so that is done once."""
     for width, name in enumerate(names, 4):
         (folder / name).mkdir(parents=True)
         (folder / name / "model.py").write_text(MODEL.format(name=name, width=width), "utf-8")
+        export_here(folder, name=name)
 
 
 def start_lab(**options: Any) -> FakeLab:

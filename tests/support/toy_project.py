@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from pytest_sme2.export.artifacts import export_model
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.system.cache import cache_folder
 
 # As it is before a test changes the environment.
 _CACHE = cache_folder()
+_HOME = os.environ.get("HOME", "")
 _TOY = Path(__file__).parents[2] / "models" / "toy_cnn"
 Run = Callable[..., pytest.RunResult]
 
@@ -32,6 +39,18 @@ def add_toy_model(project: Path) -> None:
     (folder / "model.py").write_text(_MODEL)
 
 
+def at_home() -> AbstractContextManager[object]:
+    """The home folder that this process began with: with another one, torch is imported again."""
+    return mock.patch.dict(os.environ, {"HOME": _HOME})
+
+
+def export_here(models: Path, variant: str = "fp32", name: str = "toy_cnn") -> None:
+    """Export for the run that a test starts next: this process imports torch once for all tests."""
+    with at_home():
+        entry = discover([models], entry_points=False).get(name)
+        export_model(entry, parse_variant(variant), cache=_CACHE)
+
+
 def toy_suite(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite: str, device: str, *usual: str
 ) -> Run:
@@ -43,4 +62,9 @@ def toy_suite(
     shutil.copytree(_TOY, pytester.path / "models" / "toy_cnn")
     pytester.makeini(f"[pytest]\nsme2_models = models\nsme2_device = {device}\n")
     pytester.makepyfile(suite)
-    return lambda *words: pytester.runpytest_subprocess("--sme2-variants=fp32", *usual, *words)
+
+    def run(*words: str) -> pytest.RunResult:
+        export_here(pytester.path / "models")
+        return pytester.runpytest_inprocess("--sme2-variants=fp32", *usual, *words)
+
+    return run

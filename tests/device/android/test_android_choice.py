@@ -282,7 +282,7 @@ def test_one_run_uses_the_phones_of_two_computers(
         servers = [(phone.lab.address, phone.serial) for phone in phones]
         pytester.makeconftest(documented_conftest(servers))
         words = ("--device=android", "-n", "2", "--sme2-out=out", "-p", "no:cacheprovider")
-        done = pytester.runpytest_subprocess(*words, timeout=1800)
+        done = pytester.runpytest_inprocess(*words)
         done.assert_outcomes(passed=2)
         assert [leftovers(phone) for phone in phones] == [[], []]
     used = set()

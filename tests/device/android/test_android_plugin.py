@@ -16,6 +16,7 @@ from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.plugin import hookspecs
 from pytest_sme2.system.cache import cache_folder
 from tests.support.phones import add_models, leftovers, settings_of
+from tests.support.toy_project import export_here
 
 REPOSITORY = Path(__file__).parents[3]
 # pytester gives tests another home folder, so this is asked before.
@@ -57,7 +58,7 @@ def run(
     project: pytest.Pytester, lab: FakeLab, phones: list[FakePhone], *more: str
 ) -> pytest.RunResult:
     arguments = [*options(lab, phones), "-p", "no:cacheprovider", *more]
-    return project.runpytest_subprocess(*arguments, timeout=1800)
+    return project.runpytest_inprocess(*arguments)
 
 
 def records(out: Path) -> dict[str, dict[str, object]]:
@@ -248,7 +249,7 @@ def test_a_soc_is_asked_of_other_devices_too(project: pytest.Pytester) -> None:
             raise AssertionError
         """
     )
-    result = project.runpytest_subprocess("--device=linux", "-rs", timeout=1800)
+    result = project.runpytest_inprocess("--device=linux", "-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*a chip named like 'no such chip', and linux is another*"])
 
@@ -281,11 +282,12 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     return pytester
 
 
-def run_suite(suite: pytest.Pytester, *arguments: str) -> None:
+def run_suite(suite: pytest.Pytester, variant: str, *arguments: str) -> None:
     """Everything passes that a device without a clock can measure; nothing lacks a baseline."""
-    result = suite.runpytest_subprocess(
-        "tests/performance", "--device=android", "--sme2-strict", "-p", "no:cacheprovider",
-        *arguments, timeout=1800,
+    export_here(suite.path / "models", variant)
+    result = suite.runpytest_inprocess(
+        "tests/performance", "--device=android", f"--sme2-variants={variant}", "--sme2-strict",
+        "-p", "no:cacheprovider", *arguments,
     )  # fmt: skip
     cases = list((suite.path / "sme2-out").rglob("metrics.json"))
     outcomes = result.parseoutcomes()
@@ -308,20 +310,20 @@ def test_the_suite_passes_and_leaves_the_phone_as_it_was(
 ) -> None:
     phone = sme2_lab.add()
     before = settings_of(phone)
-    chosen = [*options(sme2_lab, [phone]), "--sme2-variants=fp16"]
-    run_suite(suite, *chosen)
+    chosen = options(sme2_lab, [phone])
+    run_suite(suite, "fp16", *chosen)
     assert settings_of(phone) == before
     assert leftovers(phone) == []
     # What is kept for the next run is in one place, and the next run adds nothing to it.
     kept = phone.files()
     assert all(f"{name}/".startswith("pytest-sme2/files/") for name in kept if "/" in name)
     assert [name for name in kept if "/" not in name] == ["pytest-sme2"]
-    run_suite(suite, *chosen)
+    run_suite(suite, "fp16", *chosen)
     assert phone.files() == kept
 
 
 def test_suite_passes_on_a_fake_phone(suite: pytest.Pytester) -> None:
-    run_suite(suite, "--sme2-fake-phone", "--sme2-variants=fp32")
+    run_suite(suite, "fp32", "--sme2-fake-phone")
 
 
 HOOKS = """
@@ -353,7 +355,7 @@ def test_every_hook_works_in_the_shipped_suite(sme2_lab: FakeLab, suite: pytest.
     _, phone = sme2_lab.add(), sme2_lab.add()
     suite.makeconftest(HOOKS.format(serial=phone.serial, server=sme2_lab.address))
     words = ("--device=android", "--sme2-variants=fp32", "-p", "no:cacheprovider")
-    done = suite.runpytest_subprocess("tests/performance", *words, "-m", "structure", timeout=600)
+    done = suite.runpytest_inprocess("tests/performance", *words, "-m", "structure")
     outcomes = done.parseoutcomes()
     assert outcomes["failed"] == 2, done.stdout.str()
     assert outcomes["passed"] == 4

@@ -132,9 +132,8 @@ def _key(compiler: Compiler) -> str:
 def _build(folder: Path, compiler: Compiler) -> None:
     folder.mkdir()
     sdk = executorch_sdk(MACOS_ARM64)
-    build = zig.build_for_mac(sdk, folder)
+    build = zig.build_for_mac(sdk, folder, zig.build_libcxx(folder))
     sme2._assemble(build, sdk, folder / "runner", MACOS_ARM64, compiler)
-    zig.build_libcxx(folder)
     _compile_loader(folder, compiler)
 
 

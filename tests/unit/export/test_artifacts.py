@@ -94,6 +94,15 @@ def sme2(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.fixture(scope="module", autouse=True)
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a model's own module is. On the path of all exports: one process serves them all."""
+    folder = tmp_path_factory.mktemp("outside")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.syspath_prepend(str(folder))
+        yield folder
+
+
 # --- every variant runs and agrees ----------------------------------------------------------------
 
 # ExecuTorch's own runtime, in a process that lives through the module: torch is imported once,
@@ -240,12 +249,11 @@ def test_a_second_export_imports_no_torch() -> None:
 class Tiny:
     """The tiny model, exported once by two processes at the same time."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, outside: Path) -> None:
         self.answers: list[tuple[str, str, int]] = []
         self.cache = root / "cache"
         mark_cache(self.cache)
-        self.helper = root / "outside" / "tiny_helper.py"
-        self.helper.parent.mkdir()
+        self.helper = outside / "tiny_helper.py"
         self.helper.write_text("WIDTH = 3\n")
         self.models = root / "models"
         self.entry = write_model(self.models / "tiny", TINY)
@@ -255,16 +263,14 @@ class Tiny:
             "PYTHONPATH": os.pathsep.join([str(self.helper.parent), str(ROOT)]),
         }
 
-    def command(self, *words: str) -> list[str]:
-        folder = ["--models-folder", str(self.models)]
-        return [sys.executable, "-c", MAIN, "export", *folder, *words, "--", TINY_NAME]
+    def words(self, *words: str) -> list[str]:
+        return ["export", "--models-folder", str(self.models), *words, "--", TINY_NAME]
 
     def copy(self, root: Path) -> Tiny:
         """The same with a cache of its own, free to be damaged."""
         copied = copy.copy(self)
         copied.cache = root / "cache"
         shutil.copytree(self.cache, copied.cache)
-        copied.environment = {**self.environment, "SME2_CACHE_DIR": str(copied.cache)}
         return copied
 
     def folders(self) -> list[Path]:
@@ -282,11 +288,11 @@ class Tiny:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    tiny = Tiny(tmp_path_factory.mktemp("tiny"))
+def exported(tmp_path_factory: pytest.TempPathFactory, outside: Path) -> Tiny:
+    tiny = Tiny(tmp_path_factory.mktemp("tiny"), outside)
     both = [
         subprocess.Popen(
-            tiny.command(),
+            [sys.executable, "-c", MAIN, *tiny.words()],
             env=tiny.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -320,8 +326,8 @@ def test_hostile_name_makes_a_safe_path(exported: Tiny) -> None:
 
     assert artifact.model == TINY_NAME
     assert artifact.pte.name.startswith("=2E.=2Ftiny=20=27x=22=20=3B=20=3Cscript=3E_xnnpack_fp32")
-    outside = {path.name for path in exported.cache.parent.iterdir()}
-    assert outside == {"cache", "models", "outside"}
+    beside = {path.name for path in exported.cache.parent.iterdir()}
+    assert beside == {"cache", "models"}
 
 
 def test_inputs_and_references_follow_the_program_s_order(exported: Tiny, runtime: Runtime) -> None:
@@ -348,7 +354,6 @@ def test_nothing_is_left_beside_the_artifact(exported: Tiny) -> None:
     assert not (folder / "request.json").exists()
 
 
-@pytest.mark.usefixtures("helper_on_path")
 def test_a_truncated_entry_is_noticed_and_made_again(tiny: Tiny) -> None:
     (folder,) = tiny.folders()
     whole = load_artifact(folder)
@@ -364,11 +369,6 @@ def test_a_truncated_entry_is_noticed_and_made_again(tiny: Tiny) -> None:
     assert again.sha256 == whole.sha256
     assert load_artifact(again.folder) == again
     assert len(tiny.folders()) == 1
-
-
-@pytest.fixture
-def helper_on_path(exported: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(exported.helper.parent))
 
 
 def damage(folder: Path, how: str) -> None:
@@ -454,26 +454,37 @@ def test_a_changed_import_from_elsewhere_makes_a_new_artifact(tiny: Tiny) -> Non
     assert tiny.is_cached()
 
 
-def test_weights_and_graph_and_a_copy_of_the_artifact(
-    tiny: Tiny, tmp_path: Path, runtime: Runtime
-) -> None:
-    weights = tmp_path / "my weights.pt"
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of the tiny model, and of another one."""
+    folder = tmp_path_factory.mktemp("saved")
     script = (
-        "import sys, torch;"
+        "import torch;"
         "state = {'linear.weight': torch.ones(3, 4), 'linear.bias': torch.zeros(3)};"
-        "torch.save(state, sys.argv[1])"
+        "torch.save(state, 'my weights.pt');"
+        "torch.save({'net.linear.weight': torch.ones(3, 4)}, 'foreign.pt')"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(weights)], check=True)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, cwd=folder)
+    return folder
+
+
+def test_weights_and_graph_and_a_copy_of_the_artifact(
+    tiny: Tiny,
+    saved: Path,
+    tmp_path: Path,
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     out = tmp_path / "out put"
+    words = ("--weights", str(saved / "my weights.pt"), "--graph", "--out", str(out))
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tiny.cache))
+    code = main(tiny.words(*words))
+    printed = capsys.readouterr()
 
-    words = ("--weights", str(weights), "--graph", "--out", str(out))
-    done = subprocess.run(
-        tiny.command(*words), env=tiny.environment, capture_output=True, text=True
-    )
-
-    assert done.returncode == 0, done.stderr
+    assert code == 0, printed.err
     artifact = load_artifact(out)
-    assert done.stdout.strip() == str(artifact.pte)
+    assert printed.out.strip() == str(artifact.pte)
     assert artifact.weights.startswith("my weights.pt (sha256 ")
     assert all(error <= 1e-5 for error, _, _ in runtime.differences(artifact))
     targets = [node["target"] for node in json.loads((out / "graph.json").read_text())["captured"]]
@@ -482,20 +493,16 @@ def test_weights_and_graph_and_a_copy_of_the_artifact(
     assert len({first_output[index : index + 4] for index in (0, 4, 8)}) == 1
 
 
-@pytest.mark.usefixtures("helper_on_path")
-def test_weights_that_do_not_fit_are_named(tiny: Tiny, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_named(tiny: Tiny, saved: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=tmp_path / "none.pt")
     hostile = tmp_path / "hostile.pt"
     hostile.write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
     with pytest.raises(ExportError, match=r"hostile\.pt' do not fit model"):
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=hostile)
-    foreign = tmp_path / "foreign.pt"
-    script = "import sys, torch; torch.save({'net.linear.weight': torch.ones(3, 4)}, sys.argv[1])"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(foreign)], check=True)
     words = r"2 of 2 weights missing .*1 do not belong to the model \(net\.linear\.weight\)"
     with pytest.raises(ExportError, match=words):
-        export_model(tiny.entry, FP32, cache=tiny.cache, weights=foreign)
+        export_model(tiny.entry, FP32, cache=tiny.cache, weights=saved / "foreign.pt")
 
 
 def test_an_artifact_does_not_land_on_another(exported: Tiny, tmp_path: Path) -> None:
@@ -660,21 +667,16 @@ def test_without_torch_the_export_extra_is_named(tmp_path: Path) -> None:
     assert "'torch'" in done.stderr
 
 
-def test_without_torchvision_the_models_extra_is_named(tmp_path: Path) -> None:
-    blocked = "raise ModuleNotFoundError('No module named torchvision', name='torchvision')"
-    (tmp_path / "torchvision.py").write_text(blocked)
-    done = sme2(
-        "export",
-        "mobilenet_v3_small",
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
-            "SME2_CACHE_DIR": str(tmp_path / "cache"),
-        },
-    )
-    assert done.returncode == 3
-    assert done.stderr.splitlines()[-1].endswith("--torch-backend=cpu 'pytest-sme2[models]'")
-    assert "'torchvision'" in done.stderr
+def test_without_torchvision_the_models_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = "raise ModuleNotFoundError('No module named torchvision', name='torchvision')\n"
+    write_model(tmp_path / "models" / "seen", HEADER + missing + MODEL.format(name="seen"))
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
+    assert main(["export", "seen", "--models-folder", str(tmp_path / "models")]) == 3
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1].endswith("--torch-backend=cpu 'pytest-sme2[models]'")
+    assert "'torchvision'" in told
 
 
 @pytest.mark.parametrize(

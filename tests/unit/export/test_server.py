@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.errors import ExportError, ModelError
-from pytest_sme2.export import child, server
+from pytest_sme2.export import server
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.server import ProcessEnvironment, Server, Servers
@@ -57,13 +56,12 @@ class Model:
 
 
 class Small:
-    """A model, and the servers that its exports are forked from."""
+    """A model, exported by forks of the server of this process."""
 
-    def __init__(self, root: Path, servers: Servers) -> None:
+    def __init__(self, root: Path) -> None:
         self.folder = root / "models" / "small"
         self.folder.mkdir(parents=True)
         (self.folder / "model.py").write_text(MODEL)
-        self.servers = servers
 
     def export(self, cache: Path, *, end: str = "", seconds: float = 600) -> Artifact:
         (self.folder / "end.txt").write_text(end)
@@ -72,7 +70,7 @@ class Small:
 
     def parent(self, cache: Path) -> int:
         """The process that an export is started by; the export itself stops early."""
-        return parent_in(self.stopped(cache))
+        return parent_in(self.stopped(cache).read_text())
 
     def stopped(self, cache: Path) -> Path:
         """The log of an export that stops early."""
@@ -81,22 +79,13 @@ class Small:
         return Path(str(caught.value).rpartition("The full log: ")[2])
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    servers = Servers()
-    yield servers
-    servers.close()
-
-
 @pytest.fixture
-def small(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Small:
-    monkeypatch.setattr(child, "SERVERS", servers)
-    return Small(tmp_path, servers)
+def small(tmp_path: Path) -> Small:
+    return Small(tmp_path)
 
 
-def parent_in(log: Path) -> int:
-    lines = log.read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("parent ")).split()[1])
+def parent_in(log: str) -> int:
+    return int(next(line for line in log.splitlines() if line.startswith("parent ")).split()[1])
 
 
 def test_a_fork_makes_the_same_files_as_a_fresh_process(
@@ -106,8 +95,8 @@ def test_a_fork_makes_the_same_files_as_a_fresh_process(
     monkeypatch.setattr(Servers, "get", lambda self, circumstances: None)
     fresh = small.export(tmp_path / "fresh")
 
-    assert parent_in(forked.folder / "export.log") != os.getpid()
-    assert parent_in(fresh.folder / "export.log") == os.getpid()
+    assert parent_in((forked.folder / "export.log").read_text()) != os.getpid()
+    assert parent_in((fresh.folder / "export.log").read_text()) == os.getpid()
     assert forked.folder.name == fresh.folder.name
     facts = [
         json.loads((artifact.folder / "export_meta.json").read_text())
@@ -133,20 +122,10 @@ def test_what_ends_an_export_ends_nothing_else(small: Small, tmp_path: Path) -> 
     os.kill(before, signal.SIGKILL)
     # Without a server there is no reason to fail: this export has a process of its own.
     assert small.parent(tmp_path) == os.getpid()
-    # Nothing says that another server would end as well.
-    assert small.parent(tmp_path) not in (before, os.getpid())
-
-
-def test_only_a_second_export_waits_for_the_warming_up(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    servers = Servers()
-    monkeypatch.setattr(child, "SERVERS", servers)
-    try:
-        warm = ["warm True" in small.stopped(tmp_path).read_text() for _ in range(3)]
-    finally:
-        servers.close()
-    assert warm == [False, True, True]
+    # Nothing says that another server would end as well. From its second export on it is warm.
+    logs = [small.stopped(tmp_path).read_text() for _ in range(3)]
+    assert ["warm True" in log for log in logs] == [False, True, True]
+    assert parent_in(logs[0]) not in (before, os.getpid())
 
 
 def here(**environment: str) -> ProcessEnvironment:
