@@ -1,6 +1,6 @@
 """How many threads to ship: wrong picks and the coverage of the interval, where the truth is known.
 
-    python -m benchmarks.frontier       # 576 simulated, 24 on fake phones, 20 of real programs here
+    python -m benchmarks.frontier       # 576 simulated, 12 on fake phones, 8 of real programs here
 
 No SME2 chip is at hand, so one is pretended: cores of three kinds (1+3+4) that share an SME unit
 with k slots. SME2's arm packs on its core and then takes a slot of the unit; the other arm takes
@@ -325,7 +325,9 @@ def on_phone(
 
 def phones(trials: int, budget: float) -> list[Trial]:
     found = []
-    plan = list(itertools.islice(itertools.cycle(itertools.product(RATIOS, SLOTS)), trials))
+    # Each ratio first with one number of slots, then with the other.
+    size = len(RATIOS)
+    plan = [(RATIOS[n % size], SLOTS[(n + n // size) % len(SLOTS)]) for n in range(trials)]
     with tempfile.TemporaryDirectory() as name, start_lab(emulator=find_qemu().path) as lab:
         runner = build(Path(name) / "runner")
         with pretended_phone(lab) as target:
@@ -406,8 +408,8 @@ def account(trials: Sequence[Trial]) -> dict[str, dict[str, dict[str, int]]]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=4, help="of each simulated chip")
-    parser.add_argument("--phones", type=int, default=24, help="frontiers on fake phones")
-    parser.add_argument("--here", type=int, default=20, help="frontiers of real programs here")
+    parser.add_argument("--phones", type=int, default=12, help="frontiers on fake phones")
+    parser.add_argument("--here", type=int, default=8, help="frontiers of real programs here")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds for each number")
     arguments = parser.parse_args(argv)
     asked = itertools.product(RATIOS, SLOTS, MORE, SPREADS, range(arguments.repeats))

@@ -90,7 +90,6 @@ BENCHMARKS = (
         "frontier",
         "how many threads to ship, on a pretended chip whose cores share an SME unit",
         25,
-        full=("--phones", "12", "--here", "8"),
     ),
     Benchmark("history", "histories of 500 commits where every change is known (a simulation)", 6),
     Benchmark(
