@@ -178,8 +178,10 @@ class Bisecting:
 
     def _first(self) -> int:
         """The good end: the first change from there on that has the model."""
-        found = (number for number in range(self._last) if not self.probe(number).absent)
-        return next(found, 0)
+        # Where the bad end has none either, it is not worth looking between them.
+        if not self.probe(0).absent or self._tried(self._last, None, 0.0).absent:
+            return 0
+        return next((n for n in range(1, self._last) if not self.probe(n).absent), 0)
 
     def _sure(self, probe: Probe) -> CaseResult:
         """One that has to be measured: an end of the row."""

@@ -88,15 +88,12 @@ class _File:
 
     def replace_calls(self, functions: Mapping[str, str]) -> bool:
         """Whether there were any; a call within another is replaced first."""
-        any_found = False
-        while True:
-            calls = list(self._calls(functions))
-            if not calls:
-                return any_found
+        before = self.source
+        while calls := list(self._calls(functions)):
             node, text, function = min(calls, key=lambda call: len(ast.unparse(call[0])))
             self._replace(node, text)
             self.functions |= {function} - {""}
-            any_found = True
+        return self.source != before
 
     def _calls(self, functions: Mapping[str, str]) -> Iterator[tuple[ast.expr, str, str]]:
         """Each call with what to write for it, and the function that this needs."""
@@ -121,15 +118,14 @@ class _File:
                     )
 
     def replace_modules(self, kind: str) -> bool:
-        names = (kind, f"nn.{kind}", f"torch.nn.{kind}")
-        any_found = False
-        while True:
-            made = (node for node in ast.walk(ast.parse(self.source)) if isinstance(node, ast.Call))
-            node = next((node for node in made if ast.unparse(node.func) in names), None)
-            if node is None:
-                return any_found
-            self._replace(node.func, _own(kind))
-            any_found = True
+        names, before = (kind, f"nn.{kind}", f"torch.nn.{kind}"), self.source
+        while made := [
+            node.func
+            for node in ast.walk(ast.parse(self.source))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in names
+        ]:
+            self._replace(made[0], _own(kind))
+        return self.source != before
 
     def replace_model(self, kind: str) -> bool:
         """Replace the modules in what ``get_eager_model`` returns."""

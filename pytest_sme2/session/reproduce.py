@@ -1,4 +1,4 @@
-"""The command that measures a case again. Pure.
+"""The command that measures a case again.
 
 It is one of ``sme2 run``: that needs no test, so it works wherever the model is.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_sme2.results import AS_EXPORTED, FORWARD, CaseResult
 from pytest_sme2.session.options import OPTIONS
 from pytest_sme2.session.settings import PHONE, Settings
+from pytest_sme2.system.files import from_here
 
 if TYPE_CHECKING:
     from pytest_sme2.session.cases import Case
@@ -74,19 +75,14 @@ def run_command(case: Case, settings: Settings, device: str) -> str:
         words = _program_words(pte, case.method, device)
     if case.threads != 1:
         words += ["--threads", str(case.threads)]
-    folders = [str(_from_here(folder)) for folder in settings.model_folders]
+    # The command is typed where the run was made.
+    folders = [str(from_here(folder)) for folder in settings.model_folders]
     for folder in folders if folders != ["models"] else ():
         words += ["--models-folder", folder]
     for option in OPTIONS:
         if option.name in ("phone", *_SAID):
             words += _said(f"--{option.name}", option.field, settings)
     return shlex.join(words)
-
-
-def _from_here(folder: Path) -> Path:
-    """The command is typed where the run was made."""
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def _said(flag: str, field: str, settings: Settings) -> list[str]:

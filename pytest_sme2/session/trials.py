@@ -27,6 +27,7 @@ from pytest_sme2.results import (
     Profile,
     Tolerance,
 )
+from pytest_sme2.system.files import from_here
 from pytest_sme2.verdict.numerics import agreement_text, compare_reference, tolerance_of, within
 
 if TYPE_CHECKING:
@@ -100,7 +101,6 @@ class Edit:
     """A tested change of the model's file."""
 
     trial: Trial
-    file: str
     diff: str
 
 
@@ -197,8 +197,7 @@ def try_edit(session: Session, case: Case, trial: Trial) -> Edit | None:
         tested = _trial(session, copy, case, trial.before, trial.rewrites)
     if not tested.helps:
         return None
-    try:
-        shown = entry.file.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        shown = f"{entry.file.parent.name}/{entry.file.name}"
-    return Edit(tested, shown, unified_diff(source, after, shown))
+    shown = from_here(entry.file.resolve())
+    if shown.is_absolute():
+        shown = Path(entry.file.parent.name, entry.file.name)
+    return Edit(tested, unified_diff(source, after, shown.as_posix()))

@@ -20,6 +20,12 @@ _PIECE = 1 << 20
 PROGRAM_SUFFIX = ".pte"
 
 
+def from_here(path: Path) -> Path:
+    """The path as one types it in the working folder; as it is where it lies outside."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def is_program(name: str) -> bool:
     """Whether a name is that of an exported program."""
     return name.endswith(PROGRAM_SUFFIX)

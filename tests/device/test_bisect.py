@@ -85,6 +85,10 @@ def test_a_program_that_git_tracks_is_searched_from_the_commit_that_has_it(
     assert main(["bisect", "net.pte", "--good", "HEAD~4", "--figure", "size"]) == 1
     culprit = git(tmp_path, "rev-parse", "--short=12", "HEAD~1")
     assert capsys.readouterr().out.startswith(f"{culprit} made net.pte worse: bytes of the program")
+    assert main(["bisect", "nothing", "--good", "HEAD~4"]) == 2
+    told = capsys.readouterr().err
+    assert "which --good names, cannot be measured: The models folder" in told
+    assert "change 3" not in told, "only the ends were looked at"
     (tmp_path / "other.pte").write_bytes(b"")
     assert main(["bisect", "other.pte", "--good", "HEAD~4"]) == 2
     assert "other.pte is not a file of this repository" in capsys.readouterr().err

@@ -86,9 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.model is None:
         raise UsageError("Which model? Give its name; `sme2 models` lists them.")
     problems: dict[str, str] = {}
-    if arguments.earlier is not None and arguments.tried:
-        raise UsageError("--try runs the model, and --run does not: give one of them.")
     if arguments.earlier is not None:
+        if arguments.tried:
+            raise UsageError("--try runs the model, and --run does not: give one of them.")
         variants, timed = _earlier(arguments.earlier, arguments.model)
         trials: _Trials = {}
     else:
@@ -203,7 +203,8 @@ def _comment(arguments: argparse.Namespace) -> int:
     comment: Path = arguments.comment
     if arguments.earlier is None:
         raise UsageError("--comment needs --run DIR: the run whose failure is to be mended.")
-    if not comment.is_file() or not comment.read_text("utf-8").startswith(MARK):
+    written = comment.read_text("utf-8") if comment.is_file() else ""
+    if not written.startswith(MARK):
         raise UsageError(f"{str(comment)!r} is not a comment that --sme2-report FILE.md wrote.")
     ranked = worst_first(_records(arguments.earlier))
     if not ranked or combine(ranked[0].checks) not in FAILING:
@@ -233,7 +234,7 @@ def _comment(arguments: argparse.Namespace) -> int:
         print(f"No rewrite is known that saves anything in {record.id}: {comment} stays as it is.")
         return 0
     told = fix_text(record, helping[0], edit)
-    write_text(comment, comment.read_text("utf-8") + told)
+    write_text(comment, written + told)
     print(f"{comment}: added {', '.join((edit.trial if edit else helping[0]).rewrites)}")
     return 0
 
