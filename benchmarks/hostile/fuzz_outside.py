@@ -50,6 +50,7 @@ from pytest_sme2.trace.library import read_package
 from pytest_sme2.trace.program import read_outline
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 from tests.support.phones import answering
+from tests.support.readers import repeated_method
 from tools.sweep.programs import draw
 from tools.sweep.results import SWEEP, SweepResults, read_results, write_results
 from tools.sweep.running import BatchResult, Difference
@@ -88,7 +89,10 @@ def program(chance: Random, folder: Path) -> None:
     """A program of somebody else, damaged: what its methods take is read before it is run."""
     path = folder / "toy.pte"
     name = chance.choice(("methods.pte", "toy_fp16.pte", "toy_int8.pte"))
-    path.write_bytes(damaged_bytes(chance, (DATA / "programs" / name).read_bytes()))
+    content = (DATA / "programs" / name).read_bytes()
+    if chance.random() < 0.1:
+        content = repeated_method(content, chance.choice((2, 500, 10**5)))
+    path.write_bytes(damaged_bytes(chance, content))
     read_within_bounds(lambda: read_outline(path), path.name)
 
 
@@ -416,6 +420,7 @@ NOT_FUZZED = {
     "runners/sdk": "unpacks a wheel that pip has checked",
     "runners/source_build": "looks for words in a source tree that is built and run as well",
     "session/run_lock": "compares a name that has no meaning",
+    "system/confine": "reads what its own child process says",
     "system/locks": "reads a holder's name; tested with nonsense in tests/unit/system",
     "system/platforms": "reads a file of the kernel; tested with nonsense in tests/unit/system",
     "system/reading": "is what the others read with",

@@ -14,12 +14,14 @@ import io
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.cli.options import add_arguments
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.session.options import OLD_OF_COMMANDS, renamed
+from pytest_sme2.system.confine import TOO_MUCH_MEMORY, confine
 from pytest_sme2.system.terminal import plain_output
 
 # Heading -> name -> one line for the overview. The module of a command is
@@ -67,6 +69,9 @@ SHELLS = ("bash", "zsh", "fish")
 # The old name of a command -> the words that say it now. These work for one version more.
 OLD = {name.split()[1]: name for name in COMMANDS if " " in name}
 OLD |= {"kernels": "run --kernels", "completion": "--completion", "device-bundle": "bundle --phone"}
+
+# They read what others made, and run nothing.
+READING = ("inspect", "merge", *(name for name in COMMANDS if name.startswith("report")))
 
 EXIT_CODES = (
     "exit codes: 0 success; 1 a regression or a failed check; 2 wrong usage; "
@@ -140,10 +145,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A folder's name may not be valid text; print it as the bytes that it is.
         sys.stdout.reconfigure(errors="surrogateescape")
     with plain_output():
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        return _run(list(sys.argv[1:] if argv is None else argv), own_process=argv is None)
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], *, own_process: bool) -> int:
     if words and words[0] in OLD:
         print(f"sme2: `sme2 {words[0]}` is now `sme2 {OLD[words[0]]}`", file=sys.stderr)
         words[:1] = OLD[words[0]].split()
@@ -161,7 +166,14 @@ def _run(words: list[str]) -> int:
         return exit_code(_complete, arguments)
     if arguments.command is None:
         parser.error("the following arguments are required: COMMAND")
+    if own_process and arguments.command in READING:
+        return exit_code(_run_confined, arguments)
     return exit_code(arguments.run, arguments)
+
+
+def _run_confined(arguments: argparse.Namespace) -> int:
+    confine([path for word in arguments.typed if (path := Path(word)).exists()])
+    return int(arguments.run(arguments))
 
 
 def _complete(arguments: argparse.Namespace) -> int:
@@ -179,6 +191,9 @@ def exit_code(run: Callable[[argparse.Namespace], int], arguments: argparse.Name
     except Sme2Error as error:
         print(f"sme2: {error}", file=sys.stderr)
         return error.exit_code
+    except MemoryError:
+        print(f"sme2: {TOO_MUCH_MEMORY}", file=sys.stderr)
+        return Sme2Error.exit_code
     except KeyboardInterrupt:
         print("sme2: interrupted", file=sys.stderr)
         return 130

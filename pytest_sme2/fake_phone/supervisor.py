@@ -45,6 +45,7 @@ from pytest_sme2.fake_phone.root import (
     mount,
     own_loader,
 )
+from pytest_sme2.system.confine import limit_process
 
 SOCKET = "adb.socket"
 """Where the adb server listens, in the sandbox's root."""
@@ -121,7 +122,10 @@ class Supervisor:
             descriptor = listener.fileno()
             words = ["-L", f"acceptfd:{descriptor}", "server", "nodaemon"]
             self.server = self._start(
-                *("server", "/adb", "adb", words), environment, pass_fds=[descriptor]
+                *("server", "/adb", "adb", words),
+                environment,
+                limited=True,
+                pass_fds=[descriptor],
             )
         return {}
 
@@ -132,9 +136,21 @@ class Supervisor:
         program: str,
         arguments: Sequence[str],
         environment: Mapping[str, str],
+        *,
+        limited: bool = False,
         **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start a program of ``place`` in the root ``name``, as the shell's user."""
+        """Start a program of ``place`` in the root ``name``, as the shell's user.
+
+        What adbd starts, an emulator among it, has the limits of this machine.
+        """
+        become = becoming_shell(self.folder / name, self.userland.shell)
+
+        def prepare() -> None:
+            if limited:
+                limit_process()
+            become()
+
         loader = [f"{place}/{self.plan['loader']}", "--library-path", place]
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
@@ -144,7 +160,7 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=becoming_shell(self.folder / name, self.userland.shell),
+                preexec_fn=prepare,
                 **options,
             )
 

@@ -27,7 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from pytest_sme2.errors import BuildError, BundleError, ExportError, StorageError, UsageError
+from pytest_sme2.errors import (
+    BuildError,
+    BundleError,
+    ExportError,
+    Sme2Error,
+    StorageError,
+    UsageError,
+)
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import PAIR, Arm, Artifact
@@ -36,6 +43,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
+from pytest_sme2.system.confine import run_confined
 from pytest_sme2.system.files import decode, encode, file_sha256, replacing
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64
@@ -62,6 +70,7 @@ _OTHER_HEADERS = (
 )  # fmt: skip
 _PIECE = 2**20
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_DAMAGE = (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, ValueError)
 _MAKE_AGAIN = "Make it again with: sme2 bundle"
 _BUILD_AGAIN = "Delete that folder and build the runner again."
 
@@ -231,24 +240,36 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
     try:
         with path.open("rb") as file, _archive(file) as members:
             manifest = _first(members)
-            facts = _read_manifest(manifest, path)
-            _refuse_bomb(path, facts)
-            digest = hashlib.sha256(manifest).hexdigest()
-            folder = root / digest[:32]
-            with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
-                if not _is_intact(folder, facts.files):
-                    _unpack(members, facts.files, folder)
-                mark_used(folder)
+        facts = _read_manifest(manifest, path)
+        _refuse_bomb(path, facts)
+        digest = hashlib.sha256(manifest).hexdigest()
+        folder = root / digest[:32]
+        with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
+            if not _is_intact(folder, facts.files):
+                run_confined(unpack, path, folder)
+            mark_used(folder)
         return Bundle(path, digest, _runner(folder, facts.runner), _artifacts(folder, facts))
-    except (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-            raise StorageError(
-                f"{path}: cannot be unpacked into {root}: {error.strerror}. Make room there, or "
-                "name another folder in SME2_CACHE_DIR."
-            ) from error
-        raise BundleError(
-            f"{path}: is not a bundle, or is damaged: {error}. {_MAKE_AGAIN}"
-        ) from error
+    except _DAMAGE as error:
+        raise _problem(path, root, error) from error
+
+
+def unpack(path: str, folder: str) -> None:
+    """Write the files of a bundle to a new folder. It runs in a process of its own."""
+    try:
+        with Path(path).open("rb") as file, _archive(file) as members:
+            facts = _read_manifest(_first(members), Path(path))
+            _unpack(members, facts.files, Path(folder))
+    except _DAMAGE as error:
+        raise _problem(Path(path), Path(folder).parent, error) from error
+
+
+def _problem(path: Path, root: Path, error: Exception) -> Sme2Error:
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+        return StorageError(
+            f"{path}: cannot be unpacked into {root}: {error.strerror}. Make room there, or "
+            "name another folder in SME2_CACHE_DIR."
+        )
+    return BundleError(f"{path}: is not a bundle, or is damaged: {error}. {_MAKE_AGAIN}")
 
 
 def _refuse_bomb(path: Path, facts: _Manifest) -> None:

@@ -6,6 +6,7 @@ others run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_sme2.errors import ExportError, ProgramError, UsageError
+from pytest_sme2.errors import EtdumpError, ExportError, ProgramError, Sme2Error, UsageError
 from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact, MethodOutline, TensorSpec
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.confine import run_confined
 from pytest_sme2.system.files import PROGRAM_SUFFIX, file_sha256, is_program
-from pytest_sme2.trace.program import read_outline
+from pytest_sme2.trace.etrecord import read_attribution
+from pytest_sme2.trace.program import read_outline, read_program
 
 XNNPACK = "XnnpackBackend"
 EARLIER = "earlier"
@@ -38,8 +41,13 @@ def program_case(pte: Path, threads: int = 1, method: str | None = None) -> Case
     if recorded is not None and method in (None, FORWARD):
         return Case(recorded.model, None, threads, program=recorded)
     methods = _methods(pte)
-    chosen = _the_method(pte, methods, method)
-    artifact = _artifact(pte, methods[chosen], alone=len(methods) == 1)
+    return _case(pte, methods, _the_method(pte, methods, method), file_sha256(pte), threads)
+
+
+def _case(
+    pte: Path, methods: Mapping[str, MethodOutline], name: str, sha256: str, threads: int = 1
+) -> Case:
+    artifact = _artifact(pte, methods[name], sha256, alone=len(methods) == 1)
     return Case(artifact.model, None, threads, program=artifact, method=artifact.method)
 
 
@@ -81,7 +89,8 @@ def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]
         files.update(dict.fromkeys(found))
     cases: list[Case] = []
     taken: set[str] = set()
-    pairs = [(file, found) for file in files for found in _cases_of(file)]
+    refused = _refused(list(files))
+    pairs = [(file, found) for file in files for found in _cases_of(file, refused.get(file))]
     for file, one in pairs:
         case = _named_apart(one, file, taken)
         if case.problem is not None:
@@ -101,19 +110,42 @@ def _matching(pattern: str) -> list[Path]:
     return sorted(file for file in Path(path.anchor).glob(str(rest)) if file.is_file())
 
 
-def _cases_of(file: Path) -> list[Case]:
+def read_through(*files: str) -> None:
+    """Read all that a run reads of programs; what is wrong with one is told when it is used."""
+    for file in map(Path, files):
+        with contextlib.suppress(ProgramError, EtdumpError):
+            read_outline(file)
+            read_program(file)
+            if (etrecord := _etrecord(file)) is not None:
+                read_attribution(etrecord)
+
+
+def _refused(files: Sequence[Path]) -> dict[Path, str]:
+    """The programs that cannot be read with little time and memory, and why."""
+    try:
+        run_confined(read_through, *files)
+    except Sme2Error as error:
+        if len(files) == 1:
+            return {files[0]: f"{files[0]}: {error}"}
+        return {name: why for file in files for name, why in _refused([file]).items()}
+    return {}
+
+
+def _cases_of(file: Path, refused: str | None = None) -> list[Case]:
     """One for each method, those that cannot be used included."""
     try:
         recorded = _recorded(file)
         if recorded is not None:
             return [Case(recorded.model, None, program=recorded)]
-        methods = _methods(file)
+        if refused is not None:
+            raise ProgramError(refused)
+        methods, sha256 = _methods(file), file_sha256(file)
     except (ProgramError, ExportError) as error:
         return [Case(file.stem, None, problem=str(error), unusable=file)]
     cases = []
     for name in methods:
         try:
-            cases.append(program_case(file, method=name))
+            cases.append(_case(file, methods, name, sha256))
         except ProgramError as error:
             only = None if [*methods] == [FORWARD] else name
             problem = Case(_case_name(file, name), None, problem=str(error), unusable=file)
@@ -146,7 +178,12 @@ def _recorded(pte: Path) -> Artifact | None:
     return recorded if recorded.pte.absolute() == pte else None
 
 
-def _artifact(pte: Path, method: MethodOutline, *, alone: bool) -> Artifact:
+def _etrecord(pte: Path) -> Path | None:
+    path = pte.with_name(f"{pte.name}.etrecord")
+    return path if path.is_file() else None
+
+
+def _artifact(pte: Path, method: MethodOutline, sha256: str, *, alone: bool) -> Artifact:
     foreign = [backend for backend in method.backends if backend != XNNPACK]
     if foreign:
         raise ProgramError(
@@ -154,21 +191,20 @@ def _artifact(pte: Path, method: MethodOutline, *, alone: bool) -> Artifact:
             "XNNPACK."
         )
     inputs, outputs = _tensors(method.inputs), _tensors(method.outputs)
-    etrecord = pte.with_name(f"{pte.name}.etrecord")
     input_files = _beside(pte, method.name, "input", inputs)
     return Artifact(
         model=_case_name(pte, method.name),
         variant=AS_EXPORTED,
         folder=pte.parent,
         pte=pte,
-        sha256=file_sha256(pte),
+        sha256=sha256,
         inputs=inputs,
         outputs=outputs,
         input_files=input_files,
         # What is expected is known only for inputs that are known.
         reference_files=_beside(pte, method.name, "reference", outputs) if input_files else (),
         earlier_files=_beside(pte, method.name, EARLIER, inputs) if input_files else (),
-        etrecord=etrecord if etrecord.is_file() else None,
+        etrecord=_etrecord(pte),
         weights="as exported",
         method=None if alone and method.name == FORWARD else method.name,
     )

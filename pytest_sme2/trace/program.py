@@ -26,6 +26,7 @@ _MOST_ELEMENTS = 1 << 20
 
 # The slots of the schemas' tables, in the order in which they declare their fields.
 _PROGRAM_PLANS, _PROGRAM_INLINE, _PROGRAM_SEGMENTS = 1, 3, 4
+_MOST_METHODS = 10_000
 _PLAN_NAME, _PLAN_VALUES, _PLAN_INPUTS, _PLAN_OUTPUTS = 0, 2, 3, 4
 _PLAN_CHAINS, _PLAN_OPERATORS, _PLAN_DELEGATES = 5, 6, 7
 _CHAIN_INSTRUCTIONS = 2
@@ -118,8 +119,7 @@ def read_program(path: Path) -> tuple[MethodShapes, ...]:
     buffer, segments_at = _open(data, str(path))
     program = buffer.root()
     blobs = _Blobs(data, buffer, program, segments_at)
-    plans = buffer.tables(program.reference(_PROGRAM_PLANS), "the list of methods")
-    names = buffer.texts(plans.reference(_PLAN_NAME), "a method's name")
+    plans, names = _plans(buffer, program)
     return tuple(_method(buffer, plans.at[row : row + 1], name, blobs)
                  for row, name in enumerate(names))  # fmt: skip
 
@@ -133,9 +133,19 @@ def read_outline(path: Path) -> tuple[MethodOutline, ...]:
     buffer, segments_at = _open(data, str(path))
     program = buffer.root()
     _Blobs(data, buffer, program, segments_at).require_whole()
-    plans = buffer.tables(program.reference(_PROGRAM_PLANS), "the list of methods")
-    names = buffer.texts(plans.reference(_PLAN_NAME), "a method's name")
+    plans, names = _plans(buffer, program)
     return tuple(_outline(buffer, plans.at[row : row + 1], name) for row, name in enumerate(names))
+
+
+def _plans(buffer: _ProgramBuffer, program: Tables) -> tuple[Tables, list[str]]:
+    """The methods, and their names. One method may be listed many times in few bytes."""
+    plans = buffer.tables(program.reference(_PROGRAM_PLANS), "the list of methods")
+    if len(plans.at) > _MOST_METHODS:
+        raise ProgramError(
+            f"{buffer.source}: it lists {len(plans.at)} methods, and {_MOST_METHODS} is the most. "
+            "It is damaged, or made to take long."
+        )
+    return plans, buffer.texts(plans.reference(_PLAN_NAME), "a method's name")
 
 
 def _outline(buffer: _ProgramBuffer, at: Positions, name: str) -> MethodOutline:

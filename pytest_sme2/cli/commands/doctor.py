@@ -27,6 +27,7 @@ from pytest_sme2.session.machine_check import MachineCheck, check_phone, check_t
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import find_cache
+from pytest_sme2.system.confine import is_isolated, run_confined
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.provision import provision
@@ -79,6 +80,19 @@ def _pip() -> Fact:
         return Fact("pip", False, str(error))
 
 
+def _confined() -> Fact:
+    """Limits hold everywhere; a network of its own needs the system's permission."""
+    what = "files of others"
+    try:
+        alone = run_confined(is_isolated)
+    except Sme2Error as error:
+        return Fact(what, False, str(error))
+    limits = "read with limits of time, memory and disk"
+    if alone:
+        return Fact(what, True, f"{limits}, and without network")
+    return Fact(what, True, f"{limits}; with network, since this system allows no namespaces")
+
+
 def _device(device: str, settings: Settings) -> Fact:
     what = f"--device={device}"
     target: Target | None = None
@@ -114,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for part in provision(lambda _: None, check=True)
     ]
-    tools.append(_pip())
+    tools += [_pip(), _confined()]
     devices = [_device(name, settings) for name in DEVICES]
     usable = next(finding.ok for finding in devices if finding.what == f"--device={device}")
     report: dict[str, Any] = {

@@ -1,0 +1,171 @@
+"""Confines what reads files that others made: no network, and little time, memory and disk.
+
+A file can be made to take hours or gigabytes. The readers have limits of their own; this holds
+where one was forgotten. Commands that only read confine themselves. Where a run meets such a file,
+a process of its own reads it (``run_confined``). Helper daemons get the same limits.
+
+Only the standard library is needed here: the first process of a fake phone's sandbox uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from pytest_sme2 import errors
+from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.system.processes import run_process, whitelisted_environment
+
+SECONDS_VARIABLE = "SME2_READ_SECONDS"
+# A run of 300 cases, 83 MB, takes 35 s to merge.
+_SECONDS, _SECONDS_PER_MEGABYTE = 60.0, 2.0
+_MEMORY_BYTES = 8 << 30
+_FILE_BYTES = 16 << 30
+TOO_MUCH_MEMORY = (
+    f"Reading took more than {_MEMORY_BYTES >> 30} GiB of memory: a file is damaged, or made to "
+    "take much."
+)
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+
+
+def confine(files: Iterable[Path]) -> bool:
+    """Confine this process from here on; whether it also lost the network.
+
+    The limit of CPU time grows with the size of ``files``.
+    """
+    megabytes = sum(map(_size, files)) / 1e6
+    seconds = _given_seconds() or _SECONDS + _SECONDS_PER_MEGABYTE * megabytes
+
+    def give_up(_signal: int, _frame: FrameType | None) -> None:
+        raise Sme2Error(
+            f"Reading took more than {seconds:.0f} s of CPU time: a file is damaged, or made to "
+            f"take long. If you trust it, allow more with {SECONDS_VARIABLE}."
+        )
+
+    signal.signal(signal.SIGXCPU, give_up)
+    limit_process(int(seconds) + 1)
+    return _leave_network()
+
+
+def limit_process(seconds: int | None = None) -> None:
+    """Limit this process and what it starts."""
+    limits = {"RLIMIT_AS": _MEMORY_BYTES, "RLIMIT_FSIZE": _FILE_BYTES, "RLIMIT_CORE": 0}
+    for name, most in limits.items():
+        _lower(getattr(resource, name), most, most)
+    if seconds is not None:
+        # The second limit ends what does not come to handle the signal of the first.
+        _lower(resource.RLIMIT_CPU, seconds, seconds + 10)
+
+
+def _lower(kind: int, soft: int, hard: int) -> None:
+    """Never raise a limit that somebody else set."""
+    allowed = [resource.RLIM_INFINITY if value < 0 else value for value in resource.getrlimit(kind)]
+    pair = [
+        wanted if there == resource.RLIM_INFINITY else min(wanted, there)
+        for wanted, there in zip((soft, hard), allowed, strict=True)
+    ]
+    # macOS refuses a limit of memory.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(kind, (min(pair), pair[1]))
+
+
+def _leave_network() -> bool:
+    """Move to a network without interfaces; False where the system does not allow it."""
+    if not sys.platform.startswith("linux"):
+        return False
+    user, group = os.geteuid(), os.getegid()
+    if user and not os.access("/proc/self/uid_map", os.W_OK):
+        return False
+    kind = _CLONE_NEWNET | (_CLONE_NEWUSER if user else 0)
+    if ctypes.CDLL(None, use_errno=True).unshare(kind):
+        return False
+    if user:
+        # Files keep their owners' numbers.
+        maps = (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"))
+        for name, text in (*maps, ("gid_map", f"{group} {group} 1")):
+            Path("/proc/self", name).write_text(text, encoding="utf-8")
+    return True
+
+
+def _given_seconds() -> float:
+    value = os.environ.get(SECONDS_VARIABLE, "")
+    if not value:
+        return 0.0
+    if not value.isdecimal() or not 0 < int(value) < 10**6:
+        raise UsageError(f"{SECONDS_VARIABLE}={value!r} is not a number of seconds.")
+    return float(value)
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(
+            _size(Path(folder, name)) for folder, _, names in os.walk(path) for name in names
+        )
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def run_confined(function: Callable[..., str | None], *arguments: Path | str) -> str:
+    """Call a function of a module in a confined process; what it returns.
+
+    Its own errors are raised here. Relative paths would mean other files there.
+    """
+    with tempfile.TemporaryDirectory(prefix="sme2-reading-") as folder:
+        words = [str(word.absolute()) if isinstance(word, Path) else word for word in arguments]
+        finished = run_process(
+            [sys.executable, "-m", __name__, function.__module__, function.__qualname__, *words],
+            timeout_seconds=86_400,
+            environment={
+                **whitelisted_environment((SECONDS_VARIABLE,), ("PYTHON",)),
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "TMPDIR": folder,
+            },
+            folder=Path(folder),
+        )
+    last = finished.stdout.rpartition("\n")[2]
+    if finished.returncode != 0 or not last:
+        said = finished.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise Sme2Error(f"A file could not be read: its reader ended early ({said[0][:300]}).")
+    answer = json.loads(last)
+    if "error" in answer:
+        raise getattr(errors, answer["error"], Sme2Error)(answer["message"])
+    return str(answer["returned"])
+
+
+def is_isolated() -> str:
+    """Whether a confined process has no network here: ``yes``, or empty."""
+    if not sys.platform.startswith("linux"):
+        return ""
+    rows = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()[2:]
+    return "yes" if all(row.split(":")[0].strip() == "lo" for row in rows) else ""
+
+
+def main(words: Sequence[str]) -> int:
+    module, name, *arguments = words
+    answer: dict[str, str]
+    try:
+        function = getattr(importlib.import_module(module), name)
+        confine([Path(word) for word in arguments if word.startswith("/")])
+        answer = {"returned": function(*arguments) or ""}
+    except Sme2Error as error:
+        answer = {"error": type(error).__name__, "message": str(error)}
+    except MemoryError:
+        answer = {"error": "Sme2Error", "message": TOO_MUCH_MEMORY}
+    sys.stdout.write("\n" + json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
