@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         Path("tests/test_performance.py"): TEST,
         Path(".github/workflows/performance.yml"): example("github-actions.yml"),
     }
-    there = [str(path) for path in files if (folder / path).exists()]
+    # What a killed `sme2 init` wrote is as it would be written now.
+    there = [str(path) for path, text in files.items() if _holds_other(folder / path, text)]
     if there:
         raise UsageError(
             f"{', '.join(there)}: there already. Nothing was written: `sme2 init` overwrites no "
@@ -76,6 +77,10 @@ Next:
 Then put your own model beside models/toy_cnn: one folder, one model.py."""
     )
     return 0
+
+
+def _holds_other(path: Path, text: str) -> bool:
+    return path.exists() and (not path.is_file() or path.read_bytes() != text.encode())
 
 
 def example(name: str) -> str:

@@ -50,3 +50,12 @@ def test_settings_of_others_stay(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "kept   pyproject.toml, as it was" in printed
     assert "pytest --sme2-device " in printed
     assert not (tmp_path / "pytest.ini").exists()
+
+
+def test_a_killed_one_can_be_repeated(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path)]) == 0
+    whole = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name in ("pytest.ini", ".github/workflows/performance.yml"):
+        (tmp_path / name).unlink()
+    assert main(["init", str(tmp_path)]) == 0
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == whole
