@@ -19,6 +19,8 @@ from benchmarks.hostile.stage import (
     expect,
     fill_cache,
     make_stage,
+    merging,
+    merging_words,
     resize_disk,
     small_disk,
 )
@@ -130,11 +132,28 @@ def conclusion(chance: Random, folder: Path) -> None:
         _try_and_heal(stage, disk, command, chance.randrange(400_000))
 
 
+def merge(chance: Random, folder: Path) -> None:
+    stage, _ = merging(folder)
+    disk = folder / "disk"
+    with small_disk(disk, PLENTY):
+        stage.out = disk / "out"
+        command = merging_words(stage)
+        free = chance.randrange(200_000)
+        _leave(disk, free)
+        ending = stage.run(command)
+        if ending.code != 0:
+            ending.expect_refusal(_FULL, str(disk))
+            expect(not _files(disk), f"left over: {list(_files(disk))[:3]}")
+            resize_disk(disk, PLENTY)
+            stage.run(command).expect_success("the same command once there was room")
+
+
 SUBJECTS = (
     Subject("full-export", "disk full during an export", 4, 0, export),
     Subject("full-build", "disk full while the runner is built", 5, 0, build),
     Subject("full-measure", "disk full during a measurement", 8, 1, measure),
     Subject("full-update", "disk full during --update-baselines", 3, 1, update),
+    Subject("full-merge", "disk full during a merge", 10, 1, merge),
     Subject("full-report", "disk full while reports are made", 5, 1, report),
     Subject("full-conclusion", "disk full at some point of a test run", 5, 1, conclusion),
 )

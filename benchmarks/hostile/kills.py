@@ -7,8 +7,11 @@ works the next time as if nothing had happened.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 from random import Random
@@ -21,6 +24,7 @@ from benchmarks.hostile.stage import (
     expect,
     finish,
     make_stage,
+    merging,
     usual_seconds,
 )
 
@@ -94,9 +98,35 @@ def update(chance: Random, folder: Path) -> None:
     expect('"weights": "random' in path.read_text(), "the baseline was not updated")
 
 
+def merge(chance: Random, folder: Path) -> None:
+    """Two parts of a run; the merged folder is there as a whole, or not at all."""
+    stage, command = merging(folder)
+    seconds, whole = _whole_merge()
+    _strike(chance, stage, command, seconds)
+    found = _names(stage.out) if stage.out.exists() else whole
+    expect(found == whole, f"the merged folder is not whole: {sorted(whole - found)[:3]}")
+    shutil.rmtree(stage.out, ignore_errors=True)
+    _again(stage, command)
+
+
+@functools.cache
+def _whole_merge() -> tuple[float, frozenset[str]]:
+    """How long one takes, and the files that it leaves."""
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        stage, command = merging(Path(folder))
+        started = time.monotonic()
+        stage.run(command).expect_success("a merge")
+        return time.monotonic() - started, frozenset(_names(stage.out))
+
+
+def _names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
 SUBJECTS = (
-    Subject("kill-export", "kill -9 during an export", 5, 1, export),
+    Subject("kill-export", "kill -9 during an export", 200, 1, export),
     Subject("kill-build", "kill -9 while the runner is built", 8, 1, build),
-    Subject("kill-measure", "kill -9 during a measurement on the emulator", 10, 1, measure),
-    Subject("kill-update", "kill -9 during --update-baselines", 10, 1, update),
+    Subject("kill-measure", "kill -9 during a measurement on the emulator", 200, 1, measure),
+    Subject("kill-update", "kill -9 during --update-baselines", 200, 1, update),
+    Subject("kill-merge", "kill -9 during a merge", 200, 1, merge),
 )

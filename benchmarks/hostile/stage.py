@@ -120,6 +120,7 @@ MOUNTS = "SME2_HOSTILE_MOUNTS"
 """The variable that says that this process may mount: ``root`` or ``mapped``."""
 
 _SME2 = ("-c", "import sys; from pytest_sme2.cli.main import main; sys.exit(main())")
+_PARTS = ("operators", "outputs")
 _SUITE = """\
 def test_operators(sme2_gate):
     sme2_gate.check_operators()
@@ -331,6 +332,30 @@ def fill_cache(
         tool.symlink_to(provided["qemu"])
 
 
+def merging(folder: Path) -> tuple[Stage, list[str]]:
+    """A stage with two parts of one run, and the command that merges them."""
+    stage = make_stage(folder)
+    shutil.copytree(_parts().name, folder / "parts")
+    stage.out = folder / "merged"
+    return stage, merging_words(stage)
+
+
+@functools.cache
+def _parts() -> tempfile.TemporaryDirectory[str]:
+    made = tempfile.TemporaryDirectory(prefix="hostile-")
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        stage = make_stage(Path(folder))
+        for part in _PARTS:
+            stage.out = Path(made.name, part)
+            stage.run(stage.pytest("-k", part)).expect_success(f"the part of {part}")
+    return made
+
+
+def merging_words(stage: Stage) -> list[str]:
+    parts = [stage.root / "parts" / part for part in _PARTS]
+    return stage.sme2("merge", *parts, "--out", stage.out)
+
+
 @functools.cache
 def usual_seconds(command: str) -> float:
     """How long a command takes when nothing disturbs it, to place faults inside of it."""
@@ -383,7 +408,7 @@ def expect_no_strays() -> None:
     deadline = time.monotonic() + 10
     while (left := {*descendants(os.getpid())} - _OURS) and time.monotonic() < deadline:
         time.sleep(0.05)
-    names = [_command_line(pid) for pid in left]
+    names = [command_line(pid) for pid in left]
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -394,7 +419,7 @@ def expect_no_strays() -> None:
     expect(not left, f"still running: {'; '.join(names)}")
 
 
-def _command_line(pid: int) -> str:
+def command_line(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

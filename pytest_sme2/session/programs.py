@@ -122,6 +122,8 @@ def read_through(*files: str) -> None:
 
 def _refused(files: Sequence[Path]) -> dict[Path, str]:
     """The programs that cannot be read with little time and memory, and why."""
+    if not files:
+        return {}
     try:
         run_confined(read_through, *files)
     except Sme2Error as error:
