@@ -7,7 +7,7 @@ import linecache
 import os
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,17 @@ _WAYS_OUT = (
         "Programs have no complex numbers: write rotations with sine and cosine.",
     ),
     (
+        re.compile(r"quantized_decomposed::dequantize"),
+        "XNNPACK does not take that operator with quantized weights, and ExecuTorch has no kernel "
+        "for them. Use another variant, or an operator that XNNPACK takes (convolutions over one "
+        "or two dimensions, linear layers).",
+    ),
+    (
+        re.compile(r"non-NHWC compatible node"),
+        "XNNPACK takes that operator for images alone: give it four dimensions, as in "
+        "`layer(x.unsqueeze(-1)).squeeze(-1)`.",
+    ),
+    (
         re.compile(r"Missing out variants?"),
         "ExecuTorch has no kernel for that operator: write it with others, or register a kernel.",
     ),
@@ -49,24 +60,51 @@ _WAYS_OUT = (
 
 
 def explain(error: BaseException, progress: Reporter) -> str:
-    """One or two sentences: what failed, in which operator or line."""
-    text = " ".join(str(error).split())
-    operator = _operator_in(text)
-    place = own_line(error, progress.own_files)
-    if not place and operator:
-        place = _line_of_operator(operator, progress)
+    """Two or three sentences: what failed and why, in which operator or line, and a way out."""
+    chain = _causes(error)
+    texts = [" ".join(str(link).split()) for link in chain]
+    operator, place = _operator_in(" ".join(texts)), own_line(error, progress.own_files)
+    node = _node_of(operator, progress) if operator else None
+    # A pass that fails says what it does, and has the operator at hand.
+    node = node or _node_at_hand(chain)
+    if node is not None:
+        place = place or _line_of_node(node, progress)
+        if operator is None or _words(target_name(node))[:2] != _words(operator)[:2]:
+            operator = target_name(node)
     inner = _library_line(error)
     if place and inner and inner != place:
         place = f"{place}, in {inner}"
-    parts = [f"{progress.stage} failed: {type(error).__name__}: {shorten(text)}"]
+    parts = [f"{progress.stage} failed: {type(error).__name__}: {shorten(texts[0])}"]
+    if texts[-1] and texts[-1] not in texts[0]:
+        parts.append(f"The cause: {type(chain[-1]).__name__}: {shorten(texts[-1])}")
     if operator:
         parts.append(f"Operator: {operator}.")
     if place:
         parts.append(f"At {place}.")
-    way_out = next((remedy for known, remedy in _WAYS_OUT if known.search(text)), "")
-    if way_out:
-        parts.append(way_out)
-    return " ".join(parts)
+    known = (remedy for pattern, remedy in _WAYS_OUT if any(map(pattern.search, texts)))
+    return " ".join([*parts, *list(known)[:1]])
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error, and what caused it, the first cause last."""
+    chain = [error]
+    while (deeper := chain[-1].__cause__ or chain[-1].__context__) and deeper not in chain:
+        chain.append(deeper)
+    return chain
+
+
+def _node_at_hand(chain: Sequence[BaseException]) -> Any:
+    """The operator that the innermost code had in a variable when it failed."""
+    import torch
+
+    frames = [frame for frame, _ in traceback.walk_tb(chain[-1].__traceback__)]
+    for frame in reversed(frames):
+        # `target_node` where a pass changes what goes into it.
+        names = sorted(frame.f_locals, key=lambda name: name != "target_node")
+        for value in map(frame.f_locals.__getitem__, names):
+            if isinstance(value, torch.fx.Node) and value.op == "call_function":
+                return value
+    return None
 
 
 def shorten(text: str, limit: int = 300) -> str:
@@ -93,33 +131,36 @@ def _words(operator: str) -> list[str]:
 def own_line(error: BaseException, own: tuple[Path, ...]) -> str | None:
     """The deepest line of the model's own code in the traceback of the error or its causes."""
     owned = {str(file) for file in own}
-    seen: BaseException | None = error
-    while seen is not None:
+    for link in _causes(error):
         frames = [
             (frame.f_code.co_filename, line)
-            for frame, line in traceback.walk_tb(seen.__traceback__)
+            for frame, line in traceback.walk_tb(link.__traceback__)
             if frame.f_code.co_filename in owned
         ]
         if frames:
             return _place(*frames[-1])
-        seen = seen.__cause__ or seen.__context__
     return None
 
 
-def _line_of_operator(operator: str, progress: Reporter) -> str | None:
-    """The place in the model that an operator of the captured graph comes from."""
-    if progress.captured is None:
-        return None
-    for node in progress.captured.graph.nodes:
-        if node.op == "call_function" and _words(target_name(node))[:2] == _words(operator)[:2]:
-            trace = node.meta.get("stack_trace") or ""
-            frames = re.findall(r'File "([^"]+)", line (\d+)', trace)
-            owned = {str(file) for file in progress.own_files}
-            # The line of the model, else that of the library that it comes from.
-            for chosen in (owned.__contains__, _is_library):
-                found = [(file, int(line)) for file, line in frames if chosen(file)]
-                if found:
-                    return _place(*found[-1])
+def _node_of(operator: str, progress: Reporter) -> Any:
+    """The operator in the captured graph; one that only unpacks weights stands for who needs it."""
+    for program in (progress.captured, progress.lowered):
+        for node in () if program is None else program.graph.nodes:
+            if node.op == "call_function" and _words(target_name(node))[:2] == _words(operator)[:2]:
+                unpacks = _words(operator)[0] == "quantized_decomposed" and node.users
+                return next(iter(node.users)) if unpacks else node
+    return None
+
+
+def _line_of_node(node: Any, progress: Reporter) -> str | None:
+    """The place in the model that a node of a graph comes from."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    owned = {str(file) for file in progress.own_files}
+    # The line of the model, else that of the library that it comes from.
+    for chosen in (owned.__contains__, _is_library):
+        found = [(file, int(line)) for file, line in frames if chosen(file)]
+        if found:
+            return _place(*found[-1])
     return None
 
 
@@ -150,6 +191,7 @@ class Reporter:
     say: Callable[[str], None]
     stage: str = "starting"
     captured: Any = None
+    lowered: Any = None
     own_files: tuple[Path, ...] = field(default_factory=tuple)
 
     def enter(self, stage: str) -> None:

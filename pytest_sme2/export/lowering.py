@@ -163,6 +163,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         generate_etrecord=True,
     )
     # Before memory planning rewrites the graph.
+    progress.lowered = edge.exported_program()
     operators = _operators(edge.exported_program())
     lowered = _nodes(edge.exported_program()) if request.graph else []
     executable = edge.to_executorch()

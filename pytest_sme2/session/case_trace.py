@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.errors import TargetError
+from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
 from pytest_sme2.profile.coverage import named_by_chip
@@ -21,6 +21,8 @@ from pytest_sme2.results import (
     Run,
     RunRequest,
 )
+from pytest_sme2.session.failures import with_line
+from pytest_sme2.targets.base import LOG_NAME
 from pytest_sme2.targets.census import remembered_run
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
@@ -49,13 +51,16 @@ def trace_case(
     ``runner`` is another one than the bench's.
     """
     runner = bench.runner if runner is None else runner
-    if isinstance(bench.target, EmulatedTarget):
-        made, before = remembered_run(
-            bench.target, runner, request, folder, fresh=bench.settings.fresh
-        )
-        traced = Traced(made.run, made.census, made.counted, before)
-    else:
-        traced = Traced(bench.run(request, folder, runner))
+    try:
+        if isinstance(bench.target, EmulatedTarget):
+            made, before = remembered_run(
+                bench.target, runner, request, folder, fresh=bench.settings.fresh
+            )
+            traced = Traced(made.run, made.census, made.counted, before)
+        else:
+            traced = Traced(bench.run(request, folder, runner))
+    except RunError as error:
+        raise with_line(error, request.artifact, folder / LOG_NAME) from error
     if traced.run.etdump is not None:
         artifact = request.artifact
         method = artifact.method or FORWARD

@@ -1,17 +1,24 @@
-"""What could not be made, and the error for the next test that asks for it."""
+"""What could not be made: the line of the model behind it, and the error for the next test."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from pytest_sme2.errors import (
     BuildError,
+    EtdumpError,
     ExportError,
     ModelError,
     NotMeasurableError,
     RunError,
     Sme2Error,
 )
+from pytest_sme2.results import FORWARD, Artifact, Origin
+from pytest_sme2.system.files import from_here
+from pytest_sme2.trace.etrecord import read_attribution
 
 LASTING = (ModelError, ExportError, BuildError, RunError)
 """Not worth retrying."""
@@ -29,3 +36,55 @@ class Failed:
         if isinstance(self.error, (ModelError, ExportError)):
             return NotMeasurableError(f"It failed before: {str(self.error).splitlines()[0]}")
         return self.error
+
+
+# ExecuTorch's words in a runner's log.
+_OPERATOR = re.compile(r"kernel '([\w:.]{1,200})' not found|in operator ([\w:.]{1,200}): ")
+_INSTEAD = {
+    "aten._embedding_bag": "Use nn.Embedding, and a sum or mean over the words.",
+    "aten.max_pool3d_with_indices": "Use nn.MaxPool2d, once over images and once over time.",
+    "aten.convolution": "It takes convolutions over one and two dimensions.",
+    "aten.histc": "Compare with each number, and sum.",
+}
+_LONGEST_LOG = 1 << 20
+
+
+def with_line(error: RunError, artifact: Artifact, log: Path) -> RunError:
+    """The error, with the operator that failed, its line in the model, and what to use instead."""
+    text = str(error)
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        text += file.read(_LONGEST_LOG).decode(errors="replace")
+    found = _OPERATOR.search(text)
+    if found is None:
+        return error
+    operator = (found[1] or found[2]).replace("::", ".").rpartition(".")[0]
+    parts = [str(error), f"Operator: {operator}."]
+    place = _origin(artifact, operator)
+    if place is not None:
+        module = f" of the module {place.module}" if place.module else ""
+        parts.append(f"At {from_here(Path(place.file))}:{place.line} `{place.code}`{module}.")
+    if found[1]:
+        parts.append("ExecuTorch has no kernel for it.")
+        parts.append(_INSTEAD.get(operator, "Write it with others, or name a runner that has one."))
+    elif operator in _INSTEAD:
+        parts.append(_INSTEAD[operator])
+    return RunError(" ".join(parts))
+
+
+def _origin(artifact: Artifact, operator: str) -> Origin | None:
+    """Where the model has it, by its ETRecord."""
+    if artifact.etrecord is None:
+        return None
+    try:
+        members = read_attribution(artifact.etrecord, artifact.method or FORWARD).nodes.values()
+    except EtdumpError:
+        return None
+    return next(
+        (
+            origin
+            for calls in members
+            for name, origin in calls
+            if name.startswith(f"{operator}.") and origin.file
+        ),
+        None,
+    )

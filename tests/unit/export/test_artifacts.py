@@ -547,6 +547,39 @@ def test_an_operator_that_cannot_be_lowered_is_named(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape", "variant", "words"),
+    [
+        (
+            "torch.nn.Conv1d(4, 8, 3), torch.nn.PReLU(8)",
+            "1, 4, 32",
+            "fp32",
+            r"The cause: AssertionError: .*non-NHWC.* Operator: aten::prelu\.default\. "
+            r"At .*model\.py:8 `return self\.layers\(x\)`\. .*four dimensions",
+        ),
+        (
+            "torch.nn.Conv3d(3, 8, 3), torch.nn.ReLU()",
+            "1, 3, 4, 8, 8",
+            "int8",
+            r"Operator: aten::convolution\.default\. At .*model\.py:8 .*one or two dimensions",
+        ),
+    ],
+)
+def test_what_xnnpack_does_not_take_is_named_and_not_what_it_left(
+    tmp_path: Path, layer: str, shape: str, variant: str, words: str
+) -> None:
+    net = (
+        "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.layers = torch.nn.Sequential({layer})\n"
+        "    def forward(self, x):\n        return self.layers(x)\n"
+    )
+    model = MODEL.format(name="odd").replace("torch.ones(3)", f"torch.randn({shape})")
+    model = model.replace("'odd'", f"'odd', variants=({variant!r},)")
+    entry = write_model(tmp_path / "odd", HEADER + net + model)
+    with pytest.raises(ExportError, match=words):
+        export_model(entry, parse_variant(variant), cache=tmp_path / "cache")
+
+
 def test_a_model_that_fails_in_eager_mode_is_the_model_s_error(tmp_path: Path) -> None:
     net = (
         "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x @ torch.ones(7)\n"

@@ -1,0 +1,216 @@
+"""The table of docs/findings.md about architectures: does advice name what saves most?
+
+``python -m benchmarks.architectures [NAME …]`` runs the models of ``benchmarks/zoo`` and
+``benchmarks/unprepared`` on the emulator. It tries every rewrite that changes a model, also those
+that the advice does not name, and holds the multiply-accumulates against those that PyTorch counts
+in the model itself. Rows are kept in ``benchmarks/results/architectures.json``. ``--write`` runs
+nothing and puts the table into the page. Counts do not depend on what else runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.findings import PAGE, ROOT, Table
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.rewrites import NAMES
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.report.findings import advice
+from pytest_sme2.report.text import percent
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.trials import named_rewrites, run_once, try_rewrites
+
+FOLDERS = (ROOT / "benchmarks" / "zoo", ROOT / "benchmarks" / "unprepared")
+KEPT = ROOT / "benchmarks" / "results" / "architectures.json"
+VARIANT = "fp32"
+# A saving below is none; two that differ by less are equally good.
+LEAST = 0.01
+
+# Runs where torch is: which rewrites change the model, and its multiply-accumulates.
+_IN_TORCH = """
+import json, sys
+from pathlib import Path
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from pytest_sme2.export.loading import execute_model_file
+from pytest_sme2.export.rewriting import Rewriting
+
+file, cls, names = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split(",")
+model = getattr(execute_model_file(file), cls)()
+network, inputs = model.get_eager_model().eval(), model.get_example_inputs()
+depthwise = 0
+
+def count(module, _inputs, output):
+    global depthwise
+    if module.groups == module.in_channels > 1:
+        depthwise += output.numel() * module.weight[0].numel()
+
+for module in network.modules():
+    if isinstance(module, (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)):
+        module.register_forward_hook(count)
+changing = []
+with torch.no_grad():
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        network(*inputs)
+    macs = counter.get_total_flops() // 2 - depthwise
+    for name in names:
+        mode, used = Rewriting([name]), []
+        for function, replacements in mode.replaced.items():
+            for place, replacement in enumerate(replacements):
+                def noting(*arguments, _inner=replacement, **keywords):
+                    answer = _inner(*arguments, **keywords)
+                    used.extend([1] if answer is not None else [])
+                    return answer
+                replacements[place] = noting
+        with mode:
+            network(*inputs)
+        changing += [name] if used else []
+print(json.dumps({"macs": macs, "changing": changing}))
+"""
+
+
+def in_torch(file: Path, name: str) -> dict[str, Any]:
+    """What PyTorch itself says of a model."""
+    words = [sys.executable, "-W", "ignore", "-c", _IN_TORCH, str(file), name, ",".join(NAMES)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{name} does not run in PyTorch:\n{done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measured(model: str) -> dict[str, Any]:
+    """One row."""
+    entry = discover(FOLDERS).get(model)
+    assert entry.file is not None
+    known = in_torch(entry.file, entry.class_name)
+    with tempfile.TemporaryDirectory() as out:
+        session = Session(
+            Settings(
+                device="emulated",
+                models=(model,),
+                model_folders=FOLDERS,
+                variants=(parse_variant(VARIANT),),
+                out=Path(out),
+            ),
+            lambda line: print(f"  {line}", flush=True),
+        )
+        try:
+            (case,) = session.cases()
+            before = run_once(session, case)
+        except Sme2Error as error:
+            return {"problem": str(error).splitlines()[0]}
+        named = named_rewrites(before)
+        others = [name for name in (*known["changing"], "constant") if name not in named]
+        trials = {
+            name: next(iter(try_rewrites(session, case, before, (name,))))
+            for name in (*named, *others)
+        }
+        session.close()
+    assert before.cost is not None
+    costs = before.cost.operators
+    first = next(iter(advice({VARIANT: before.findings})), None)
+    return {
+        "instructions": before.cost.total.instructions,
+        "matrix_operators": before.profile.coverage.matrix_operators,
+        "sme2_operators": before.profile.coverage.sme2_operators,
+        "macs": sum(entry.macs or 0 for entry in costs if entry.matrix),
+        "unknown_macs": sum(entry.matrix and entry.macs is None for entry in costs),
+        "macs_in_torch": known["macs"],
+        "costs_most": "" if first is None else first.what,
+        "share": 0.0 if first is None else first.share,
+        "named": list(named),
+        "savings": {
+            name: None if trial.problem else round(trial.saving, 4)
+            for name, trial in trials.items()
+        },
+        "problems": {name: trial.problem for name, trial in trials.items() if trial.problem},
+    }
+
+
+def best_of(row: dict[str, Any], names: Sequence[str] | None = None) -> tuple[str, float]:
+    """The rewrite that saves most, of these or of all; none where none saves anything."""
+    savings = {
+        name: value
+        for name, value in row["savings"].items()
+        if value is not None and (names is None or name in names)
+    }
+    name = max(savings, key=savings.__getitem__, default="")
+    return (name, savings[name]) if name and savings[name] >= LEAST else ("", 0.0)
+
+
+def names_the_best(row: dict[str, Any]) -> bool:
+    """Whether advice names the best rewrite, or one that is as good."""
+    return best_of(row, row["named"])[1] >= best_of(row)[1] - LEAST
+
+
+def kept() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
+    return found
+
+
+def table() -> str:
+    lines = [
+        "| model | on SME2 | of the work that PyTorch counts | costs most | rewrite, and what it "
+        "saves |",
+        "| --- | ---: | ---: | --- | --- |",
+    ]
+    for model, row in kept().items():
+        if "problem" in row:
+            lines.append(f"| `{model}` | | | *not exported:* {_short(row['problem'])} | |")
+            continue
+        name, saving = best_of(row)
+        told = "" if names_the_best(row) else " (not named)"
+        cells = (
+            f"`{model}`",
+            f"{row['sme2_operators']} of {row['matrix_operators']}",
+            percent(row["macs"] / row["macs_in_torch"]) if row["macs_in_torch"] else "",
+            f"{row['costs_most']} ({percent(row['share'])})" if row["costs_most"] else "",
+            f"`{name}` {percent(saving)}{told}" if name else "",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _short(problem: str) -> str:
+    return problem.replace("|", "/")[:160]
+
+
+TABLE = Table(PAGE, "architectures", table, "benchmarks.architectures")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    known = discover(FOLDERS).names
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    parser.add_argument("--write", action="store_true", help="write the table into its page")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is not one of: {', '.join(known)}.")
+    if options.write:
+        TABLE.write()
+        return 0
+    for name in options.names or known:
+        print(name, flush=True)
+        found = {**kept(), name: measured(name)}
+        ordered = {model: found[model] for model in known if model in found}
+        KEPT.write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")
+        print(json.dumps(found[name]), flush=True)
+    rows = [row for row in kept().values() if "problem" not in row]
+    print(f"advice names the best rewrite in {sum(map(names_the_best, rows))} of {len(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

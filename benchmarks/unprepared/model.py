@@ -1,0 +1,495 @@
+"""Architectures as their libraries have them, which nothing here was prepared for. Random weights.
+
+Sizes are small because an emulator is slow. Some cannot be exported: how that is said counts, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_sme2 import import_torchvision, register_model
+
+VOCABULARY = 500
+WORDS = 16
+# What many language models have in common.
+_TEXT = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": VOCABULARY,
+}
+_DECODER = {**_TEXT, "num_key_value_heads": 2, "max_position_embeddings": 64, "use_cache": False}
+VARIANTS = ("fp32", "fp16")
+
+
+def image(size: int) -> Callable[[], tuple[torch.Tensor, ...]]:
+    return lambda: (torch.randn(1, 3, size, size),)
+
+
+def words() -> tuple[torch.Tensor, ...]:
+    return (torch.randint(0, VOCABULARY, (1, WORDS)),)
+
+
+def sound(length: int) -> Callable[[], tuple[torch.Tensor, ...]]:
+    return lambda: (torch.randn(1, length),)
+
+
+class Network:
+    """Inputs are those of the class."""
+
+    inputs: Callable[[], tuple[torch.Tensor, ...]]
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return type(self).inputs()
+
+
+class First(nn.Module):
+    """The first output of a Hugging Face model: the others are caches and hidden states."""
+
+    def __init__(self, inner: nn.Module, **options: Any) -> None:
+        super().__init__()
+        self.inner = inner
+        self.options = options
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.inner(value, return_dict=False, **self.options)[0]
+        return answer
+
+
+class Named(nn.Module):
+    """One of the outputs that a torchvision model names."""
+
+    def __init__(self, inner: nn.Module, name: str) -> None:
+        super().__init__()
+        self.inner = inner
+        self.name = name
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.inner(value)[self.name]
+        return answer
+
+
+def _vision() -> Any:
+    import_torchvision()
+    from torchvision import models
+
+    return models
+
+
+def _timm(name: str, **options: Any) -> nn.Module:
+    import_torchvision()
+    import timm
+
+    made: nn.Module = timm.create_model(name, pretrained=False, **options)
+    return made
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+@register_model("swin", variants=VARIANTS)
+class SwinModel(Network):
+    inputs = staticmethod(image(64))
+
+    def get_eager_model(self) -> nn.Module:
+        _vision()
+        from torchvision.models.swin_transformer import SwinTransformer
+
+        made: nn.Module = SwinTransformer(
+            patch_size=[4, 4],
+            embed_dim=32,
+            depths=[2, 2],
+            num_heads=[2, 4],
+            window_size=[4, 4],
+            num_classes=10,
+        )
+        return made
+
+
+@register_model("resnext", variants=VARIANTS)
+class ResnextModel(Network):
+    inputs = staticmethod(image(32))
+
+    def get_eager_model(self) -> nn.Module:
+        from torchvision.models.resnet import Bottleneck
+
+        made: nn.Module = _vision().ResNet(
+            Bottleneck, [1, 1, 1, 1], num_classes=10, groups=32, width_per_group=4
+        )
+        return made
+
+
+@register_model("regnet", variants=VARIANTS)
+class RegnetModel(Network):
+    inputs = staticmethod(image(32))
+
+    def get_eager_model(self) -> nn.Module:
+        _vision()
+        from torchvision.models.regnet import BlockParams, RegNet
+
+        parameters = BlockParams.from_init_params(4, 16, 40.0, 2.2, 16, se_ratio=0.25)
+        made: nn.Module = RegNet(parameters, num_classes=10)
+        return made
+
+
+@register_model("deeplab", variants=VARIANTS)
+class DeeplabModel(Network):
+    inputs = staticmethod(image(64))
+
+    def get_eager_model(self) -> nn.Module:
+        made: nn.Module = _vision().segmentation.deeplabv3_mobilenet_v3_large(
+            weights=None, weights_backbone=None, num_classes=5
+        )
+        return Named(made, "out")
+
+
+@register_model("ssdlite", variants=VARIANTS)
+class SsdliteModel(Network):
+    """Its network alone: what follows chooses boxes by their values."""
+
+    inputs = staticmethod(image(64))
+
+    def get_eager_model(self) -> nn.Module:
+        whole = _vision().detection.ssdlite320_mobilenet_v3_large(
+            weights=None, weights_backbone=None, num_classes=5
+        )
+
+        class Heads(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.backbone, self.head = whole.backbone, whole.head
+
+            def forward(self, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                found = self.head(list(self.backbone(value).values()))
+                return found["bbox_regression"], found["cls_logits"]
+
+        return Heads()
+
+
+@register_model("fcos", variants=VARIANTS)
+class FcosModel(Network):
+    """As a whole, so it chooses boxes by their values: a known refusal."""
+
+    inputs = staticmethod(image(64))
+
+    def get_eager_model(self) -> nn.Module:
+        made: nn.Module = _vision().detection.fcos_resnet50_fpn(
+            weights=None, weights_backbone=None, num_classes=5
+        )
+
+        class OneImage(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = made
+
+            def forward(self, value: torch.Tensor) -> torch.Tensor:
+                boxes: torch.Tensor = self.inner([value[0]])[0]["boxes"]
+                return boxes
+
+        return OneImage()
+
+
+@register_model("mobilevit_v2", variants=VARIANTS)
+class MobilevitV2Model(Network):
+    inputs = staticmethod(image(64))
+
+    def get_eager_model(self) -> nn.Module:
+        return _timm("mobilevitv2_050", num_classes=10)
+
+
+@register_model("efficientformer", variants=VARIANTS)
+class EfficientformerModel(Network):
+    inputs = staticmethod(image(224))
+
+    def get_eager_model(self) -> nn.Module:
+        return _timm(
+            "efficientformer_l1", depths=(1, 1, 1, 2), embed_dims=(16, 32, 48, 64), num_classes=10,
+            num_vit=1,
+        )  # fmt: skip
+
+
+@register_model("efficientvit", variants=VARIANTS)
+class EfficientvitModel(Network):
+    inputs = staticmethod(image(64))
+
+    def get_eager_model(self) -> nn.Module:
+        return _timm("efficientvit_b0", num_classes=10)
+
+
+@register_model("dpt", variants=VARIANTS)
+class DptModel(Network):
+    inputs = staticmethod(image(32))
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import DPTConfig, DPTForDepthEstimation
+
+        text = {name: value for name, value in _TEXT.items() if name != "vocab_size"}
+        config = DPTConfig(
+            **{**text, "num_hidden_layers": 4},
+            image_size=32,
+            patch_size=8,
+            backbone_out_indices=[0, 1, 2, 3],
+            neck_hidden_sizes=[16, 32, 48, 64],
+            fusion_hidden_size=32,
+            reassemble_factors=[4, 2, 1, 0.5],
+        )
+        return First(DPTForDepthEstimation(config))
+
+
+@register_model("unet", variants=VARIANTS)
+class UnetModel(Network):
+    inputs = staticmethod(image(32))
+
+    def get_eager_model(self) -> nn.Module:
+        class Double(nn.Sequential):
+            def __init__(self, channels: int, wider: int) -> None:
+                super().__init__(
+                    nn.Conv2d(channels, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
+                    nn.Conv2d(wider, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
+                )  # fmt: skip
+
+        class UNet(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.down = nn.ModuleList([Double(3, 16), Double(16, 32), Double(32, 64)])
+                self.widen = nn.ModuleList(
+                    [nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)]
+                )
+                self.up = nn.ModuleList([Double(64, 32), Double(32, 16)])
+                self.last = nn.Conv2d(16, 4, 1)
+
+            def forward(self, value: torch.Tensor) -> torch.Tensor:
+                kept = []
+                for step, block in enumerate(self.down):
+                    value = block(value if not step else nn.functional.max_pool2d(value, 2))
+                    kept.append(value)
+                for widen, block, skipped in zip(self.widen, self.up, kept[-2::-1], strict=True):
+                    value = block(torch.cat([widen(value), skipped], dim=1))
+                answer: torch.Tensor = self.last(value)
+                return answer
+
+        return UNet()
+
+
+# --- sound ----------------------------------------------------------------------------------------
+
+
+@register_model("wav2vec2", variants=VARIANTS)
+class Wav2vec2Model(Network):
+    inputs = staticmethod(sound(2000))
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+        config = Wav2Vec2Config(
+            **_TEXT,
+            conv_dim=(32, 32, 32),
+            conv_kernel=(10, 3, 3),
+            conv_stride=(5, 2, 2),
+            num_feat_extract_layers=3,
+            num_conv_pos_embeddings=16,
+            num_conv_pos_embedding_groups=4,
+        )
+        return First(Wav2Vec2Model(config))
+
+
+@register_model("conformer", variants=VARIANTS)
+class ConformerModel(Network):
+    inputs = staticmethod(sound(2000))
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import Wav2Vec2ConformerConfig, Wav2Vec2ConformerModel
+
+        config = Wav2Vec2ConformerConfig(
+            **_TEXT,
+            conv_dim=(32, 32, 32),
+            conv_kernel=(10, 3, 3),
+            conv_stride=(5, 2, 2),
+            num_feat_extract_layers=3,
+            conv_depthwise_kernel_size=7,
+            position_embeddings_type="rotary",
+        )
+        return First(Wav2Vec2ConformerModel(config))
+
+
+@register_model("speech", variants=VARIANTS)
+class SpeechModel(Network):
+    """A small net for keywords, of one-dimensional convolutions."""
+
+    inputs = staticmethod(lambda: (torch.randn(1, 40, 100),))
+
+    def get_eager_model(self) -> nn.Module:
+        layers: list[nn.Module] = []
+        for before, after in ((40, 64), (64, 64), (64, 64), (64, 64)):
+            layers += [nn.Conv1d(before, after, 5, padding=2), nn.BatchNorm1d(after), nn.ReLU()]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 12))
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+@register_model("distilbert", variants=VARIANTS)
+class DistilbertModel(Network):
+    inputs = staticmethod(words)
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import DistilBertConfig, DistilBertModel
+
+        config = DistilBertConfig(
+            dim=64, hidden_dim=128, n_layers=2, n_heads=4, vocab_size=VOCABULARY,
+            max_position_embeddings=64,
+        )  # fmt: skip
+        return First(DistilBertModel(config))
+
+
+@register_model("llama", variants=VARIANTS)
+class LlamaModel(Network):
+    inputs = staticmethod(words)
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        return First(LlamaForCausalLM(LlamaConfig(**_DECODER)))
+
+
+@register_model("mistral", variants=VARIANTS)
+class MistralModel(Network):
+    inputs = staticmethod(words)
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import MistralConfig, MistralForCausalLM
+
+        return First(MistralForCausalLM(MistralConfig(**_DECODER, sliding_window=8)))
+
+
+@register_model("gemma", variants=VARIANTS)
+class GemmaModel(Network):
+    inputs = staticmethod(words)
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import GemmaConfig, GemmaForCausalLM
+
+        return First(GemmaForCausalLM(GemmaConfig(**_DECODER, head_dim=16)))
+
+
+@register_model("mixtral", variants=VARIANTS)
+class MixtralModel(Network):
+    inputs = staticmethod(words)
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import MixtralConfig, MixtralForCausalLM
+
+        config = MixtralConfig(**_DECODER, num_local_experts=4, num_experts_per_tok=2)
+        return First(MixtralForCausalLM(config))
+
+
+@register_model("t5", variants=VARIANTS)
+class T5Model(Network):
+    inputs = staticmethod(words)
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        inner = T5ForConditionalGeneration(
+            T5Config(
+                d_model=64,
+                d_kv=16,
+                d_ff=128,
+                num_layers=2,
+                num_heads=4,
+                vocab_size=VOCABULARY,
+                use_cache=False,
+            )
+        )
+
+        class Both(nn.Module):
+            """Encoder and decoder, which gets the same words."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, value: torch.Tensor) -> torch.Tensor:
+                answer: torch.Tensor = self.inner(
+                    input_ids=value, decoder_input_ids=value, return_dict=False
+                )[0]
+                return answer
+
+        return Both()
+
+
+@register_model("moe", variants=VARIANTS)
+class MoeModel(Network):
+    """Experts that all compute, weighted by a gate: nothing depends on values."""
+
+    inputs = staticmethod(lambda: (torch.randn(1, 16, 64),))
+
+    def get_eager_model(self) -> nn.Module:
+
+        class Experts(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.gate = nn.Linear(64, 4)
+                self.experts = nn.ModuleList(
+                    nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+                    for _ in range(4)
+                )
+
+            def forward(self, value: torch.Tensor) -> torch.Tensor:
+                weights = torch.softmax(self.gate(value), dim=-1)
+                answers = torch.stack([expert(value) for expert in self.experts], dim=-1)
+                return (answers * weights.unsqueeze(-2)).sum(-1)
+
+        return nn.Sequential(Experts(), nn.LayerNorm(64), Experts())
+
+
+# --- others ---------------------------------------------------------------------------------------
+
+
+@register_model("dlrm", variants=VARIANTS)
+class DlrmModel(Network):
+    inputs = staticmethod(lambda: (torch.randn(8, 13), torch.randint(0, 50, (8, 6))))
+
+    def get_eager_model(self) -> nn.Module:
+        class Dlrm(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.tables = nn.ModuleList(nn.Embedding(50, 32) for _ in range(6))
+                self.bottom = nn.Sequential(
+                    nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU()
+                )
+                self.top = nn.Sequential(nn.Linear(32 + 21, 64), nn.ReLU(), nn.Linear(64, 1))
+                rows, columns = torch.tril_indices(7, 7, -1)
+                self.register_buffer("pairs", rows * 7 + columns)
+
+            def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+                bottom = self.bottom(dense)
+                found = [table(sparse[:, row]) for row, table in enumerate(self.tables)]
+                stacked = torch.stack([bottom, *found], dim=1)
+                products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
+                chosen = products.index_select(1, self.pairs)
+                answer: torch.Tensor = torch.sigmoid(self.top(torch.cat([bottom, chosen], dim=1)))
+                return answer
+
+        return Dlrm()
+
+
+@register_model("video", variants=VARIANTS)
+class VideoModel(Network):
+    """A net over time: XNNPACK has no convolution of three dimensions. A known refusal."""
+
+    inputs = staticmethod(lambda: (torch.randn(1, 3, 4, 16, 16),))
+
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv3d(3, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool3d(2),
+            nn.Flatten(),
+            nn.Linear(1024, 5),
+        )

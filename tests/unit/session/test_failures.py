@@ -1,0 +1,47 @@
+"""A run that fails names the operator, its line in the model, and what to use instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import RunError
+from pytest_sme2.session.failures import with_line
+from tests.support.artifacts import make_artifact
+
+ETRECORD = Path(__file__).parents[2] / "data" / "etrecords" / "toy.etrecord"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "kernel 'aten::cumsum.out' not found.",
+            " Operator: aten.cumsum. At etrecord_program.py:27 `return self.last(torch.cumsum("
+            "values.mean((2, 3)), 1))`. ExecuTorch has no kernel for it. Write it with others, or "
+            "name a runner that has one.",
+        ),
+        (
+            "KernelCall failed at instruction 0:0 in operator aten::convolution.out: 0x12",
+            " Operator: aten.convolution. At conv.py:565 `return self._conv_forward(input, "
+            "self.weight, self.bias)` of the module first. It takes convolutions over one and two "
+            "dimensions.",
+        ),
+        (
+            "kernel 'aten::_embedding_bag.out' not found.",
+            " Operator: aten._embedding_bag. ExecuTorch has no kernel for it. Use nn.Embedding, "
+            "and a sum or mean over the words.",
+        ),
+        ("something else", ""),
+    ],
+)
+def test_the_operator_of_a_log_is_named(tmp_path: Path, log: str, said: str) -> None:
+    artifact = dataclasses.replace(make_artifact(tmp_path / "a", "net", "fp32"), etrecord=ETRECORD)
+    (tmp_path / "runner.log").write_text(f"I threadpool.cpp:66]\nE {log}\n")
+    found = with_line(RunError("It failed."), artifact, tmp_path / "runner.log")
+    assert str(found) == f"It failed.{said}"
+    without = dataclasses.replace(artifact, etrecord=None)
+    assert " At " not in str(with_line(RunError("It failed."), without, tmp_path / "runner.log"))
+    assert str(with_line(RunError("It failed."), artifact, tmp_path / "none")) == "It failed."
