@@ -84,6 +84,14 @@ REWRITES: tuple[Rewrite, ...] = (
         "`torch.pixel_shuffle(x, stride)`",
     ),
     Rewrite(
+        "conv1d",
+        frozenset({"aten.conv1d"}),
+        "Conv1d",
+        "XNNPACK has convolutions of images alone, so data is laid out anew around each",
+        "keep four dimensions: `nn.Conv2d(n, m, (1, k))` on `x.unsqueeze(2)`, and `squeeze(2)` "
+        "after the last",
+    ),
+    Rewrite(
         "pow",
         frozenset({"aten.pow"}),
         "a power",

@@ -5,6 +5,7 @@ Runs in the child process that exports; see ``rewrites.py`` for what is replaced
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,9 +21,14 @@ class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
         self.replaced: dict[Any, list[Callable[..., Any]]] = {}
+        names = tuple(names)
         for name in names:
             for function, replacement in _REPLACED.get(name, {}).items():
                 self.replaced.setdefault(function, []).append(replacement)
+        if "conv1d" in names:
+            images = _Images()
+            for function, as_image in images.functions().items():
+                self.replaced.setdefault(function, []).append(as_image)
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
@@ -35,6 +41,117 @@ class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types 
             if answer is not None:
                 return answer
         return function(*arguments, **keywords)
+
+
+class _Images:
+    """Sequences that stay images of height 1 from one convolution to the next.
+
+    XNNPACK has convolutions of images alone. Between two of them a sequence would be laid out anew,
+    twice. What a function gives back is a sequence, as before; nothing computes it where only
+    images are used.
+    """
+
+    def __init__(self) -> None:
+        # The sequence is kept as well: its number must not be given to another.
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    def functions(self) -> dict[Any, Callable[..., Any]]:
+        found: dict[Any, Callable[..., Any]] = {
+            functional.conv1d: self._convolution,
+            torch.conv1d: self._convolution,
+            functional.adaptive_avg_pool1d: self._mean,
+            torch.adaptive_avg_pool1d: self._mean,
+            functional.max_pool1d: self._maximum,
+            torch.max_pool1d: self._maximum,
+        }
+        for function in _BY_ELEMENT:
+            found[function] = functools.partial(self._element, function)
+        return found
+
+    def _image(self, value: Any) -> Any:
+        found = self._known.get(id(value))
+        if found is not None:
+            return found[1]
+        # XNNPACK takes a reshape, and no new dimension.
+        return value.reshape(value.shape[0], value.shape[1], 1, value.shape[2])
+
+    def _sequence(self, image: Any) -> Any:
+        value = image.reshape(image.shape[0], image.shape[1], image.shape[3])
+        self._known[id(value)] = value, image
+        return value
+
+    def _convolution(
+        self,
+        value: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:
+        if value.dim() != 3:
+            return None
+        if isinstance(padding, str):
+            step, size = _one(dilation), weight.shape[2]
+            if padding != "valid" and (size * step - step) % 2:
+                return None
+            padding = 0 if padding == "valid" else (size * step - step) // 2
+        steps = [(1, _one(stride)), (0, _one(padding)), (1, _one(dilation))]
+        kernel = weight.unsqueeze(2)
+        return self._sequence(functional.conv2d(self._image(value), kernel, bias, *steps, groups))
+
+    def _mean(self, value: Any, output_size: Any) -> Any:
+        if id(value) not in self._known or _one(output_size) != 1:
+            return None
+        return self._sequence(self._image(value).mean((2, 3), keepdim=True))
+
+    def _maximum(
+        self,
+        value: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        if id(value) not in self._known or ceil_mode or return_indices:
+            return None
+        size, step = _one(kernel_size), _one(stride or kernel_size)
+        options: Any = ((1, size), (1, step), (0, _one(padding)), (1, _one(dilation)))
+        return self._sequence(functional.max_pool2d(self._image(value), *options))
+
+    def _element(self, function: Any, value: Any, *others: Any, **keywords: Any) -> Any:
+        """What works on each element, or on each channel, does so on images."""
+        tensors = [value, *(one for one in others if isinstance(one, torch.Tensor))]
+        known = [id(one) in self._known for one in tensors]
+        if not known[0]:
+            return None
+        if function in _OF_TWO and not (
+            all(known) and all(one.shape == value.shape for one in tensors)
+        ):
+            return None
+        given = [self._image(one) if id(one) in self._known else one for one in others]
+        return self._sequence(function(self._image(value), *given, **keywords))
+
+
+def _one(value: Any) -> int:
+    return int(value if isinstance(value, int) else value[0])
+
+
+_OF_TWO = (
+    torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__iadd__,
+    torch.mul, torch.Tensor.mul, torch.Tensor.__mul__,
+    torch.sub, torch.Tensor.sub, torch.Tensor.__sub__,
+)  # fmt: skip
+_BY_ELEMENT = (
+    functional.relu, torch.relu, torch.Tensor.relu, functional.relu6, functional.hardtanh,
+    functional.gelu, functional.silu, functional.sigmoid, torch.sigmoid, torch.Tensor.sigmoid,
+    functional.tanh, torch.tanh, torch.Tensor.tanh, functional.hardswish, functional.hardsigmoid,
+    functional.leaky_relu, functional.elu, functional.prelu, functional.dropout,
+    functional.batch_norm, *_OF_TWO,
+)  # fmt: skip
 
 
 def _silu(value: Any, inplace: bool = False) -> Any:
@@ -259,7 +376,9 @@ def _float(value: Any, **keywords: Any) -> Any:
     return _conversion(value, torch.float32)
 
 
-FOLDED = frozenset({"constant", "expand", "group_norm", "layer_norm", "mean", "sdpa", "transposed"})
+FOLDED = frozenset(
+    {"constant", "conv1d", "expand", "group_norm", "layer_norm", "mean", "sdpa", "transposed"}
+)
 """The rewrites after which constants are to be folded."""
 
 _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {

@@ -121,6 +121,7 @@ _OUTPUT = "at the output of the program: let its consumer take images in channel
 _SPLIT = "between two delegate calls: an operator that XNNPACK does not take splits them"
 _PERMUTES = ("aten.permute", "aten.transpose", "aten.t_copy", "aten.t.", "aten.movedim")
 _MOST_MODULES = 2
+_SEQUENCES = "aten.conv1d"
 
 
 @dataclass
@@ -143,7 +144,10 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             groups.setdefault(key, _Group(rewrite)).members.append(member)
             key_of[member.index] = key
     rest = []
+    around = _around_sequences(profile)
     for chain in transposes(profile).chains:
+        if around.issuperset(chain.operators):
+            continue
         inner = [member for member in chain.operators if member.index not in key_of]
         keys = [key_of[place] for place in _around(chain) if place in key_of]
         if keys:
@@ -152,7 +156,28 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             rest.append(chain)
     for key, group in groups.items():
         yield _finding(key, group, cost_of)
+    rewrite = rewrite_for(_SEQUENCES, constant=False)
+    if around and rewrite is not None:
+        remedy = f"{rewrite.why}; {rewrite.remedy}"
+        found = sorted(around, key=lambda member: member.index)
+        detail = f"{count(sum(map(is_layout_change, found)), 'transpose')}, and reshapes"
+        place = place_text(found)
+        yield Finding(
+            Topic.LAYOUT, rewrite.what, cost_of(found), remedy, detail, place, rewrite.name
+        )
     yield from _layout(rest, len(profile.operators) - 1, cost_of)
+
+
+def _around_sequences(profile: Profile) -> set[OperatorProfile]:
+    """What lays data out anew around one-dimensional convolutions, inside of the delegate."""
+    return {
+        member
+        for member in profile.operators
+        if member.origin is not None
+        and member.origin.written == _SEQUENCES
+        and member.operator.executor is Executor.DELEGATED
+        and (is_layout_change(member) or member.operator.kind == "reshape")
+    }
 
 
 def _splits(member: OperatorProfile) -> bool:
