@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_sme2.report.history import HistoryRecord, Interval
+from pytest_sme2.report.history import FIGURES, YARDSTICK, Figure, HistoryRecord, Interval
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import robust_spread
 
@@ -63,10 +65,13 @@ def change_points(values: Sequence[float]) -> list[ChangePoint]:
     logarithms = np.array([math.log(value) for value in values])
     spread = max(robust_spread(np.diff(logarithms)) / math.sqrt(2), LEAST_CHANGE)
     calm = _clip_outliers(logarithms, spread)
-    alike = _alike(calm, _proposed(calm, spread))
-    # Runs that resemble the ones before them differ less from these than from what is usual.
-    spread *= math.sqrt(1 + alike) / (1 - alike)
-    ends = [0, *_confirmed(calm, _proposed(calm, spread), alike), len(values)]
+    proposed = _proposed(calm, spread)
+    alike = _alike(calm, proposed)
+    if alike:
+        # Runs that resemble the ones before them differ less from these than from what is usual.
+        spread *= math.sqrt(1 + alike) / (1 - alike)
+        proposed = _proposed(calm, spread)
+    ends = [0, *_confirmed(calm, proposed, alike), len(values)]
     return [
         ChangePoint(
             ends[index],
@@ -112,6 +117,7 @@ def _confirmed(series: NDArray[np.float64], proposed: Sequence[int], alike: floa
     # The effective sample size is smaller by its square: runs resemble each other.
     weight = math.sqrt((1 + alike) / (1 - alike))
 
+    @functools.cache
     def chance(before: int, at: int, after: int) -> float:
         alone = float(mannwhitneyu(series[before:at], series[at:after]).pvalue)
         return float(2 * norm.sf(norm.isf(alone / 2) / weight))
@@ -139,31 +145,7 @@ def _between(series: NDArray[np.float64], spread: float, offset: int) -> tuple[i
     return offset + int(likely[0]), offset + int(likely[-1])
 
 
-YARDSTICK = "yardstick"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One kind of number in a record."""
-
-    name: str
-    unit: str = ""
-    """``ms``, ``x``, ``bytes``, or empty for a count."""
-    exact: bool = True
-    """Whether the same program always gives the same, so that every change is real."""
-    worse: int = 1
-    """1 where more is worse, -1 where less is, 0 where neither is."""
-
-    def format(self, value: float) -> str:
-        if self.unit == "bytes" and not self.exact:
-            return f"{value / 1e6:,.1f} MB"
-        if self.unit == "ms":
-            return f"{value:,.4g} ms" if value < 1 else f"{value:,.3f} ms"
-        return f"{value:,.2f}x" if self.unit == "x" else f"{value:,.0f}"
-
-
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A figure of one run."""
 
     run: HistoryRecord
@@ -189,6 +171,11 @@ class Step:
 
     def format(self) -> str:
         return f"{self.new - self.old:+,.0f}" if self.change is None else f"{self.change:+.2%}"
+
+    def tone(self, figure: Figure) -> str:
+        """Whether it got worse or better, as a class of the page's style."""
+        direction = (self.new > self.old) - (self.new < self.old)
+        return {1: "bad", -1: "good", 0: "weak"}[direction * figure.worse]
 
     def commits(self) -> str:
         """The range, by days where no commit is known."""
@@ -261,32 +248,17 @@ def _conditions(record: HistoryRecord) -> tuple[str, ...]:
     )
 
 
-def _figures(record: HistoryRecord) -> Iterator[tuple[Figure, float | None, Interval | None]]:
-    for arm, latency in sorted(record.latency_ms.items()):
-        interval = record.latency_interval_ms.get(arm)
-        yield Figure(f"latency ({arm})", "ms", exact=False), latency, interval
-    yield Figure("speedup", "x", exact=False, worse=-1), record.speedup, record.speedup_interval
-    best = Figure("best against best", "x", exact=False, worse=-1)
-    yield best, record.best_speedup, record.best_speedup_interval
-    for arm, instructions in sorted(record.instructions.items()):
-        yield Figure(f"instructions ({arm})"), instructions, None
-    yield Figure("operators on SME2", worse=-1), record.sme2_operators, None
-    yield Figure("matrix operators", worse=0), record.matrix_operators, None
-    for arm, peak in sorted(record.peak_bytes.items()):
-        yield Figure(f"peak memory ({arm})", "bytes", exact=False), peak, None
-    yield Figure("program bytes", "bytes"), record.pte_bytes, None
-    # The machine's own speed: where it changed as well, no program is to blame.
-    yield Figure(YARDSTICK, "ms", exact=False), record.yardstick_ms, None
-
-
 def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[FigureHistory]:
-    points: dict[Figure, list[Point]] = {}
+    points: dict[str, list[Point]] = {}
     for run in runs:
-        for figure, value, interval in _figures(run):
-            # No noisy figure can be 0: there is nothing to compare with.
-            if value is not None and (figure.exact or value > 0):
-                points.setdefault(figure, []).append(Point(run, value, interval))
-    for figure, found in points.items():
+        for name, (value, low, high) in run.figures.items():
+            interval = None if low is None or high is None else (low, high)
+            points.setdefault(name, []).append(Point(run, value, interval))
+    for name, figure in FIGURES.items():
+        # No noisy figure can be 0: there is nothing to compare with.
+        found = [each for each in points.get(name, ()) if figure.exact or each.value > 0]
+        if not found:
+            continue
         if figure.exact:
             yield FigureHistory(figure, tuple(found), tuple(_exact_steps(found)))
         elif len(found) < FEWEST:
@@ -377,16 +349,17 @@ def worsened(track: FigureHistory) -> float | None:
         statistics.median(point.value for point in part)
         for part in (track.points[:group], track.points[-group:])
     )
-    return _worse_by(track.figure, old, new)
+    return worse_by(track.figure, old, new)
 
 
 def worst_step(track: FigureHistory) -> float | None:
     """By which part the worst of the steps made the figure worse; None where no step did."""
-    changes = (_worse_by(track.figure, step.old, step.new) for step in track.steps)
+    changes = (worse_by(track.figure, step.old, step.new) for step in track.steps)
     return max((change for change in changes if change is not None), default=None)
 
 
-def _worse_by(figure: Figure, old: float, new: float) -> float | None:
+def worse_by(figure: Figure, old: float, new: float) -> float | None:
+    """By which part; negative where it got better, None where that cannot be told."""
     if not figure.worse or figure.name == YARDSTICK:
         return None
     if old <= 0 or new <= 0:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_sme2.cli.main import main
+from pytest_sme2.report.history import read_history
 from pytest_sme2.results import PAIR, Check, Outcome
 from pytest_sme2.session.run_directory import read_record, write_record
 from pytest_sme2.session.shard import SCHEMA, TESTS, RanTest, Shard, read_shard, write_shard
@@ -61,8 +62,7 @@ def test_two_shards_become_one_run(tmp_path: Path, capsys: pytest.CaptureFixture
     suite = ElementTree.parse(tmp_path / "junit.xml").getroot()[0]  # written here
     assert (suite.get("tests"), suite.get("failures"), suite.get("time")) == ("2", "0", "3.000")
     assert (tmp_path / "report.html").is_file()
-    (history,) = (tmp_path / "history").iterdir()
-    assert len(history.read_text().splitlines()) == 2
+    assert len(read_history(tmp_path / "history")) == 2
     assert "2 passed" in (tmp_path / "comment.md").read_text()
     # What was merged can be merged again.
     assert merged(out, "--out", tmp_path / "again") == 0
@@ -91,8 +91,7 @@ def test_only_what_belongs_together_is_merged(
     shutil.rmtree(roots[1])
     write_shard(roots[0], replace(read_shard(roots[0]), found=()))
     assert merged(roots[0], "--out", tmp_path / "one", "--history", tmp_path / "history") == 0
-    (history,) = (tmp_path / "history").iterdir()
-    assert json.loads(history.read_text())["commit"] == "abc"
+    assert [record.commit for record in read_history(tmp_path / "history")] == ["abc"]
 
 
 def test_a_killed_merge_leaves_no_run_directory(tmp_path: Path) -> None:
