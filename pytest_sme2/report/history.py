@@ -183,6 +183,7 @@ def history_record(record: CaseRecord, commit: str | None = None) -> HistoryReco
         runner=measured.runner,
         conditions={
             **measured.conditions,
+            **({"phone": record.state["serial"]} if "serial" in record.state else {}),
             **{f"best threads ({cell.arm})": str(cell.threads) for cell in best},
         },
         versions=measured.versions,

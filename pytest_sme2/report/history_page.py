@@ -18,6 +18,7 @@ from pytest_sme2.report.history_series import (
     FigureHistory,
     Series,
     not_looked_for,
+    odd_phones,
     version_changes,
 )
 from pytest_sme2.report.html import page_part, script_hash
@@ -63,6 +64,7 @@ def history_page(series: Sequence[Series], found: Sequence[Event] | None = None)
 def _notes(series: Sequence[Series]) -> Iterator[str]:
     if not_looked_for(series):
         yield MISSING
+    yield from odd_phones(series)
     if any(not track.figure.exact for each in series for track in each.tracks):
         yield (
             "Latency, speedup and memory are noisy: a change is one of level, and lies within its "

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pytest_sme2.report.history import FIGURES, YARDSTICK, Figure, HistoryRecord, Interval
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import robust_spread
+from pytest_sme2.verdict.times import unlike_kin
 
 FEWEST = 15
 """Runs: 7 on one side and 8 on the other are the fewest that can pass the test."""
@@ -380,6 +381,16 @@ def version_changes(before: HistoryRecord, after: HistoryRecord) -> list[str]:
 def _versions(run: HistoryRecord) -> Mapping[str, str]:
     kernel = run.conditions.get("kernel")
     return {**run.versions, "kernel": kernel} if kernel else run.versions
+
+
+def odd_phones(series: Sequence[Series]) -> Iterator[str]:
+    """Which phones differ from the others of their kind, in sentences."""
+    return unlike_kin(
+        (run.device, run.conditions["phone"], run.figures[YARDSTICK][0])
+        for each in series
+        for run in each.runs
+        if "phone" in run.conditions and YARDSTICK in run.figures
+    )
 
 
 def not_looked_for(series: Sequence[Series]) -> bool:

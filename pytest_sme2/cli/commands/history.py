@@ -24,6 +24,7 @@ from pytest_sme2.report.history_series import (
     all_series,
     latest,
     not_looked_for,
+    odd_phones,
     version_changes,
     worse_by,
     worsened,
@@ -231,6 +232,7 @@ def history_lines(series: Sequence[Series], found: Sequence[Event] | None = None
             yield from _track_lines(track)
     if not_looked_for(series):
         yield MISSING
+    yield from odd_phones(series)
 
 
 def _event_line(event: Event) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.cli.main import main
 from pytest_sme2.report.history import FILE, HistoryRecord, add_records
 from pytest_sme2.report.history_events import Event, after, events, only, size_of
@@ -155,3 +156,29 @@ def test_the_gates_limits_decide(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert code(noisy, "--baseline-dir", str(limits.parent)) == 0
     limits.write_text("max_regression = 'a lot'\n")
     assert code(noisy, "--baseline-dir", str(limits.parent)) == 2
+
+
+def test_a_phone_that_differs_from_its_kin_is_named() -> None:
+    def told(speeds: dict[str, float]) -> list[str]:
+        runs = [
+            run(
+                number,
+                1e6,
+                {"yardstick": speed},
+                device="android-12ab",
+                conditions={"phone": serial},
+            )
+            for number in range(3)
+            for serial, speed in speeds.items()
+        ]
+        return [line for line in history_lines(all_series(runs)) if line.startswith("the phone")]
+
+    assert told({"A": 2.0, "B": 2.02, "C": 1.98}) == []
+    (slow,) = told({"A": 2.0, "B": 2.3, "C": 1.98})
+    assert slow.startswith("the phone B is 15% slower than is usual for the 3 of its kind")
+    (fast,) = told({"A": 2.0, "B": 1.6, "C": 2.0})
+    assert fast.startswith("the phone B is 25% faster")
+    # Of two, nobody knows which one is right.
+    (slower,) = told({"A": 2.0, "B": 2.3})
+    assert slower.startswith("the phone B is 15% slower than is usual for the 2 of its kind")
+    assert told({"A": 2.0}) == []
