@@ -45,6 +45,11 @@ class Change:
         return abs(math.log(new / old)) if old > 0 and new > 0 else math.inf
 
     @property
+    def share(self) -> float:
+        """Of the old figure, whatever its direction."""
+        return math.inf if self.step.change is None else abs(self.step.change)
+
+    @property
     def tone(self) -> str:
         return self.step.tone(self.track.figure)
 
@@ -86,33 +91,19 @@ class Event:
         return f"{about}{self.figures}"
 
 
-def effect(change: Change) -> float:
-    """As a share of the old figure, whatever its direction."""
-    return abs(math.inf if change.step.change is None else change.step.change)
-
-
 def only(found: Sequence[Event], figure: str, least: float) -> list[Event]:
     """What is left with the changes of these figures that are large enough."""
     kept = (
-        replace(
-            event,
-            changes=tuple(
-                change
-                for change in event.changes
-                if fnmatch.fnmatchcase(change.track.figure.name, figure) and effect(change) >= least
-            ),
-        )
+        [
+            change
+            for change in event.changes
+            if fnmatch.fnmatchcase(change.track.figure.name, figure) and change.share >= least
+        ]
         for event in found
     )
-    return [event for event in kept if event.changes]
-
-
-def after(found: Sequence[Event], series: Sequence[Series], commit: str | None) -> list[Event]:
-    """What may have happened after a commit."""
-    if commit is None:
-        return list(found)
-    place = _places(run for each in series for run in each.runs)[commit]
-    return [event for event in found if min(change.last for change in event.changes) > place]
+    return [
+        replace(event, changes=tuple(each)) for event, each in zip(found, kept, strict=True) if each
+    ]
 
 
 def size_of(series: Sequence[Series]) -> str:
@@ -127,35 +118,31 @@ def size_of(series: Sequence[Series]) -> str:
     )
 
 
-def events(series: Sequence[Series]) -> list[Event]:
-    """All of them, the one with the largest effect first."""
-    changes = list(_changes(series))
-    drifts = [change for kind, change in changes if kind == "drift"]
-    steps = [change for kind, change in changes if kind == "step"]
-    machines = list(_machines(series, steps))
-    explained = {id(change) for group in machines for change in group}
-    rest = [change for change in steps if id(change) not in explained]
-    found = [
-        Event(kind, tuple(sorted(group, key=lambda change: -change.size)))
-        for kind, groups in (
-            ("step", _folded(rest)),
-            ("drift", _together(drifts)),
-            ("machine", machines),
-        )
-        for group in groups
-    ]
-    return sorted(found, key=lambda event: -event.changes[0].size)
-
-
-def _changes(series: Sequence[Series]) -> Iterator[tuple[str, Change]]:
+def events(series: Sequence[Series], since: str | None = None) -> list[Event]:
+    """All of them, or those after a commit; the one with the largest effect first."""
     places = _places(run for each in series for run in each.runs)
+    changes: dict[str, list[Change]] = {"step": [], "drift": []}
     for each in series:
         for track in each.tracks:
-            found = [("drift", track.drift)] if track.drift else _steps_and_drifts(track)
-            for kind, step in found:
+            for kind, step in _steps_and_drifts(track):
                 first, last = sorted(places[_commit(run)] for run in (step.before, step.after))
-                # The same commit twice: it was not the commit.
-                yield kind, Change(each, track, step, min(first, last - 1), last)
+                if since is None or last > places[since]:
+                    # The same commit twice: it was not the commit.
+                    change = Change(each, track, step, min(first, last - 1), last)
+                    changes[kind].append(change)
+    machines = list(_machines(series, changes["step"]))
+    explained = {id(change) for group in machines for change in group}
+    groups = [("machine", group) for group in machines]
+    for kind, found in changes.items():
+        rest = [change for change in found if id(change) not in explained]
+        # Commits change things in both directions; drifts go in one.
+        for tone in ("bad", "good", "weak") if kind == "drift" else ("",):
+            chosen = [change for change in rest if not tone or change.tone == tone]
+            groups += [(kind, group) for group in _folded(chosen)]
+    found_all = [
+        Event(kind, tuple(sorted(group, key=lambda change: -change.size))) for kind, group in groups
+    ]
+    return sorted(found_all, key=lambda event: -event.changes[0].size)
 
 
 def _commit(run: HistoryRecord) -> str:
@@ -173,6 +160,8 @@ def _places(runs: Iterator[HistoryRecord]) -> Mapping[str, int]:
 
 def _steps_and_drifts(track: FigureHistory) -> Iterator[tuple[str, Step]]:
     """Many small steps in one direction are a drift, also where a large one lies among them."""
+    if track.drift is not None:
+        yield "drift", track.drift
     most = _SMALL[track.figure.exact]
     small: list[Step] = []
     large: list[Step] = []
@@ -209,22 +198,6 @@ def _folded(changes: Sequence[Change]) -> Iterator[list[Change]]:
         chosen = left & (first < place) & (place <= last)
         yield [changes[index] for index in np.flatnonzero(chosen).tolist()]
         left &= ~chosen
-
-
-def _together(drifts: Sequence[Change]) -> list[list[Change]]:
-    """Drifts of one direction whose ranges are the same for more than half."""
-    groups: list[list[Change]] = []
-    for drift in sorted(drifts, key=lambda change: -change.size):
-        for group in groups:
-            leader = group[0]
-            common = min(leader.last, drift.last) - max(leader.first, drift.first)
-            whole = max(leader.last, drift.last) - min(leader.first, drift.first)
-            if 2 * common > whole and leader.tone == drift.tone:
-                group.append(drift)
-                break
-        else:
-            groups.append([drift])
-    return groups
 
 
 def _machines(series: Sequence[Series], steps: Sequence[Change]) -> Iterator[list[Change]]:

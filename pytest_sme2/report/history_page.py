@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from pytest_sme2.report.history import FIGURES, Figure
-from pytest_sme2.report.history_events import Event, effect, events, size_of
+from pytest_sme2.report.history_events import Event, events, size_of
 from pytest_sme2.report.history_series import (
     MISSING,
     FigureHistory,
@@ -124,7 +124,7 @@ def _event(event: Event, numbers: dict[int, int]) -> str:
     left = len(event.changes) - _MOST_LISTED
     told = named if more <= 0 else f"{len(event.cases)} cases: {named}, …"
     facts = (
-        f'data-size="{100 * effect(largest):.6g}" data-cases=" {" ".join(map(str, members))} " '
+        f'data-size="{100 * largest.share:.6g}" data-cases=" {" ".join(map(str, members))} " '
         f'data-figure="{escape(event.figures)}" data-device="{escape("|".join(event.devices))}"'
     )
     cells = (
@@ -206,28 +206,17 @@ def _charts(
 
 def _detail(series: Series, charts: Sequence[str]) -> str:
     """Open where something changed. An exact figure that never changed needs no chart."""
-    changed = sum(len(track.steps) for track in series.tracks)
-    facts = "".join(_fact(track) for track in series.tracks)
-    return (
-        f"<details{' open' if changed else ''}><summary><h3>{escape(series.name)}</h3> "
-        f'<span class="quiet">{escape(series.span)}, {count(changed, "change point")}</span>'
-        f'</summary><dl class="facts">{facts}</dl><div class="charts">{"".join(charts)}</div>'
-        "</details>\n"
+    facts = "".join(
+        f"<div><dt>{escape(track.figure.name)}</dt>"
+        f"<dd>{escape(track.figure.format(track.points[-1].value))}"
+        f"<small>{escape(track.summary)}</small></dd></div>"
+        for track in series.tracks
     )
-
-
-def _fact(track: FigureHistory) -> str:
-    figure, last = track.figure, track.points[-1]
-    if track.skip_reason:
-        small = f"{count(len(track.points), 'run')}: {track.skip_reason}"
-    elif track.whole is None:
-        small = "unchanged" if figure.exact else "no change point"
-    else:
-        steps = count(len(track.steps), "change point")
-        small = f"{track.whole.format()} in {steps} from {figure.format(track.whole.old)}"
     return (
-        f"<div><dt>{escape(figure.name)}</dt><dd>{escape(figure.format(last.value))}"
-        f"<small>{escape(small)}</small></dd></div>"
+        f"<details{' open' if any(track.steps for track in series.tracks) else ''}>"
+        f"<summary><h3>{escape(series.name)}</h3> "
+        f'<span class="quiet">{escape(series.span)}</span></summary>'
+        f'<dl class="facts">{facts}</dl><div class="charts">{"".join(charts)}</div></details>\n'
     )
 
 

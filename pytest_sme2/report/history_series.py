@@ -203,6 +203,20 @@ class FigureHistory:
         first, last = self.steps[0], self.steps[-1]
         return Step(last.at, first.before, last.after, first.old, last.new)
 
+    @property
+    def summary(self) -> str:
+        """What became of it, in words."""
+        if self.skip_reason:
+            return f"{count(len(self.points), 'run')}: {self.skip_reason}"
+        if self.drift is not None:
+            runs, drift = len(self.points), self.drift
+            each = (drift.new / drift.old) ** (1 / max(1, runs - 1)) - 1
+            return f"{drift.format()} as a drift over {runs} runs ({each:+.2%} per run)"
+        if self.whole is None:
+            return "unchanged" if self.figure.exact else "no step"
+        steps, old = count(len(self.steps), "step"), self.figure.format(self.whole.old)
+        return f"{self.whole.format()} in {steps} from {old}"
+
 
 @dataclass(frozen=True)
 class Series:

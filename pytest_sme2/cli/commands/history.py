@@ -15,7 +15,7 @@ from typing import Any
 from pytest_sme2.cli.options import Arguments, add_options, chosen
 from pytest_sme2.errors import UsageError
 from pytest_sme2.report.history import HistoryRecord, read_history, resolved
-from pytest_sme2.report.history_events import Event, after, events, only, size_of
+from pytest_sme2.report.history_events import Event, events, only, size_of
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import (
     MISSING,
@@ -74,12 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.folder} has no record of such a case.")
     since = None if arguments.since is None else _commit(records, arguments.since)
     series = all_series(records)
-    found = only(after(events(series), series, since), arguments.figure or "*", least)
+    recent = events(series, since)
+    found = only(recent, arguments.figure or "*", least)
     if html is not None:
         write_text(html, history_page(series, found))
     worse = list(_worse(series, limits, arguments.window, since))
     if "gate" in limits:
-        worse += _gated(found, chosen(arguments, baseline_dir=Path("baselines"), limits={}))
+        worse += _gated(recent, chosen(arguments, baseline_dir=Path("baselines"), limits={}))
     if arguments.json:
         print(json.dumps({"changes": [_document(event) for event in found], "failed": worse}))
     else:
@@ -248,17 +249,7 @@ def _track_lines(track: FigureHistory) -> Iterator[str]:
     now = f"  {figure.name}: {figure.format(last.value)}"
     if last.interval is not None:
         now += f" [{', '.join(figure.format(end) for end in last.interval)}]"
-    if track.skip_reason:
-        yield f"{now}, {count(len(track.points), 'run')}: {track.skip_reason}"
-    elif track.whole is None:
-        yield f"{now}, {'unchanged' if figure.exact else 'no step'}"
-    elif track.drift is not None:
-        runs = len(track.points)
-        each = (track.drift.new / track.drift.old) ** (1 / max(1, runs - 1)) - 1
-        yield f"{now}, {track.drift.format()} as a drift over {runs} runs ({each:+.2%} per run)"
-    else:
-        steps = count(len(track.steps), "step")
-        yield f"{now}, {track.whole.format()} in {steps} from {figure.format(track.whole.old)}"
+    yield f"{now}, {track.summary}"
     for step in track.steps:
         where = "; ".join([step.commits(), *version_changes(step.before, step.after)])
         yield f"    {step.format():>8}  {where}"

@@ -12,7 +12,7 @@ import pytest
 from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.cli.main import main
 from pytest_sme2.report.history import FILE, HistoryRecord, add_records
-from pytest_sme2.report.history_events import Event, after, events, only, size_of
+from pytest_sme2.report.history_events import Event, events, only, size_of
 from pytest_sme2.report.history_series import all_series
 from tests.support.histories import run, timed
 
@@ -115,7 +115,7 @@ def test_events_are_chosen_by_figure_size_and_commit() -> None:
     assert [event.where.commits() for event in only(found, "*", 0.05)] == ["c0008..c0009"]
     assert only(found, "latency*", 0) == []
     assert [len(event.changes) for event in only(found, "* (on)", 0)] == [8, 8]
-    assert [event.where.commits() for event in after(found, series, "c0005")] == ["c0008..c0009"]
+    assert [event.where.commits() for event in events(series, "c0005")] == ["c0008..c0009"]
 
 
 def test_the_command_follows_renamed_models(

@@ -27,7 +27,7 @@ def test_every_change_point_is_listed_with_its_commits_and_versions() -> None:
     assert "<h2>3 changes, the largest first</h2>" in page
     assert page.index("+1.00%") < page.index("c0001..c0002")
     assert "executorch none → 1.5.1" in page
-    assert "+3.03% in 3 change points from 1,000,000" in page
+    assert "+3.03% in 3 steps from 1,000,000" in page
     (drawing,) = drawings(page)
     kinds = [part.get("class") for part in drawing.iter() if part.get("class")]
     assert kinds.count("change bad") == 3
