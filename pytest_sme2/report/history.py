@@ -238,7 +238,10 @@ def write_history(
 def add_records(path: Path, records: Sequence[HistoryRecord]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(path, _PATIENCE_SECONDS)) as database, database:
+        with (
+            contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_SECONDS)) as database,
+            database,
+        ):
             database.execute("BEGIN IMMEDIATE")
             if not database.execute("SELECT 1 FROM sqlite_master").fetchall():
                 for table in _TABLES.values():
@@ -294,7 +297,9 @@ def _rows_of(path: Path) -> Iterator[HistoryRecord]:
     # Not read-only: what a killed writer left has to be rolled back.
     address = f"{path.resolve().as_uri()}?mode=rw"
     try:
-        with contextlib.closing(sqlite3.connect(address, _PATIENCE_SECONDS, uri=True)) as database:
+        with contextlib.closing(
+            sqlite3.connect(address, timeout=_PATIENCE_SECONDS, uri=True)
+        ) as database:
             # Nothing that a file of somebody else defines is run.
             database.execute("PRAGMA trusted_schema = OFF")
             yield from _rows(database, path)

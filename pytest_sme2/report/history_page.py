@@ -224,8 +224,8 @@ def _detail(series: Series, charts: Sequence[str]) -> str:
 
 # As wide as a phone shows it, so that its letters are never smaller than the page's.
 _WIDTH, _HEIGHT = 420, 216
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 34, 24
-_LABEL = 54
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 8, 34, 24
+_LABEL = 70
 """How wide the label of a change is at most."""
 _STRETCHED = 0.04
 
@@ -300,14 +300,16 @@ class _Plot:
                 yield self.path("level", ((start - 0.5, level), (end - 0.5, level)))
 
     def steps(self) -> Iterator[str]:
-        """In two rows; a label that would cover another is left out: the page's table has it."""
-        figure, taken = self.track.figure, [-math.inf, -math.inf]
-        for number, step in enumerate(self.track.steps):
+        """In two rows, the largest first; a label that would cover another is left out."""
+        figure = self.track.figure
+        taken: tuple[list[float], list[float]] = ([], [])
+        for step in sorted(self.track.steps, key=lambda step: -abs(step.new - step.old)):
             # A label never leaves the drawing.
-            start, row, label = min(self.x(step.at - 0.5), _WIDTH - _LABEL), number % 2, ""
-            if start >= taken[row]:
-                taken[row] = start + _LABEL
-                label = _text(start, _TOP - 22 + 12 * row, step.format())
+            start, label = min(self.x(step.at - 0.5), _WIDTH - _LABEL), ""
+            for row, others in enumerate(taken):
+                if not label and all(abs(start - other) >= _LABEL for other in others):
+                    others.append(start)
+                    label = _text(start, _TOP - 22 + 12 * row, step.format())
             about = f"{step.commits()}: {figure.format(step.old)} → {figure.format(step.new)}"
             yield self.upright(f"change {step.tone(figure)}", step.at, about, label)
 
