@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from pytest_sme2.report.history import FIGURES, Figure
+from pytest_sme2.report.history import Figure
 from pytest_sme2.report.history_events import Event, events, size_of
 from pytest_sme2.report.history_series import (
     MISSING,
@@ -29,6 +29,14 @@ _CASE_HEADINGS = ("case", "device", "figure", "now", "all changes", "course", "r
 _MOST_ROWS, _MOST_NAMED, _MOST_LISTED = 200, 3, 20
 # A chart takes 8 KB, and nobody looks at hundreds.
 _MOST_CHARTS = 80
+# Hidden until the script fills them.
+_FILTERS = """<form id="filters" class="controls" hidden>
+<label>Case <input name="case" type="search"></label>
+<label>Figure <select name="figure"><option value="">all</option></select></label>
+<label>Device <select name="device"><option value="">all</option></select></label>
+<label>At least <input name="least" type="number" min="0" step="any"> %</label>
+<output class="quiet"></output></form>
+"""
 TITLE = "History of SME2 performance"
 
 
@@ -49,7 +57,7 @@ def history_page(series: Sequence[Series], found: Sequence[Event] | None = None)
             f"<title>{TITLE}</title>\n<style>\n{page_part('report.css')}{page_part('history.css')}</style>",
             f"\n</head>\n<body>\n<header><h1>{TITLE}</h1><p>{escape(size_of(series))}</p></header>\n",
             f"<main>\n<h2>{count(len(found), 'change')}, the largest first</h2>\n",
-            _filters(series),
+            _FILTERS,
             *_table("Changes", _HEADINGS, [_event(event, numbers) for event in found[:_MOST_ROWS]]),
             "" if len(found) <= _MOST_ROWS else f"<p>{len(found) - _MOST_ROWS} are smaller.</p>\n",
             *(f'<p class="note">{escape(text)}</p>\n' for text in _notes(series)),
@@ -71,27 +79,6 @@ def _notes(series: Sequence[Series]) -> Iterator[str]:
             "commits at 95 %. Where the yardstick, a program that never changes, has one as well, "
             "the machine changed."
         )
-
-
-def _filters(series: Sequence[Series]) -> str:
-    """Hidden until the script shows them."""
-    names = {track.figure.name.partition(" (")[0] for each in series for track in each.tracks}
-    figures = [
-        name for name in dict.fromkeys(key.partition(" (")[0] for key in FIGURES) if name in names
-    ]
-    chosen = {"figure": figures, "device": sorted({each.device for each in series})}
-    return (
-        '<form id="filters" class="controls" hidden><label>Case <input name="case" type="search">'
-        "</label>"
-        + "".join(
-            f'<label>{name.title()} <select name="{name}"><option value="">all</option>'
-            + "".join(f"<option>{escape(value)}</option>" for value in values)
-            + "</select></label>"
-            for name, values in chosen.items()
-        )
-        + '<label>At least <input name="least" type="number" min="0" step="any" size="6"> %</label>'
-        '<output class="quiet"></output></form>\n'
-    )
 
 
 def _table(label: str, headings: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
@@ -125,7 +112,7 @@ def _event(event: Event, numbers: dict[int, int]) -> str:
     told = named if more <= 0 else f"{len(event.cases)} cases: {named}, …"
     facts = (
         f'data-size="{100 * largest.share:.6g}" data-cases=" {" ".join(map(str, members))} " '
-        f'data-figure="{escape(event.figures)}" data-device="{escape("|".join(event.devices))}"'
+        f'data-figure="{escape(event.figures)}"'
     )
     cells = (
         (f"number {largest.tone}", escape(largest.step.format())),

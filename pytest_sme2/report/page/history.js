@@ -17,6 +17,10 @@
     }
     form.querySelector("output").value = `${changes.filter((row) => !row.hidden).length} of ${changes.length} changes`;
   }
+  const figures = changes.flatMap((row) => row.dataset.figure.replace(/ \([^)]*\)/g, "").split(", "));
+  for (const [name, values] of [["figure", figures], ["device", cases.map((row) => row.dataset.device)]]) {
+    for (const value of [...new Set(values)].sort()) form.elements[name].append(new Option(value));
+  }
   form.addEventListener("input", show);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
