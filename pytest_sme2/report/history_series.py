@@ -377,8 +377,10 @@ def worse_by(figure: Figure, old: float, new: float) -> float | None:
     """By which part; negative where it got better, None where that cannot be told."""
     if not figure.worse or figure.name == YARDSTICK:
         return None
+    if old == new:
+        return 0.0
     if old <= 0 or new <= 0:
-        return None if old == new else math.inf
+        return math.inf if (new > old) == (figure.worse > 0) else -1.0
     return (new / old if figure.worse > 0 else old / new) - 1
 
 

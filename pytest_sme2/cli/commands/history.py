@@ -156,12 +156,13 @@ def _gated(found: Sequence[Event], settings: Mapping[str, Any]) -> Iterator[str]
     """What the gate would not let pass; it does not blame a program for its machine either."""
     growth: dict[tuple[str, str, str], float] = {}
     allowed: dict[str, Limits] = {}
-    for event in found:
-        for change in event.changes if event.kind != "machine" else ():
-            figure, step = change.track.figure, change.step
-            part = worse_by(figure, step.old, step.new)
-            key = (change.series.case, change.series.name, figure.name)
-            growth[key] = (1 + growth.get(key, 0.0)) * (1 + (part or 0.0)) - 1
+    blamed = (change for event in found if event.kind != "machine" for change in event.changes)
+    for change in sorted(blamed, key=lambda change: change.last):
+        figure, step = change.track.figure, change.step
+        part = worse_by(figure, step.old, step.new) or 0.0
+        key = (change.series.case, change.series.name, figure.name)
+        # From or to 0 there is no sum: a figure that came from there begins anew.
+        growth[key] = 0.0 if part == -1 else (1 + growth.get(key, 0.0)) * (1 + part) - 1
     for (case, name, metric), total in sorted(growth.items()):
         if case not in allowed:
             allowed[case] = _gate_limits(case, settings)

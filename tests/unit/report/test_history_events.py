@@ -150,6 +150,10 @@ def test_the_gates_limits_decide(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert code(noisy, "--since", "c0030") == 0
     # No program is to blame for its machine.
     assert code(with_yardstick(1.06, 1.06)) == 0
+    for operators, expected in (((0, 6), 0), ((6, 0), 1), ((0, 6, 3), 1), ((6, 0, 6), 0)):
+        runs = [run(at, None, {"operators on SME2": each}) for at, each in enumerate(operators)]
+        assert code(runs) == expected, operators
+        assert code(runs, "--fail-on", "step=1%") == int(operators != (0, 6)), operators
     limits = tmp_path / "baselines" / "limits.toml"
     limits.parent.mkdir()
     limits.write_text('[variant.fp32]\nmax_regression = "9%"\n')
