@@ -21,7 +21,7 @@ from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
 from pytest_sme2.profile.origins import beside as origins_beside
 from pytest_sme2.profile.origins import keep_origins, kept_origins
 from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
-from pytest_sme2.report.history import read_history
+from pytest_sme2.report.history import FILE, HistoryRecord, Value, add_records, read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
 from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
@@ -102,10 +102,17 @@ HISTORY = """{"schema":1,"case":"toy-fp32","device":"emulated","recorded":"2026-
 
 
 def history(chance: Random, folder: Path) -> None:
-    path = folder / "a.jsonl"
     line = HISTORY.replace("\n", "")
-    # So often that change points are looked for.
-    path.write_bytes(f"{line}\n".encode() * 15 + damaged_json(chance, line) + b"\n")
+    if chance.random() < 0.5:
+        path = folder / "a.jsonl"
+        # So often that change points are looked for.
+        path.write_bytes(f"{line}\n".encode() * 15 + damaged_json(chance, line) + b"\n")
+    else:
+        path = folder / FILE
+        figures: dict[str, Value] = {"instructions (on)": (742, None, None), "speedup": (2.5, 2, 3)}
+        record = HistoryRecord("toy-fp32", "emulated", "2026-01-01", "s", None, figures=figures)
+        add_records(path, [replace(record, session=f"s{number}") for number in range(15)])
+        path.write_bytes(damaged_bytes(chance, path.read_bytes()))
 
     def read() -> None:
         series = all_series(read_history(folder))
@@ -413,7 +420,6 @@ NOT_FUZZED = {
     "session/trials": "reads the user's own Python file, which is run as well",
     "plugin/hooks": "reads what a worker of the same run reports",
     "cli/experiments": "adds to documents that the same process has written",
-    "report/history_page": "reads files of this package",
     "report/html": "reads files of this package",
     "report/matrix_page": "reads files of this package",
     "report/writing": "makes a manifest anew that it cannot read",

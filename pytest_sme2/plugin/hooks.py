@@ -161,7 +161,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _useless_workers_warning(config: pytest.Config, session: Session) -> list[str]:
-    """A word where workers cannot help: measurements of one machine wait for each other."""
+    """A word where workers cannot help: measurements wait for each other, and others for a core."""
     workers = getattr(config.option, "numprocesses", None)
     if not workers or session.settings.device == "android":
         return []
@@ -170,7 +170,9 @@ def _useless_workers_warning(config: pytest.Config, session: Session) -> list[st
     except Sme2Error:
         return []
     if not target.capabilities().timing:
-        return []
+        cores = os.cpu_count() or workers
+        told = f"sme2: warning: -n {workers}: more workers than the {cores} cores only cost time"
+        return [told] if workers > cores else []
     return [
         f"sme2: warning: -n {workers} has no effect on {target.name}: measurements wait for each "
         "other, and exports beside them disturb them"
@@ -289,6 +291,7 @@ def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[No
     except Sme2Error as error:
         if isinstance(error, NotMeasurableError):
             raise pytest.skip.Exception(str(error)) from None
+        missing_device.skip_same(item, error)
         missing_device.remember(item, error)
         if isinstance(error, (ModelError, ExportError)):
             _keep_failed(item, error)

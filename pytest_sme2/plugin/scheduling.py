@@ -120,6 +120,13 @@ class CaseScheduling(LoadScopeScheduling):  # type: ignore[misc]
     def _assign_work_unit(self, node: Any) -> None:
         if not self._ordered:
             self._ordered = True
+            idle = self.numnodes - len(self.workqueue)
+            reporter = self.config.pluginmanager.getplugin("terminalreporter")
+            if idle > 0 and reporter is not None:
+                reporter.write_line(
+                    f"sme2: warning: {idle} of {self.numnodes} workers have nothing to do: the "
+                    "tests of a case stay on one"
+                )
             units = in_order(self.workqueue, self._weights, len(self.nodes))
             self.workqueue = OrderedDict(units)
         super()._assign_work_unit(node)

@@ -1,333 +1,310 @@
-"""The history as a page: every change point with its commits, then each case with its charts.
+"""The history as a page: what happened, with its commits; then each case with its charts.
 
-One file without a script, so it is ready when it is loaded. It asks the network for nothing, and
-its policy lets it ask for nothing. All colours come from its style, so that charts follow light
-and dark. Every text is escaped.
+One file. It asks the network for nothing, and its policy lets it ask for nothing and run only the
+script that is in it: that filters the tables, which are ready without it. All colours come from its
+style, so that charts follow light and dark. Every text is escaped.
 """
 
 from __future__ import annotations
 
-import importlib.resources
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
+from pytest_sme2.report.history import Figure
+from pytest_sme2.report.history_events import Event, events, size_of
 from pytest_sme2.report.history_series import (
     MISSING,
-    Figure,
     FigureHistory,
-    Point,
     Series,
-    Step,
     not_looked_for,
+    odd_phones,
     version_changes,
 )
-from pytest_sme2.report.text import clipped
+from pytest_sme2.report.html import page_part, script_hash
 from pytest_sme2.system.wording import count
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_HEADINGS = ("day", "case", "figure", "change", "from", "to", "commits", "versions that changed")
-_MOST_ROWS = 500
+_HEADINGS = ("change", "figures", "cases", "devices", "commits", "day", "versions that changed")
+_CASE_HEADINGS = ("case", "device", "figure", "now", "all changes", "course", "runs")
+_MOST_ROWS, _MOST_NAMED, _MOST_LISTED = 200, 3, 20
+# A chart takes 8 KB, and nobody looks at hundreds.
+_MOST_CHARTS = 80
+# Hidden until the script fills them.
+_FILTERS = """<form id="filters" class="controls" hidden>
+<label>Case <input name="case" type="search"></label>
+<label>Figure <select name="figure"><option value="">all</option></select></label>
+<label>Device <select name="device"><option value="">all</option></select></label>
+<label>At least <input name="least" type="number" min="0" step="any"> %</label>
+<output class="quiet"></output></form>
+"""
 TITLE = "History of SME2 performance"
 
 
-def history_page(series: Sequence[Series]) -> str:
+def history_page(series: Sequence[Series], found: Sequence[Event] | None = None) -> str:
+    """``found`` is what to tell of all that happened."""
+    script, found = page_part("history.js"), events(series) if found is None else found
+    policy = (
+        f"default-src 'none'; script-src {script_hash(script)}; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    numbers = {id(each): number for number, each in enumerate(series)}
     return "".join(
         (
-            '<!doctype html>\n<html lang="en" data-ready="yes">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n',
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n',
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             '<meta name="color-scheme" content="light dark">\n',
-            f"<title>{TITLE}</title>\n<style>\n{_part('report.css')}{_part('history.css')}</style>",
-            f"\n</head>\n<body>\n<header><h1>{TITLE}</h1>{_headline(series)}</header>\n<main>\n",
+            f"<title>{TITLE}</title>\n<style>\n{page_part('report.css')}{page_part('history.css')}</style>",
+            f"\n</head>\n<body>\n<header><h1>{TITLE}</h1><p>{escape(size_of(series))}</p></header>\n",
+            f"<main>\n<h2>{count(len(found), 'change')}, the largest first</h2>\n",
+            _FILTERS,
+            *_table("Changes", _HEADINGS, [_event(event, numbers) for event in found[:_MOST_ROWS]]),
+            "" if len(found) <= _MOST_ROWS else f"<p>{len(found) - _MOST_ROWS} are smaller.</p>\n",
             *(f'<p class="note">{escape(text)}</p>\n' for text in _notes(series)),
-            *_changes(series),
             "<h2>Each case</h2>\n",
-            *(_case(number, each) for number, each in enumerate(series)),
-            "</main>\n</body>\n</html>\n",
+            *_table("Cases", _CASE_HEADINGS, [_case(*each) for each in enumerate(series)]),
+            *_charts(series, found, numbers),
+            f"</main>\n<script>{script}</script>\n</body>\n</html>\n",
         )
     )
-
-
-def _part(name: str) -> str:
-    folder = importlib.resources.files("pytest_sme2.report") / "page"
-    return (folder / name).read_text(encoding="utf-8")
-
-
-def _headline(series: Sequence[Series]) -> str:
-    runs = [run for each in series for run in each.runs]
-    recorded = [run.recorded[:10] for run in runs]
-    days = dict.fromkeys((min(recorded), max(recorded)))
-    sessions = len({run.session for run in runs})
-    told = f"{count(len(series), 'case')}, {count(sessions, 'run')}, {' to '.join(days)}"
-    return f"<p>{escape(told)}</p>"
 
 
 def _notes(series: Sequence[Series]) -> Iterator[str]:
     if not_looked_for(series):
         yield MISSING
+    yield from odd_phones(series)
     if any(not track.figure.exact for each in series for track in each.tracks):
         yield (
-            "Latency, speedup and memory are noisy: a change point is a change of level, and lies "
-            "within its commits at 95 %. Where the yardstick, a program that never changes, has "
-            "one as well, the machine changed."
+            "Latency, speedup and memory are noisy: a change is one of level, and lies within its "
+            "commits at 95 %. Where the yardstick, a program that never changes, has one as well, "
+            "the machine changed."
         )
 
 
-# --- the change points ----------------------------------------------------------------------------
+def _table(label: str, headings: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
+    if rows:
+        told = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
+        yield f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><thead>'
+        yield f"<tr>{told}</tr></thead><tbody>\n{''.join(rows)}</tbody></table></div>\n"
 
 
-def _changes(series: Sequence[Series]) -> Iterator[str]:
-    found = sorted(
-        (
-            (step.after.recorded, number, each, track, step)
-            for number, each in enumerate(series)
-            for track in each.tracks
-            for step in track.steps
-        ),
-        key=lambda row: row[:2],
-        reverse=True,
-    )
-    yield f"<h2>{count(len(found), 'change point')}, the newest first</h2>\n"
-    if not found:
-        return
-    yield '<div class="scroll" tabindex="0" role="region" aria-label="Change points"><table><thead>'
-    headings = "".join(f'<th scope="col">{heading}</th>' for heading in _HEADINGS)
-    yield f"<tr>{headings}</tr></thead><tbody>\n"
-    for _, number, each, track, step in found[:_MOST_ROWS]:
-        yield _row(number, each, track, step)
-    yield "</tbody></table></div>\n"
-    if len(found) > _MOST_ROWS:
-        yield f"<p>{len(found) - _MOST_ROWS} older ones are marked in the charts.</p>\n"
-
-
-def _row(number: int, series: Series, track: FigureHistory, step: Step) -> str:
-    figure = track.figure
-    versions = "; ".join(version_changes(step.before, step.after))
-    cells = (
-        ("", escape(step.after.recorded[:10])),
-        ("name", f'<a href="#case-{number}">{escape(series.name)}</a>'),
-        ("", escape(figure.name)),
-        (f"number {tone(step, figure)}", escape(step.format())),
-        ("number", escape(figure.format(step.old))),
-        ("number", escape(figure.format(step.new))),
-        ("", f"<code>{escape(step.commits())}</code>"),
-        ("name prose" if versions else "name empty", escape(versions)),
-    )
+def _row(facts: str, headings: Sequence[str], cells: Sequence[tuple[str, str]]) -> str:
     told = (
         f'<td class="{kind}" data-label="{heading}">{text}</td>'
-        for heading, (kind, text) in zip(_HEADINGS, cells, strict=True)
+        for heading, (kind, text) in zip(headings, cells, strict=True)
     )
-    return f"<tr>{''.join(told)}</tr>\n"
+    return f"<tr {facts}>{''.join(told)}</tr>\n"
 
 
-# --- one case -------------------------------------------------------------------------------------
+def _event(event: Event, numbers: dict[int, int]) -> str:
+    """The script finds its cases by their numbers."""
+    where, largest = event.where, event.changes[0]
+    members = sorted({numbers[id(change.series)] for change in event.changes})
+    versions = "; ".join(version_changes(where.before, where.after))
+    named = ", ".join(event.cases[:_MOST_NAMED])
+    more = len(event.cases) - _MOST_NAMED
+    listed = "".join(
+        f'<li><a href="#case-{numbers[id(change.series)]}">{escape(change.series.name)}</a>: '
+        f"{escape(change.track.figure.name)} {escape(change.step.format())}</li>"
+        for change in event.changes[:_MOST_LISTED]
+    )
+    left = len(event.changes) - _MOST_LISTED
+    told = named if more <= 0 else f"{len(event.cases)} cases: {named}, …"
+    facts = (
+        f'data-size="{100 * largest.share:.6g}" data-cases=" {" ".join(map(str, members))} " '
+        f'data-figure="{escape(event.figures)}"'
+    )
+    cells = (
+        (f"number {largest.tone}", escape(largest.step.format())),
+        ("name", escape(event.title())),
+        (
+            "name",
+            f"<details><summary>{escape(told)}</summary><ul>{listed}"
+            f"{f'<li>and {left} more</li>' if left > 0 else ''}</ul></details>",
+        ),
+        ("name", escape(", ".join(event.devices))),
+        ("", f"<code>{escape(where.commits())}</code>"),
+        ("day", escape(where.after.recorded[:10])),
+        ("name prose" if versions else "name empty", escape(versions)),
+    )
+    return _row(facts, _HEADINGS, cells)
+
+
+# --- each case ------------------------------------------------------------------------------------
 
 
 def _case(number: int, series: Series) -> str:
+    """By the first figure that there is, which is the latency on hardware."""
+    track = max(series.tracks, key=lambda track: track.figure.name.endswith("(on)"))
+    whole = track.whole
+    changed = ("weak", "") if whole is None else (whole.tone(track.figure), whole.format())
+    facts = (
+        f'id="case-{number}" data-number="{number}" data-case="{escape(series.case)}" '
+        f'data-device="{escape(series.device)}"'
+    )
+    cells = (
+        ("name", escape(series.case)),
+        ("name", escape(", ".join((series.device, *series.conditions)))),
+        ("", escape(track.figure.name)),
+        ("number", escape(track.figure.format(track.points[-1].value))),
+        (f"number {changed[0]}", escape(changed[1])),
+        ("", _sparkline(track)),
+        ("number", str(len(series.runs))),
+    )
+    return _row(facts, _CASE_HEADINGS, cells)
+
+
+def _sparkline(track: FigureHistory) -> str:
+    values = [point.value for point in track.points]
+    every = math.ceil(len(values) / 50)
+    low, high = min(values), max(values)
+    # Small noise stays small.
+    height = max(high - low, abs(high) * _STRETCHED) or 1
+    places = " ".join(
+        f"{2 * at},{18 - 16 * (value - low) / height:.0f}"
+        for at, value in enumerate(values[::every])
+    )
+    return (
+        f'<svg class="spark" viewBox="-1 0 102 20" role="img" aria-label="{len(values)} runs">'
+        f'<polyline class="line on" points="{places}"/></svg>'
+    )
+
+
+def _charts(
+    series: Sequence[Series], found: Sequence[Event], numbers: dict[int, int]
+) -> Iterator[str]:
+    """Of what changed most, then of the rest, as long as there is room."""
+    order = {id(change.series): None for event in found for change in event.changes}
+    room = _MOST_CHARTS
+    yield "<h2>Charts</h2>\n"
+    for number in dict.fromkeys((*(numbers[key] for key in order), *range(len(series)))):
+        each = series[number]
+        drawn = [
+            track
+            for track in each.tracks
+            if len(track.points) > 1 and (track.whole or not track.figure.exact)
+        ]
+        if len(drawn) > room:
+            yield "<p>There is no room for the others: choose them with --case.</p>\n"
+            return
+        room -= len(drawn)
+        yield _detail(each, [chart(track) for track in drawn])
+
+
+def _detail(series: Series, charts: Sequence[str]) -> str:
     """Open where something changed. An exact figure that never changed needs no chart."""
-    changed = sum(len(track.steps) for track in series.tracks)
-    drawn = [track for track in series.tracks if track.steps or not track.figure.exact]
-    facts = "".join(_fact(track) for track in series.tracks)
-    charts = "".join(chart(track) for track in drawn if len(track.points) > 1)
+    facts = "".join(
+        f"<div><dt>{escape(track.figure.name)}</dt>"
+        f"<dd>{escape(track.figure.format(track.points[-1].value))}"
+        f"<small>{escape(track.summary)}</small></dd></div>"
+        for track in series.tracks
+    )
     return (
-        f'<details id="case-{number}"{" open" if changed else ""}>'
+        f"<details{' open' if any(track.steps for track in series.tracks) else ''}>"
         f"<summary><h3>{escape(series.name)}</h3> "
-        f'<span class="quiet">{escape(series.span)}, {count(changed, "change point")}</span>'
-        f'</summary><dl class="facts">{facts}</dl><div class="charts">{charts}</div></details>\n'
+        f'<span class="quiet">{escape(series.span)}</span></summary>'
+        f'<dl class="facts">{facts}</dl><div class="charts">{"".join(charts)}</div></details>\n'
     )
 
 
-def _fact(track: FigureHistory) -> str:
-    figure, last = track.figure, track.points[-1]
-    if track.skip_reason:
-        small = f"{count(len(track.points), 'run')}: {track.skip_reason}"
-    elif track.whole is None:
-        small = "unchanged" if figure.exact else "no change point"
-    else:
-        steps = count(len(track.steps), "change point")
-        small = f"{track.whole.format()} in {steps} from {figure.format(track.whole.old)}"
-    return (
-        f"<div><dt>{escape(figure.name)}</dt><dd>{escape(figure.format(last.value))}"
-        f"<small>{escape(small)}</small></dd></div>"
-    )
-
-
-# --- one figure over time, as SVG without a script ------------------------------------------------
+# --- one figure over time, as SVG -----------------------------------------------------------------
 
 # As wide as a phone shows it, so that its letters are never smaller than the page's.
 _WIDTH, _HEIGHT = 420, 216
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 34, 40
-_LABEL = 54
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 8, 34, 24
+_LABEL = 70
 """How wide the label of a change is at most."""
-_LETTER, _LONGEST = 6.2, 32
-_MOST_DOTS = 60
 _STRETCHED = 0.04
 
 
 def chart(track: FigureHistory) -> str:
     """A figure element."""
-    scale = _Scale(track)
-    told = f"{track.figure.name}, {len(track.points)} runs, {len(track.steps)} change points"
-    parts = [
-        *_axis(scale, track.figure),
-        *_versions(scale, track.points),
-        *_line(scale, track),
-        *_levels(scale, track),
-        *_flags(scale, track),
-        *_dates(track.points),
-    ]
+    plot, name = _Plot(track), escape(track.figure.name)
+    parts = [*plot.frame(), *plot.course(), *plot.steps()]
+    told = f"{name}, {len(track.points)} runs, {len(track.steps)} change points"
     return (
-        f"<figure><figcaption>{escape(track.figure.name)}</figcaption>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(told)}">'
+        f"<figure><figcaption>{name}</figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{told}">'
         f"{''.join(parts)}</svg></figure>"
     )
 
 
-class _Scale:
+class _Plot:
     """From runs and values to places on the drawing."""
 
     def __init__(self, track: FigureHistory) -> None:
-        values = [point.value for point in track.points]
-        ends = [end for point in track.points for end in point.interval or ()]
-        low, high = min(values + ends), max(values + ends)
+        self.track, self.points = track, track.points
+        ends: list[float] = [
+            end for point in track.points for end in (point.value, *(point.interval or ()))
+        ]
+        self.least, self.most = min(ends), max(ends)
         # A line that never moves is in the middle, and small noise stays small.
-        room = max((high - low) * 0.08, abs(high) * _STRETCHED / 2, 1e-9)
-        self.low, self.high = low - room, high + room
-        self.count = len(values)
+        room = max((self.most - self.least) * 0.08, abs(self.most) * _STRETCHED / 2, 1e-9)
+        self.low, self.high = self.least - room, self.most + room
 
     def x(self, position: float) -> float:
-        width = _WIDTH - _LEFT - _RIGHT
-        return round(_LEFT + width * (position + 0.5) / self.count, 1)
+        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (position + 0.5) / len(self.points), 1)
 
     def y(self, value: float) -> float:
         height = _HEIGHT - _TOP - _BOTTOM
         return round(_TOP + height * (self.high - value) / (self.high - self.low), 1)
 
+    def path(self, kind: str, places: Iterable[tuple[float, float]], end: str = "") -> str:
+        told = "L".join(f"{self.x(at)} {self.y(value)}" for at, value in places)
+        return f'<path class="{kind}" d="M{told}{end}"/>'
 
-def _axis(scale: _Scale, figure: Figure) -> Iterator[str]:
-    for value in _marks(scale.low, scale.high, whole=figure.unit not in ("ms", "x")):
-        y = scale.y(value)
-        yield f'<path class="grid" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>'
-        told = escape(_short(value, figure))
-        yield f'<text x="{_LEFT - 5}" y="{y + 4}" text-anchor="end">{told}</text>'
+    def upright(self, kind: str, at: int, about: str, label: str = "") -> str:
+        line = self.path("", ((at - 0.5, self.low), (at - 0.5, self.high)))
+        return f'<g class="{kind}"><title>{escape(about)}</title>{line}{label}</g>'
+
+    def frame(self) -> Iterator[str]:
+        """The least, the last and the largest figure, the days, and where a version changed."""
+        last = self.points[-1].value
+        for value in dict.fromkeys((self.least, last, self.most)):
+            if value == last or abs(self.y(value) - self.y(last)) > 14:
+                yield self.path("grid", ((-0.5, value), (len(self.points) - 0.5, value)))
+                yield _text(_LEFT - 5, self.y(value) + 4, _short(value, self.track.figure), "end")
+        days = dict.fromkeys(self.points[end].run.recorded[:10] for end in (0, -1))
+        for day, at, anchor in zip(days, (_LEFT, _WIDTH - _RIGHT), ("start", "end"), strict=False):
+            yield _text(at, _HEIGHT - 4, day, anchor)
+        for at in range(1, len(self.points)):
+            if changes := version_changes(self.points[at - 1].run, self.points[at].run):
+                yield self.upright("version", at, "; ".join(changes))
+
+    def course(self) -> Iterator[str]:
+        """All runs with their intervals, and what a noisy figure usually was between two steps."""
+        figure, steps = self.track.figure, self.track.steps
+        arm = "off" if figure.name.endswith("(off)") else "on"
+        known = [(at, point.interval) for at, point in enumerate(self.points) if point.interval]
+        if len(known) > 1:
+            upper, lower = ([(at, ends[side]) for at, ends in known] for side in (1, 0))
+            yield self.path(f"interval {arm}", upper + lower[::-1], "Z")
+        yield self.path(f"line {arm}", ((at, each.value) for at, each in enumerate(self.points)))
+        if steps and not figure.exact:
+            ends = [0, *(step.at for step in steps), len(self.points)]
+            levels = [steps[0].old, *(step.new for step in steps)]
+            for start, end, level in zip(ends, ends[1:], levels, strict=False):
+                yield self.path("level", ((start - 0.5, level), (end - 0.5, level)))
+
+    def steps(self) -> Iterator[str]:
+        """In two rows, the largest first; a label that would cover another is left out."""
+        figure = self.track.figure
+        taken: tuple[list[float], list[float]] = ([], [])
+        for step in sorted(self.track.steps, key=lambda step: -abs(step.new - step.old)):
+            # A label never leaves the drawing.
+            start, label = min(self.x(step.at - 0.5), _WIDTH - _LABEL), ""
+            for row, others in enumerate(taken):
+                if not label and all(abs(start - other) >= _LABEL for other in others):
+                    others.append(start)
+                    label = _text(start, _TOP - 22 + 12 * row, step.format())
+            about = f"{step.commits()}: {figure.format(step.old)} → {figure.format(step.new)}"
+            yield self.upright(f"change {step.tone(figure)}", step.at, about, label)
+
+
+def _text(at: float, height: float, words: str, anchor: str = "start") -> str:
+    return f'<text x="{at}" y="{height}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def _short(value: float, figure: Figure) -> str:
     """Large counts in millions, so that they fit beside the drawing."""
     return f"{value / 1e6:,.6g} M" if figure.exact and value >= 1e7 else figure.format(value)
-
-
-def _marks(low: float, high: float, *, whole: bool) -> Iterator[float]:
-    """Two to five round values between the ends."""
-    power = 10.0 ** math.floor(math.log10((high - low) / 2))
-    size = next(size for size in (5, 2, 1) if (high - low) / (size * power) >= 2) * power
-    if whole:
-        size = max(1.0, size)
-    for number in range(math.ceil(low / size), math.floor(high / size) + 1):
-        yield number * size
-
-
-def _line(scale: _Scale, track: FigureHistory) -> Iterator[str]:
-    points, kind = track.points, _kind(track.figure)
-    for stretch in _stretches([point.interval is not None for point in points]):
-        upper = [(at, (points[at].interval or (0, 0))[1]) for at in stretch]
-        lower = [(at, (points[at].interval or (0, 0))[0]) for at in reversed(stretch)]
-        if len(stretch) > 1:
-            yield f'<path class="interval {kind}" d="{_path(scale, upper + lower)}Z"/>'
-        else:
-            yield f'<path class="whisker {kind}" d="{_path(scale, upper + lower)}"/>'
-    values = [(at, point.value) for at, point in enumerate(points)]
-    yield f'<path class="line {kind}" d="{_path(scale, values)}"/>'
-    if len(points) <= _MOST_DOTS:
-        for at, value in values:
-            run = points[at].run
-            about = f"{run.recorded[:10]} {run.commit or ''}: {track.figure.format(value)}"
-            yield (
-                f'<circle class="{kind}" cx="{scale.x(at)}" cy="{scale.y(value)}" r="2.5">'
-                f"<title>{escape(about)}</title></circle>"
-            )
-
-
-def _kind(figure: Figure) -> str:
-    return "off" if figure.name.endswith("(off)") else "on"
-
-
-def _stretches(known: Sequence[bool]) -> Iterator[list[int]]:
-    """Positions that follow each other and are known."""
-    stretch: list[int] = []
-    for at, there in enumerate([*known, False]):
-        if there:
-            stretch.append(at)
-        elif stretch:
-            yield stretch
-            stretch = []
-
-
-def _path(scale: _Scale, places: Sequence[tuple[int, float]]) -> str:
-    return "M" + "L".join(f"{scale.x(at)} {scale.y(value)}" for at, value in places)
-
-
-def _levels(scale: _Scale, track: FigureHistory) -> Iterator[str]:
-    """What a noisy figure usually was between two change points."""
-    if track.figure.exact or not track.steps:
-        return
-    ends = [0, *(step.at for step in track.steps), len(track.points)]
-    levels = [track.steps[0].old, *(step.new for step in track.steps)]
-    for start, end, level in zip(ends, ends[1:], levels, strict=False):
-        d = f"M{scale.x(start - 0.5)} {scale.y(level)}H{scale.x(end - 0.5)}"
-        yield f'<path class="level" d="{d}"/>'
-
-
-def _flags(scale: _Scale, track: FigureHistory) -> Iterator[str]:
-    """In two rows; a label that would cover another is left out, the page's table has it."""
-    figure = track.figure
-    taken = [-math.inf, -math.inf]
-    for number, step in enumerate(track.steps):
-        x, row = scale.x(step.at - 0.5), number % 2
-        # A label never leaves the drawing.
-        start = min(x, _WIDTH - _LABEL)
-        about = f"{step.commits()}: {figure.format(step.old)} → {figure.format(step.new)}"
-        label = ""
-        if start >= taken[row]:
-            taken[row] = start + _LABEL
-            label = f'<text x="{start}" y="{_TOP - 22 + 12 * row}">{escape(step.format())}</text>'
-        yield (
-            f'<g class="change {tone(step, figure)}"><title>{escape(about)}</title>'
-            f'<path d="M{x} {_TOP - 8}V{_HEIGHT - _BOTTOM}"/>{label}</g>'
-        )
-
-
-def tone(step: Step, figure: Figure) -> str:
-    """Whether it got worse or better, as a class of the page's style."""
-    direction = (step.new > step.old) - (step.new < step.old)
-    return {1: "bad", -1: "good", 0: "weak"}[direction * figure.worse]
-
-
-def _versions(scale: _Scale, points: Sequence[Point]) -> Iterator[str]:
-    """A flag wherever one changed, with its name as long as there is room."""
-    taken = -math.inf
-    for at in range(1, len(points)):
-        changes = version_changes(points[at - 1].run, points[at].run)
-        if not changes:
-            continue
-        x, bottom = scale.x(at - 0.5), _HEIGHT - _BOTTOM
-        label = ""
-        if x >= taken:
-            told = clipped("; ".join(changes), _LONGEST)
-            taken = x + _LETTER * len(told)
-            start = min(x + 8, _WIDTH - _LETTER * len(told))
-            label = f'<text x="{start:.1f}" y="{bottom + 11}">{escape(told)}</text>'
-        yield (
-            f'<g class="version"><title>{escape("; ".join(changes))}</title>'
-            f'<path d="M{x} {_TOP}V{bottom}"/>'
-            f'<path class="flag" d="M{x} {bottom}l-5 9h10z"/>{label}</g>'
-        )
-
-
-def _dates(points: Sequence[Point]) -> Iterator[str]:
-    days = [points[end].run.recorded[:10] for end in (0, -1)]
-    yield f'<text x="{_LEFT}" y="{_HEIGHT - 4}">{escape(days[0])}</text>'
-    if days[1] != days[0]:
-        x = _WIDTH - _RIGHT
-        yield f'<text x="{x}" y="{_HEIGHT - 4}" text-anchor="end">{escape(days[1])}</text>'

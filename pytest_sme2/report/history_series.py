@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_sme2.report.history import HistoryRecord, Interval
+from pytest_sme2.report.history import FIGURES, YARDSTICK, Figure, HistoryRecord, Interval
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import robust_spread
+from pytest_sme2.verdict.times import unlike_kin
 
 FEWEST = 15
 """Runs: 7 on one side and 8 on the other are the fewest that can pass the test."""
@@ -63,10 +66,13 @@ def change_points(values: Sequence[float]) -> list[ChangePoint]:
     logarithms = np.array([math.log(value) for value in values])
     spread = max(robust_spread(np.diff(logarithms)) / math.sqrt(2), LEAST_CHANGE)
     calm = _clip_outliers(logarithms, spread)
-    alike = _alike(calm, _proposed(calm, spread))
-    # Runs that resemble the ones before them differ less from these than from what is usual.
-    spread *= math.sqrt(1 + alike) / (1 - alike)
-    ends = [0, *_confirmed(calm, _proposed(calm, spread), alike), len(values)]
+    proposed = _proposed(calm, spread)
+    alike = _alike(calm, proposed)
+    if alike:
+        # Runs that resemble the ones before them differ less from these than from what is usual.
+        spread *= math.sqrt(1 + alike) / (1 - alike)
+        proposed = _proposed(calm, spread)
+    ends = [0, *_confirmed(calm, proposed, alike), len(values)]
     return [
         ChangePoint(
             ends[index],
@@ -112,6 +118,7 @@ def _confirmed(series: NDArray[np.float64], proposed: Sequence[int], alike: floa
     # The effective sample size is smaller by its square: runs resemble each other.
     weight = math.sqrt((1 + alike) / (1 - alike))
 
+    @functools.cache
     def chance(before: int, at: int, after: int) -> float:
         alone = float(mannwhitneyu(series[before:at], series[at:after]).pvalue)
         return float(2 * norm.sf(norm.isf(alone / 2) / weight))
@@ -139,31 +146,7 @@ def _between(series: NDArray[np.float64], spread: float, offset: int) -> tuple[i
     return offset + int(likely[0]), offset + int(likely[-1])
 
 
-YARDSTICK = "yardstick"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One kind of number in a record."""
-
-    name: str
-    unit: str = ""
-    """``ms``, ``x``, ``bytes``, or empty for a count."""
-    exact: bool = True
-    """Whether the same program always gives the same, so that every change is real."""
-    worse: int = 1
-    """1 where more is worse, -1 where less is, 0 where neither is."""
-
-    def format(self, value: float) -> str:
-        if self.unit == "bytes" and not self.exact:
-            return f"{value / 1e6:,.1f} MB"
-        if self.unit == "ms":
-            return f"{value:,.4g} ms" if value < 1 else f"{value:,.3f} ms"
-        return f"{value:,.2f}x" if self.unit == "x" else f"{value:,.0f}"
-
-
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A figure of one run."""
 
     run: HistoryRecord
@@ -190,6 +173,11 @@ class Step:
     def format(self) -> str:
         return f"{self.new - self.old:+,.0f}" if self.change is None else f"{self.change:+.2%}"
 
+    def tone(self, figure: Figure) -> str:
+        """Whether it got worse or better, as a class of the page's style."""
+        direction = (self.new > self.old) - (self.new < self.old)
+        return {1: "bad", -1: "good", 0: "weak"}[direction * figure.worse]
+
     def commits(self) -> str:
         """The range, by days where no commit is known."""
         return "..".join(run.commit or run.recorded[:10] for run in (self.before, self.after))
@@ -214,6 +202,20 @@ class FigureHistory:
             return self.drift
         first, last = self.steps[0], self.steps[-1]
         return Step(last.at, first.before, last.after, first.old, last.new)
+
+    @property
+    def summary(self) -> str:
+        """What became of it, in words."""
+        if self.skip_reason:
+            return f"{count(len(self.points), 'run')}: {self.skip_reason}"
+        if self.drift is not None:
+            runs, drift = len(self.points), self.drift
+            each = (drift.new / drift.old) ** (1 / max(1, runs - 1)) - 1
+            return f"{drift.format()} as a drift over {runs} runs ({each:+.2%} per run)"
+        if self.whole is None:
+            return "unchanged" if self.figure.exact else "no step"
+        steps, old = count(len(self.steps), "step"), self.figure.format(self.whole.old)
+        return f"{self.whole.format()} in {steps} from {old}"
 
 
 @dataclass(frozen=True)
@@ -261,32 +263,17 @@ def _conditions(record: HistoryRecord) -> tuple[str, ...]:
     )
 
 
-def _figures(record: HistoryRecord) -> Iterator[tuple[Figure, float | None, Interval | None]]:
-    for arm, latency in sorted(record.latency_ms.items()):
-        interval = record.latency_interval_ms.get(arm)
-        yield Figure(f"latency ({arm})", "ms", exact=False), latency, interval
-    yield Figure("speedup", "x", exact=False, worse=-1), record.speedup, record.speedup_interval
-    best = Figure("best against best", "x", exact=False, worse=-1)
-    yield best, record.best_speedup, record.best_speedup_interval
-    for arm, instructions in sorted(record.instructions.items()):
-        yield Figure(f"instructions ({arm})"), instructions, None
-    yield Figure("operators on SME2", worse=-1), record.sme2_operators, None
-    yield Figure("matrix operators", worse=0), record.matrix_operators, None
-    for arm, peak in sorted(record.peak_bytes.items()):
-        yield Figure(f"peak memory ({arm})", "bytes", exact=False), peak, None
-    yield Figure("program bytes", "bytes"), record.pte_bytes, None
-    # The machine's own speed: where it changed as well, no program is to blame.
-    yield Figure(YARDSTICK, "ms", exact=False), record.yardstick_ms, None
-
-
 def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[FigureHistory]:
-    points: dict[Figure, list[Point]] = {}
+    points: dict[str, list[Point]] = {}
     for run in runs:
-        for figure, value, interval in _figures(run):
-            # No noisy figure can be 0: there is nothing to compare with.
-            if value is not None and (figure.exact or value > 0):
-                points.setdefault(figure, []).append(Point(run, value, interval))
-    for figure, found in points.items():
+        for name, (value, low, high) in run.figures.items():
+            interval = None if low is None or high is None else (low, high)
+            points.setdefault(name, []).append(Point(run, value, interval))
+    for name, figure in FIGURES.items():
+        # No noisy figure can be 0: there is nothing to compare with.
+        found = [each for each in points.get(name, ()) if figure.exact or each.value > 0]
+        if not found:
+            continue
         if figure.exact:
             yield FigureHistory(figure, tuple(found), tuple(_exact_steps(found)))
         elif len(found) < FEWEST:
@@ -377,20 +364,23 @@ def worsened(track: FigureHistory) -> float | None:
         statistics.median(point.value for point in part)
         for part in (track.points[:group], track.points[-group:])
     )
-    return _worse_by(track.figure, old, new)
+    return worse_by(track.figure, old, new)
 
 
 def worst_step(track: FigureHistory) -> float | None:
     """By which part the worst of the steps made the figure worse; None where no step did."""
-    changes = (_worse_by(track.figure, step.old, step.new) for step in track.steps)
+    changes = (worse_by(track.figure, step.old, step.new) for step in track.steps)
     return max((change for change in changes if change is not None), default=None)
 
 
-def _worse_by(figure: Figure, old: float, new: float) -> float | None:
+def worse_by(figure: Figure, old: float, new: float) -> float | None:
+    """By which part; negative where it got better, None where that cannot be told."""
     if not figure.worse or figure.name == YARDSTICK:
         return None
+    if old == new:
+        return 0.0
     if old <= 0 or new <= 0:
-        return None if old == new else math.inf
+        return math.inf if (new > old) == (figure.worse > 0) else -1.0
     return (new / old if figure.worse > 0 else old / new) - 1
 
 
@@ -407,6 +397,16 @@ def version_changes(before: HistoryRecord, after: HistoryRecord) -> list[str]:
 def _versions(run: HistoryRecord) -> Mapping[str, str]:
     kernel = run.conditions.get("kernel")
     return {**run.versions, "kernel": kernel} if kernel else run.versions
+
+
+def odd_phones(series: Sequence[Series]) -> Iterator[str]:
+    """Which phones differ from the others of their kind, in sentences."""
+    return unlike_kin(
+        (run.device, run.conditions["phone"], run.figures[YARDSTICK][0])
+        for each in series
+        for run in each.runs
+        if "phone" in run.conditions and YARDSTICK in run.figures
+    )
 
 
 def not_looked_for(series: Sequence[Series]) -> bool:

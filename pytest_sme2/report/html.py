@@ -64,11 +64,11 @@ def _baseline(root: Path | None, record: CaseRecord) -> Baseline | None:
 
 def page(document: Mapping[str, Any], *, title: str = DEFAULT_TITLE) -> str:
     """The whole page."""
-    charts, script = _part(_CHARTS), _part(_SCRIPT)
+    charts, script = page_part(_CHARTS), page_part(_SCRIPT)
     policy = "; ".join(
         (
             "default-src 'none'",
-            f"script-src {_hash(charts)} {_hash(script)}",
+            f"script-src {script_hash(charts)} {script_hash(script)}",
             # The charting library styles what it draws.
             "style-src 'unsafe-inline'",
             "img-src data: blob:",
@@ -79,13 +79,13 @@ def page(document: Mapping[str, Any], *, title: str = DEFAULT_TITLE) -> str:
     parts: dict[str, Iterable[str]] = {
         "{{policy}}": [html.escape(policy, quote=False).replace('"', "&quot;")],
         "{{title}}": [html.escape(title)],
-        "{{style}}": [_part(_STYLE)],
+        "{{style}}": [page_part(_STYLE)],
         "{{data}}": _data(document),
         "{{charts}}": [charts],
         "{{script}}": [script],
     }
     # Piece by piece: what was filled in is never searched for another mark.
-    text = _part(_PAGE)
+    text = page_part(_PAGE)
     filled = []
     for mark, pieces in parts.items():
         before, found, text = text.partition(mark)
@@ -95,12 +95,12 @@ def page(document: Mapping[str, Any], *, title: str = DEFAULT_TITLE) -> str:
     return "".join([*filled, text])
 
 
-def _part(name: str) -> str:
+def page_part(name: str) -> str:
     folder = importlib.resources.files("pytest_sme2.report") / "page"
     return (folder / name).read_text(encoding="utf-8")
 
 
-def _hash(script: str) -> str:
+def script_hash(script: str) -> str:
     digest = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 

@@ -27,6 +27,7 @@ from pytest_sme2.results import AS_EXPORTED, Check, Outcome, Topic
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import FAILING, WARNING, combine, reference_of
+from pytest_sme2.verdict.times import unlike_kin
 
 # Title, and which text of the summary stands below it.
 _COLUMNS = {
@@ -239,6 +240,14 @@ def _notes(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterato
     yield from _references(records, width)
     yield from _unmeasured(records, width)
     yield from _precisions(records, verbosity, width)
+    yield from map(
+        say,
+        unlike_kin(
+            (record.measured.fingerprint.key, record.state["serial"], record.measured.yardstick_ns)
+            for record in records
+            if "serial" in record.state and record.measured.yardstick_ns
+        ),
+    )
     if any(record.measured.fingerprint.sme1 for record in records):
         yield say(f"{SME1_NOTE[0].lower()}{SME1_NOTE[1:-1]}".replace("`", ""))
     if any(record.measured.emulated for record in records):

@@ -67,3 +67,45 @@ def test_a_method_that_is_not_there_is_one_clear_line(
 ) -> None:
     assert main(["run", str(net), "--method", "decode", "--device", "emulated"]) == 2
     assert "it has no method 'decode'. It has: forward, scale." in capsys.readouterr().err
+
+
+def test_a_program_that_does_not_run_is_one_failure(
+    pytester: pytest.Pytester, qemu: Qemu, emulated_runner: object
+) -> None:
+    """The other tests of its case would only say the same again."""
+    content = bytearray(METHODS.with_name("toy_fp16.pte").read_bytes())
+    half = len(content) // 2
+    content[half : half + 2000] = bytes(2000)
+    (pytester.path / "broken.pte").write_bytes(content)
+    pytester.makepyfile(
+        """
+        def test_a(sme2_pair):
+            pass
+
+        def test_b(sme2_profile):
+            pass
+
+        def test_c(sme2_gate):
+            sme2_gate.check_coverage()
+
+        def test_d(sme2_gate):
+            sme2_gate.check_cost()
+        """
+    )
+    result = pytester.runpytest_inprocess(
+        "--device=emulated", f"--sme2-qemu={qemu.path}", "--sme2-models=broken.pte", "-rs"
+    )
+    result.assert_outcomes(errors=1, skipped=3)
+    result.stdout.fnmatch_lines(["SKIPPED*it does not run: *test_a*says why"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_workers_that_would_wait_for_a_core_are_told(
+    pytester: pytest.Pytester, qemu: Qemu, net: Path
+) -> None:
+    # Not by -n, which would start them.
+    pytester.makeconftest("def pytest_configure(config): config.option.numprocesses = 999")
+    result = pytester.runpytest_inprocess(
+        "--device=emulated", f"--sme2-qemu={qemu.path}", "-p", "no:xdist", "--collect-only"
+    )
+    result.stdout.fnmatch_lines(["sme2: warning: -n 999: more workers than the * cores only cost*"])

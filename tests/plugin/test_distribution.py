@@ -136,6 +136,9 @@ def test_every_way_of_dealing_out_tests(pytester: pytest.Pytester, suite: Path, 
         pytester.syspathinsert(suite)
     result = pytester.runpytest_subprocess("-pxdist.plugin", "-ppytest_sme2.plugin.hooks", *words)
     result.assert_outcomes(passed=18 * (2 if mode == "each" else 1))
+    if mode == "loadfile":
+        # All cases are in each file, so that all tests stay together.
+        result.stdout.fnmatch_lines(["sme2: warning: 1 of 2 workers have nothing to do: *"])
     for case in ("one-fp32", "two-fp32", "three-fp32"):
         result.stderr.re_match_lines([rf"sme2: gw[01]: {case}: exporting"])
     made = (suite / "made").read_text().split()

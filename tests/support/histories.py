@@ -6,20 +6,29 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pytest_sme2.report.history import HistoryRecord
-from pytest_sme2.results import Arm
+from pytest_sme2.report.history import HistoryRecord, Value
 
 
-def run(number: int, instructions: float | None = None, **facts: object) -> HistoryRecord:
-    """The run of this number; each is of a commit of its own."""
+def run(
+    number: int,
+    instructions: float | None = None,
+    figures: Mapping[str, Value | float] | None = None,
+    **facts: object,
+) -> HistoryRecord:
+    """The run of this number; each is of a commit of its own. A figure may lack its interval."""
+    given = dict(figures or {})
+    if instructions is not None:
+        given["instructions (on)"] = round(instructions)
     known = HistoryRecord(
-        schema=1,
         case="toy-fp32",
         device="emulated",
         recorded=f"2026-{1 + number // 720:02}-{1 + number // 24 % 30:02}T{number % 24:02}:00:00Z",
         session=f"s{number}",
         commit=f"c{number:04}",
-        instructions={} if instructions is None else {Arm.ON: round(instructions)},
+        figures={
+            name: value if isinstance(value, tuple) else (value, None, None)
+            for name, value in given.items()
+        },
     )
     return replace(known, **facts)  # type: ignore[arg-type]
 
@@ -37,8 +46,7 @@ def timed(
             run(
                 number,
                 device="linux-12ab",
-                latency_ms={Arm.ON: latency},
-                latency_interval_ms={Arm.ON: (latency * 0.998, latency * 1.002)},
+                figures={"latency (on)": (latency, latency * 0.998, latency * 1.002)},
                 conditions={"kernel": "Linux 6.1", "governor": "performance"},
                 versions={"executorch": "1.5.0" if number < count // 2 else "1.5.1"},
             )

@@ -8,9 +8,10 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 from xml.etree import ElementTree
 
 from pytest_sme2.cli.options import Arguments, add_options, chosen
@@ -19,13 +20,14 @@ from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import measured_commit, write_case, write_run
-from pytest_sme2.results import CaseResult
+from pytest_sme2.results import CaseResult, Check
 from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record, write_record
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, read_shard, write_shard
 from pytest_sme2.system.files import new_folder, write_text
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict import contract
+from pytest_sme2.verdict.judging import FAILING
 
 # What XML 1.0 cannot hold, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -104,8 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(map(plain, run_lines(records))))
         print(_counts(merged, len(arguments.run_dir)))
-    for problem in merged.problems:
-        print(f"sme2: {plain(problem)}", file=sys.stderr)
+    for told in (*merged.odd, *merged.problems):
+        print(f"sme2: {plain(told)}", file=sys.stderr)
     return int(merged.failed)
 
 
@@ -123,6 +125,7 @@ def _document(merged: Merged) -> dict[str, object]:
         "cases": [record.id for _, record in merged.cases],
         "tests": {name: test.outcome for name, test in merged.tests.items()},
         "problems": list(merged.problems),
+        "odd": list(merged.odd),
         "failed": merged.failed,
     }
 
@@ -140,11 +143,12 @@ class Merged:
     tests: Mapping[str, RanTest]
     problems: tuple[str, ...]
     """What is missing, was done twice, or does not fit together; one sentence each."""
+    odd: tuple[str, ...] = ()
+    """Where a phone differs from its kin, in sentences."""
 
     @property
     def failed(self) -> bool:
-        wrong = any(test.outcome in ("failed", "error") for test in self.tests.values())
-        return wrong or bool(self.problems)
+        return any(map(_test_failed, self.tests.values())) or bool(self.problems)
 
 
 def merge(folders: Sequence[Path], out: Path, baselines: Path = Path("baselines")) -> Merged:
@@ -166,36 +170,103 @@ def merge(folders: Sequence[Path], out: Path, baselines: Path = Path("baselines"
 def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
     part = contract.join([shard.part for shard in shards.values() if shard.part is not None])
     promised = contract.load(baselines) or contract.Contract()
-    problems = [*_problems(shards), *map(str, contract.gaps(promised, part))]
-    cases: dict[Path, CaseRecord] = {}
+    made: dict[Path, dict[Path, CaseRecord]] = {}
     facts: dict[str, dict[str, Path]] = {}
+    problems: list[str] = []
     for root in shards:
         for folder in find_records(root):
             record, place = read_record(folder), out / folder.relative_to(root)
             for name, value in _facts(folder, record.measured).items():
                 facts.setdefault(name, {}).setdefault(value, root)
-            other = cases.get(place)
-            if other is None:
-                shutil.copytree(folder, place, ignore=_links)
-                cases[place] = record
-                continue
-            if other.measured.pte_sha256 != record.measured.pte_sha256:
+            others = made.setdefault(place, {})
+            others[folder] = record
+            (first, *_) = others.values()
+            if first.measured.pte_sha256 != record.measured.pte_sha256:
                 problems.append(
                     f"{record.id} is another program in {root} than in an earlier run directory: "
                     "its checks are not of one program. Run all shards on one commit."
                 )
-            added = (check for check in record.checks if check not in other.checks)
-            cases[place] = replace(other, checks=(*other.checks, *added))
+    # The same tests on several phones of one kind are not done twice.
+    several = [list(records.values()) for records in made.values() if len(records) > 1]
+    kin = bool(several) and all(map(_are_kin, several))
+    problems = [*_problems(shards, kin=kin), *map(str, contract.gaps(promised, part)), *problems]
     problems += _mixed(facts)
-    for place, record in cases.items():
+    odd: list[str] = []
+    cases: dict[Path, CaseRecord] = {}
+    for place, records in made.items():
+        folder, record = _one_verdict(records, odd) if kin else _joined(records)
+        shutil.copytree(folder, place, ignore=_links)
+        cases[place] = record
         write_record(place, record)
         write_case(place, record)
     write_run(out, list(cases.values()))
-    tests = {name: test for shard in shards.values() for name, test in shard.tests.items()}
+    ran: dict[str, list[RanTest]] = {}
+    for shard in shards.values():
+        for name, test in shard.tests.items():
+            ran.setdefault(name, []).append(test)
+    tests = {name: _most(found, _test_failed) if kin else found[-1] for name, found in ran.items()}
     found = tuple(sorted({name for shard in shards.values() for name in shard.found}))
-    merged = Merged(tuple(cases.items()), dict(sorted(tests.items())), tuple(problems))
+    told = tuple(cases.items()), dict(sorted(tests.items())), tuple(problems), tuple(odd)
+    merged = Merged(*told)
     write_shard(out, Shard(SCHEMA, int(merged.failed), merged.tests, found, part=part))
     return merged
+
+
+def _joined(records: Mapping[Path, CaseRecord]) -> tuple[Path, CaseRecord]:
+    """The case of the first run, with the checks of all."""
+    (folder, first), *_ = records.items()
+    checks: list[Check] = []
+    for record in records.values():
+        checks += [check for check in record.checks if check not in checks]
+    return folder, replace(first, checks=tuple(checks))
+
+
+def _are_kin(records: Sequence[CaseRecord]) -> bool:
+    """Whether they are of as many phones, all of one kind."""
+    serials = {record.state.get("serial") for record in records}
+    kinds = {record.measured.fingerprint for record in records}
+    return len(kinds) == 1 and len(serials - {None}) == len(records)
+
+
+def _one_verdict(records: Mapping[Path, CaseRecord], odd: list[str]) -> tuple[Path, CaseRecord]:
+    """What most phones of a kind say of each figure, and which of them says something else."""
+    found: dict[str, dict[str, Check]] = {}
+    for record in records.values():
+        for check in record.checks:
+            found.setdefault(check.metric, {})[record.state.get("serial", "")] = check
+    checks, strange = [], set()
+    for metric, by_phone in found.items():
+        kept = _most(sorted(by_phone.values(), key=lambda check: check.new or 0), _check_failed)
+        checks.append(kept)
+        for serial, check in by_phone.items():
+            if _check_failed(check) != _check_failed(kept):
+                strange.add(serial)
+                case = next(iter(records.values())).id
+                odd.append(
+                    f"{case}: {metric} is {check.verdict} on the phone {serial}, and "
+                    f"{kept.verdict} on its kin: {check.message}"
+                )
+    usual = (item for item in records.items() if item[1].state.get("serial") not in strange)
+    folder, record = next(usual, next(iter(records.items())))
+    return folder, replace(record, checks=tuple(checks))
+
+
+def _check_failed(check: Check) -> bool:
+    return check.verdict in FAILING
+
+
+def _test_failed(test: RanTest) -> bool:
+    return test.outcome in ("failed", "error")
+
+
+_Found = TypeVar("_Found")
+
+
+def _most(found: Sequence[_Found], failed: Callable[[_Found], bool]) -> _Found:
+    """The one in the middle of those that most agree with; of two halves, the one that failed."""
+    bad = [each for each in found if failed(each)]
+    kept = bad if 2 * len(bad) >= len(found) else [each for each in found if not failed(each)]
+    return kept[len(kept) // 2]
 
 
 def _facts(folder: Path, measured: CaseResult) -> Mapping[str, str]:
@@ -223,7 +294,7 @@ def _links(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if Path(folder, name).is_symlink()]
 
 
-def _problems(shards: Mapping[Path, Shard]) -> list[str]:
+def _problems(shards: Mapping[Path, Shard], *, kin: bool) -> list[str]:
     problems = []
     for folder, shard in shards.items():
         if shard.exit_code not in _ENDED:
@@ -248,7 +319,7 @@ def _problems(shards: Mapping[Path, Shard]) -> list[str]:
             f"{count(len(lost), 'test')} of {len(found)} ran in no shard: {_named(lost)}."
         )
     twice = sorted(name for name, times in ran.items() if times > 1)
-    if twice:
+    if twice and not kin:
         problems.append(f"{count(len(twice), 'test')} ran in more than one shard: {_named(twice)}.")
     return problems
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_sme2.cli.main import main
+from pytest_sme2.report.history import read_history
 from pytest_sme2.results import PAIR, Check, Outcome
 from pytest_sme2.session.run_directory import read_record, write_record
 from pytest_sme2.session.shard import SCHEMA, TESTS, RanTest, Shard, read_shard, write_shard
@@ -61,8 +62,7 @@ def test_two_shards_become_one_run(tmp_path: Path, capsys: pytest.CaptureFixture
     suite = ElementTree.parse(tmp_path / "junit.xml").getroot()[0]  # written here
     assert (suite.get("tests"), suite.get("failures"), suite.get("time")) == ("2", "0", "3.000")
     assert (tmp_path / "report.html").is_file()
-    (history,) = (tmp_path / "history").iterdir()
-    assert len(history.read_text().splitlines()) == 2
+    assert len(read_history(tmp_path / "history")) == 2
     assert "2 passed" in (tmp_path / "comment.md").read_text()
     # What was merged can be merged again.
     assert merged(out, "--out", tmp_path / "again") == 0
@@ -91,8 +91,72 @@ def test_only_what_belongs_together_is_merged(
     shutil.rmtree(roots[1])
     write_shard(roots[0], replace(read_shard(roots[0]), found=()))
     assert merged(roots[0], "--out", tmp_path / "one", "--history", tmp_path / "history") == 0
-    (history,) = (tmp_path / "history").iterdir()
-    assert json.loads(history.read_text())["commit"] == "abc"
+    assert [record.commit for record in read_history(tmp_path / "history")] == ["abc"]
+
+
+def phones(root: Path, verdicts: dict[str, Outcome]) -> list[Path]:
+    """The same run on each of these phones, all of one kind."""
+    folders = []
+    for serial, verdict in verdicts.items():
+        test = FAILED if verdict is Outcome.REGRESSED else PASSED
+        folder = shard(root / serial, "fp16", test=test, found=ALL[:1])
+        (metrics,) = folder.rglob("metrics.json")
+        record = read_record(metrics.parent)
+        made = Check("latency (on)", verdict, f"It is {verdict} here.")
+        write_record(metrics.parent, replace(record, checks=(made,), state={"serial": serial}))
+        folders.append(folder)
+    return folders
+
+
+PASS, SLOWER = Outcome.PASS, Outcome.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code", "odd"),
+    [
+        ({"A": PASS, "B": PASS, "C": PASS}, 0, []),
+        ({"A": SLOWER, "B": PASS, "C": PASS}, 0, ["A"]),
+        ({"A": SLOWER, "B": SLOWER, "C": PASS}, 1, ["C"]),
+        ({"A": SLOWER, "B": SLOWER}, 1, []),
+        # Two that differ: nobody knows which one is right.
+        ({"A": PASS, "B": SLOWER}, 1, ["A"]),
+    ],
+)
+def test_phones_of_one_kind_come_to_one_verdict(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    verdicts: dict[str, Outcome],
+    code: int,
+    odd: list[str],
+) -> None:
+    roots = phones(tmp_path, verdicts)
+    assert merged(*roots, "--out", tmp_path / "out", "--json") == code
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert document["problems"] == []
+    assert [text.partition(" on the phone ")[2][0] for text in document["odd"]] == odd
+    assert all(f"on the phone {serial}, and" in printed.err for serial in odd)
+    assert list(document["tests"].values()) == ["failed" if code else "passed"]
+    (metrics,) = (tmp_path / "out").rglob("metrics.json")
+    (made,) = read_record(metrics.parent).checks
+    assert made.verdict is (SLOWER if code else PASS)
+
+
+def test_other_machines_are_no_kin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one phone twice, or of two kinds, tests ran twice."""
+    roots = phones(tmp_path, {"A": PASS, "B": PASS})
+    (metrics,) = roots[1].rglob("metrics.json")
+    record = read_record(metrics.parent)
+    fingerprint = replace(record.measured.fingerprint, facts=(("model", "other"),))
+    for number, changed in enumerate(
+        (
+            replace(record, state={"serial": "A"}),
+            replace(record, measured=replace(record.measured, fingerprint=fingerprint)),
+        )
+    ):
+        write_record(metrics.parent, changed)
+        assert merged(*roots, "--out", tmp_path / f"out{number}") == 1
+        assert "1 test ran in more than one shard" in capsys.readouterr().err
 
 
 def test_a_killed_merge_leaves_no_run_directory(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import json
+import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +16,15 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.report import history
-from pytest_sme2.report.history import project_commit, read_history, write_history
+from pytest_sme2.report.history import (
+    FILE,
+    add_records,
+    project_commit,
+    read_history,
+    write_history,
+)
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
-from pytest_sme2.system.files import encode
 from tests.support.histories import run
 from tests.support.records import toy_run
 
@@ -23,8 +32,7 @@ from tests.support.records import toy_run
 def test_a_run_is_written_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "project_commit", lambda: "0123456789ab")
     records = [read_record(path) for path in toy_run(tmp_path / "run")[:2]]
-    path = write_history(tmp_path / "history", records)
-    assert len(path.read_text().splitlines()) == 2
+    assert write_history(tmp_path / "history", records) == tmp_path / "history" / FILE
     found = read_history(tmp_path / "history")
     assert {record.case for record in found} == {record.id for record in records}
     (first,) = [record for record in found if record.case == records[0].id]
@@ -34,17 +42,51 @@ def test_a_run_is_written_and_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert first.device == measured.fingerprint.key
     assert first.threads == measured.threads
     assert first.runner == measured.runner
-    low, high = first.latency_interval_ms[Arm.ON]
-    assert low <= first.latency_ms[Arm.ON] <= high
-    assert first.speedup_interval == (
+    value, low, high = first.figures["latency (on)"]
+    assert low <= value <= high
+    assert first.figures["speedup"][1:] == (
         round(measured.speedup.low, 4),
         round(measured.speedup.high, 4),
     )
     structure = measured.structures[Arm.ON]
-    assert (first.sme2_operators, first.matrix_operators) == (structure.sme2, structure.matrix)
-    # The same run again replaces its own file, so nothing is counted twice.
+    assert first.figures["operators on SME2"] == (structure.sme2, None, None)
+    assert first.figures["matrix operators"] == (structure.matrix, None, None)
+    # The same run again replaces itself, here and in a copy, so nothing is counted twice.
     write_history(tmp_path / "history", records)
-    assert len(read_history(tmp_path / "history")) == 2
+    shutil.copy(tmp_path / "history" / FILE, tmp_path / "history" / "copy.sqlite")
+    assert read_history(tmp_path / "history") == found
+
+
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+    def add(number: int) -> None:
+        add_records(tmp_path / FILE, [run(number, 1e6, case=f"case{n}") for n in range(20)])
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(16)))
+    assert len(read_history(tmp_path)) == 16 * 20
+
+
+EARLIER = {
+    "schema": 1, "case": "toy-fp32", "device": "linux", "recorded": "2026-01-01T00:00:00Z",
+    "session": "s", "commit": None, "instructions": {"on": 742}, "pte_bytes": 10,
+    "latency_ms": {"on": 1.5, "off": 2}, "latency_interval_ms": {"on": [1.4, 1.6]},
+    "speedup": 2.5, "speedup_interval": None, "best_threads": {"on": 2},
+}  # fmt: skip
+
+
+def test_what_earlier_versions_wrote_is_read(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_text(f"{json.dumps(EARLIER)}\n")
+    add_records(tmp_path / FILE, [run(5, 800)])
+    earlier, later = read_history(tmp_path)
+    assert (earlier.case, earlier.commit, earlier.threads) == ("toy-fp32", None, 1)
+    assert earlier.figures == {
+        "latency (on)": (1.5, 1.4, 1.6),
+        "latency (off)": (2, None, None),
+        "speedup": (2.5, None, None),
+        "instructions (on)": (742, None, None),
+        "program bytes": (10, None, None),
+    }
+    assert later == run(5, 800)
 
 
 @pytest.mark.parametrize(
@@ -54,21 +96,53 @@ def test_a_run_is_written_and_read_again(tmp_path: Path, monkeypatch: pytest.Mon
         ("[]", "is damaged"),
         ('{"schema": 2}', "has schema 2"),
         ('{"schema": 1, "case": "a"}', "is damaged"),
-        ('{"schema": 1, "pte_bytes": 1e400}', "a number that no figure has"),
-        ('{"schema": 1, "peak_bytes": {"on": 1' + 30 * "0" + "}}", "a number that no figure has"),
+        (json.dumps(EARLIER).replace("742", "1e400"), "a number that no figure has"),
+        (json.dumps(EARLIER | {"peak_bytes": {"on": 10**30}}), "a number that no figure has"),
+        (json.dumps(EARLIER | {"peak_bytes": {"none": 1}}), "a number that no figure has"),
+        (json.dumps(EARLIER | {"latency_interval_ms": [1]}), "is damaged"),
     ],
 )
 def test_damage_is_named_with_its_line(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text(f"{json.dumps(encode(run(0, 1)))}\n{line}\n")
+    path.write_text(f"{json.dumps(EARLIER)}\n{line}\n")
     with pytest.raises(Sme2Error, match=message) as caught:
         read_history(tmp_path)
     assert f"{path}:2" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "PRAGMA user_version = 3",
+        "DROP TABLE figures",
+        "DROP TABLE figures; CREATE VIEW figures AS SELECT 1",
+        "UPDATE figures SET figure = 'other'",
+        "PRAGMA ignore_check_constraints = 1; UPDATE figures SET value = 1e300",
+        "PRAGMA ignore_check_constraints = 1; UPDATE records SET device = x'00'",
+        "UPDATE records SET versions = '[]'",
+        "UPDATE records SET versions = '{'",
+    ],
+)
+def test_a_damaged_database_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / FILE
+    add_records(path, [run(0, 1)])
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.executescript(damage)
+    with pytest.raises(Sme2Error, match=r"history\.sqlite"):
+        read_history(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0, 100, 5000])
+def test_half_a_database_is_named(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / FILE
+    add_records(path, [run(number, 1) for number in range(300)])
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(Sme2Error, match=r"history\.sqlite"):
+        read_history(tmp_path)
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [json.dumps(encode(run(number, 1e6 * 1.01**number))) for number in range(2)]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    add_records(tmp_path / FILE, [run(number, 1e6 * 1.01**number) for number in range(2)])
     assert main(["history", str(tmp_path), "--case", "toy*"]) == 0
     assert "+1.00%  c0000..c0001" in capsys.readouterr().out
     page = tmp_path / "history.html"
@@ -78,7 +152,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["history", str(tmp_path), "--html", "history.pdf"]) == 2
     assert "ends in .html" in capsys.readouterr().err
     assert main(["history", str(tmp_path), "--json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert (change["kind"], change["commits"]) == ("step", ["c0000", "c0001"])
+    assert change["figures"][0]["effect"] == "worse"
     assert main(["history", str(tmp_path), "--case", "other"]) == 2
     assert main(["history", str(tmp_path / "none")]) == 2
     assert "--sme2-history" in capsys.readouterr().err

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.cli.main import main
 from pytest_sme2.report import history_series
-from pytest_sme2.report.history import HistoryRecord
+from pytest_sme2.report.history import FILE, HistoryRecord, add_records
 from pytest_sme2.report.history_series import (
     FEWEST,
     MISSING,
@@ -20,8 +20,6 @@ from pytest_sme2.report.history_series import (
     all_series,
     change_points,
 )
-from pytest_sme2.results import Arm
-from pytest_sme2.system.files import encode
 from tests.support.histories import run, timed
 
 
@@ -69,8 +67,7 @@ def test_what_did_not_change_says_so_and_few_runs_are_not_judged() -> None:
         run(
             number,
             1e6,
-            latency_ms={Arm.ON: 1.0 + number},
-            latency_interval_ms={Arm.ON: (0.5 + number, 1.5 + number)},
+            {"latency (on)": (1.0 + number, 0.5 + number, 1.5 + number)},
         )
         for number in range(3)
     ]
@@ -85,13 +82,17 @@ def test_of_many_cases_those_without_a_change_take_one_line() -> None:
     changed = [run(0, 1e6), run(1, 2e6)]
     same = [run(number, 1e6, case="other-fp32") for number in range(2)]
     told = lines([*changed, *same])
-    assert told[0] == "other-fp32 on emulated: 2 runs, 2026-01-01, nothing changed"
-    assert told[1:] == lines(changed)
+    assert told[:2] == [
+        "2 cases on 1 device, 2 runs, 2026-01-01: 1 change",
+        "  +100.00%  c0000..c0001; instructions (on) of toy-fp32 on emulated",
+    ]
+    assert told[2] == "other-fp32 on emulated: 2 runs, 2026-01-01, nothing changed"
+    assert told[3:] == lines(changed)
     assert lines(same)[1] == "  instructions (on): 1,000,000, unchanged"
 
 
 def test_a_figure_that_was_zero_has_no_percentage() -> None:
-    runs = [run(0, 1, sme2_operators=0), run(1, 1, sme2_operators=6)]
+    runs = [run(number, 1, {"operators on SME2": 6 * number}) for number in range(2)]
     assert "  operators on SME2: 6, +6 in 1 step from 0" in lines(runs)
 
 
@@ -105,7 +106,7 @@ def test_a_figure_that_was_zero_has_no_percentage() -> None:
     ],
 )
 def test_only_runs_of_the_same_device_and_conditions_are_compared(
-    facts: dict[str, object], name: str
+    facts: dict[str, Any], name: str
 ) -> None:
     series = all_series([run(0, 1e6), run(1, 2e6, **facts)])
     assert {each.name for each in series} == {"toy-fp32 on emulated", name}
@@ -149,7 +150,7 @@ def test_without_the_library_it_says_what_was_not_looked_for(
 
 
 def test_a_noisy_figure_of_zero_is_not_compared() -> None:
-    runs = [run(number, 1e6, speedup=0.0) for number in range(2)]
+    runs = [run(number, 1e6, {"speedup": 0.0}) for number in range(2)]
     (series,) = all_series(runs)
     assert [each.figure.name for each in series.tracks] == ["instructions (on)"]
 
@@ -173,8 +174,7 @@ def test_history_fails_on_what_many_small_changes_add_up_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [run(number, 1e6 * 1.004**number) for number in range(20)]
-    lines = (json.dumps(encode(entry)) for entry in runs)
-    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    add_records(tmp_path / FILE, runs)
     for options, code in (
         ((), 0),
         (("--fail-on", "5%"), 1),
@@ -185,7 +185,11 @@ def test_history_fails_on_what_many_small_changes_add_up_to(
         (("--fail-on", "5%", "--since", "nowhere"), 2),
         (("--fail-on", "step=0.3%"), 1),
         (("--fail-on", "step=0.5%", "--fail-on", "10%"), 0),
-        (("--since", "c0004"), 2),
+        (("--since", "c0004"), 0),
+        (("--fail-on", "gate"), 1),
+        (("--fail-on", "gate", "--limit", "max_cost_growth=10%"), 0),
+        (("--fail-on", "gate", "--since", "c0019"), 0),
+        (("--fail-on", "gate", "--window", "10"), 2),
         (("--fail-on", "a lot"), 2),
         (("--window", "10"), 2),
     ):

@@ -126,10 +126,10 @@ def test_a_frontier_is_a_line_per_arm_with_its_best_marked(tmp_path: Path) -> No
     assert "- Ship SME2 with 2 threads: 1.40x" in text
     assert "`7 at 3.30 GHz`" in text
     kept = history_record(replace(record, measured=known))
-    assert (kept.best_speedup, kept.best_speedup_interval) == (1.4, (1.372, 1.428))
-    assert kept.best_threads == {Arm.ON: 2, Arm.OFF: 4}
+    assert kept.figures["best against best"] == (1.4, 1.372, 1.428)
+    assert kept.conditions["best threads (on)"] == "2"
     alone = replace(known, frontier=frontier(arms=(Arm.OFF,)))
-    assert history_record(replace(record, measured=alone)).best_speedup is None
+    assert "best against best" not in history_record(replace(record, measured=alone)).figures
 
 
 def test_the_baselines_sessions_are_the_history(tmp_path: Path) -> None:
@@ -203,10 +203,10 @@ def test_the_baseline_is_shown_where_it_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_page_that_lacks_a_mark_is_not_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = html._part
+    whole = html.page_part
     changed = whole("report.html").replace("{{style}}", "")
     monkeypatch.setattr(
-        html, "_part", lambda name: changed if name == "report.html" else whole(name)
+        html, "page_part", lambda name: changed if name == "report.html" else whole(name)
     )
     with pytest.raises(AssertionError, match=r"no \{\{style\}\}"):
         page({"cases": []})

@@ -64,6 +64,17 @@ def test_runs_from_the_cache_are_said_to_be(tmp_path: Path) -> None:
     assert "--sme2-fresh makes them again" in text
 
 
+def test_a_phone_that_differs_from_its_kin_is_named(tmp_path: Path) -> None:
+    found = [
+        replace(
+            record, state={"serial": serial}, measured=replace(record.measured, yardstick_ns=took)
+        )
+        for record, serial, took in zip(records(tmp_path), "ABC", (2e6, 2.3e6, 2e6), strict=True)
+    ]
+    assert "the phone B is 15% slower than is usual for the 3 of its kind" in flat(run_lines(found))
+    assert "of its kind" not in flat(run_lines(found[:1]))
+
+
 def test_weights_that_were_given_as_bfloat16_are_said_to_be(tmp_path: Path) -> None:
     first = records(tmp_path)[1]
     weights = "random (seed 0), given as bfloat16"
