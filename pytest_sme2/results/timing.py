@@ -94,11 +94,18 @@ class PairSample:
     """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
     throttled: bool = False
     """Whether the device slowed itself down against heat in one of the two."""
+    clock_change: str = ""
+    """How a core's highest clock differed from the session's start in one of the two."""
     preempted: bool = False
     """Whether others had the core in nearly every round: then ``log_ratio`` is of CPU time."""
     efficiency_share: float | None = None
     """The part of CPU time on efficiency cores, of the process that had more of it; None where the
     system does not tell."""
+
+    @property
+    def slowed(self) -> bool:
+        """Whether the device, and not the program, decided its speed."""
+        return self.throttled or bool(self.clock_change)
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ class PairedTiming:
     @property
     def throttled_pairs(self) -> int:
         """How many of the pairs that count were slowed down by the device itself."""
-        return sum(pair.throttled for pair in self.pairs)
+        return sum(pair.slowed for pair in self.pairs)
 
     @property
     def preempted(self) -> bool:

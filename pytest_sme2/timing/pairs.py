@@ -77,6 +77,8 @@ def _why_suspect(pair: PairSample, limit: float) -> str:
     """Why a pair should be measured again; empty where there is no reason."""
     if pair.throttled:
         return "the device slowed itself down against heat"
+    if pair.clock_change:
+        return pair.clock_change
     if (pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN:
         return f"{pair.efficiency_share:.1%} of a process's CPU time was on efficiency cores"
     if (pair.interference or 0.0) > limit:
@@ -113,7 +115,7 @@ class _Ledger:
         suspects = sorted(
             (pair for pair in self.waiting if reasons[pair.index]),
             key=lambda pair: (
-                pair.throttled,
+                pair.slowed,
                 pair.efficiency_share or 0.0,
                 pair.interference or 0.0,
             ),
@@ -263,6 +265,7 @@ class _Measuring:
             preempted=ratio.preempted,
             interference=max(known) if len(known) == len(levels) else None,
             throttled=any(run.throttled for run in runs.values()),
+            clock_change=next((run.clock_change for run in runs.values() if run.clock_change), ""),
             efficiency_share=max(
                 (run.cores.efficiency_share for run in runs.values() if run.cores is not None),
                 default=None,
@@ -389,10 +392,11 @@ class _Measuring:
                 "Stop what else runs on it, or measure when it is idle."
             )
         if len(self.ledger.dropped) >= self.plan.redo_limit > 0:
-            hot = all(entry.pair.throttled for entry in self.ledger.dropped)
+            slowed = all(entry.pair.slowed for entry in self.ledger.dropped)
+            why = "heat or a changed clock" if slowed else "interference"
             notes.append(
-                f"{count(len(self.ledger.dropped), 'pair')} dropped for "
-                f"{'heat' if hot else 'interference'}, the most allowed; later pairs were all kept."
+                f"{count(len(self.ledger.dropped), 'pair')} dropped for {why}, the most allowed; "
+                "later pairs were all kept."
             )
         slow = sum((pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN for pair in self.ledger.kept)
         if slow:

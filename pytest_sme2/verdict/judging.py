@@ -102,7 +102,7 @@ def verdict(measured: CaseResult, checks: Sequence[Check]) -> Verdict:
 def too_hot(pairs: int) -> str:
     """Why pairs of a device that throttled give no verdict."""
     return (
-        f"The device slowed itself down against heat in {count(pairs, 'measured pair')}, so the "
-        "times say nothing about the program. Let it cool down, out of its case and away from a "
-        "fast charger, and measure again."
+        f"The device slowed itself down, against heat or by another highest clock, in "
+        f"{count(pairs, 'measured pair')}, so the times say nothing about the program. Let it cool "
+        "down, out of its case and away from a fast charger, and measure again."
     )

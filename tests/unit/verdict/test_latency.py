@@ -322,7 +322,7 @@ def test_whole_checks() -> None:
 def test_throttled_pairs_are_not_compared_with_a_baseline() -> None:
     found = times.check_latency(measured(throttled_pairs=2), baseline(), LIMITS)
     assert found.verdict is Outcome.INVALID
-    assert "slowed itself down against heat in 2 measured pairs" in found.message
+    assert "another highest clock, in 2 measured pairs" in found.message
 
 
 @pytest.mark.parametrize(
@@ -475,4 +475,4 @@ def test_throttled_pairs_give_no_verdict(decided: Outcome) -> None:
     hot = (dataclasses.replace(cool.pairs[0], throttled=True), *cool.pairs[1:])
     found = times.check_against(dataclasses.replace(cool, pairs=hot), LIMITS)
     assert found.verdict is Outcome.INVALID
-    assert found.message.startswith("The device slowed itself down against heat in 1 measured pair")
+    assert "another highest clock, in 1 measured pair," in found.message
