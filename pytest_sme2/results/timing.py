@@ -101,6 +101,10 @@ class PairSample:
     efficiency_share: float | None = None
     """The part of CPU time on efficiency cores, of the process that had more of it; None where the
     system does not tell."""
+    clocks_ghz: tuple[float, float] | None = None
+    """The mean clock of the reference and of the candidate; None where cycles are not counted."""
+    energy_nj: tuple[float, float] | None = None
+    """What an inference of each took, as the system estimates it; None where it does not."""
 
     @property
     def slowed(self) -> bool:
@@ -164,6 +168,14 @@ class PairedTiming:
     def throttled_pairs(self) -> int:
         """How many of the pairs that count were slowed down by the device itself."""
         return sum(pair.slowed for pair in self.pairs)
+
+    @property
+    def clock_ratio(self) -> float | None:
+        """The candidate's mean clock over the reference's; None where a pair has none."""
+        clocks = [pair.clocks_ghz for pair in self.pairs if pair.clocks_ghz is not None]
+        if not clocks or len(clocks) < len(self.pairs):
+            return None
+        return statistics.median(candidate / reference for reference, candidate in clocks)
 
     @property
     def preempted(self) -> bool:

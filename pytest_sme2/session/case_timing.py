@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import tracing_overhead
 from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
 from pytest_sme2.timing.yardstick import Yardstick
+from pytest_sme2.verdict.judging import MEAN_CLOCK
 
 if TYPE_CHECKING:
     from pytest_sme2.session.bench import Bench
@@ -104,7 +106,20 @@ def _timing(
     if isinstance(target, HasCores) and not isinstance(target, LocalTarget):
         threads = next(run.request.threads for runs in processes.values() for run in runs)
         conditions["cores"] = cores_text(target.cores, target.pinned(threads)) or "any"
+    conditions |= _mean_clocks(processes)
     return Timing(processes, measurement, yardstick.median_ns, conditions, yardstick.interference)
+
+
+def _mean_clocks(processes: Mapping[Arm, Sequence[Run]]) -> dict[str, str]:
+    """Of each arm's processes; or why cycles are not counted, said once."""
+    found: dict[str, str] = {}
+    for arm, runs in processes.items():
+        clocks = [run.clock_ghz for run in runs if run.clock_ghz is not None]
+        if clocks and len(clocks) == len(runs):
+            found[MEAN_CLOCK.format(arm)] = f"{statistics.median(clocks):.3f} GHz"
+        elif why := next((run.uncounted for run in runs if run.uncounted), ""):
+            found["cycles"] = f"not counted ({why})"
+    return found
 
 
 def measure_alone(

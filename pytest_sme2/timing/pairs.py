@@ -29,6 +29,7 @@ from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import Redo, RunArm, RunInTurns, Starter
 from pytest_sme2.timing.processes import (
     drifting,
+    energy_per_run,
     interference,
     pair_ratio,
     process_drift,
@@ -71,6 +72,12 @@ def interference_limit(block: Iterable[float]) -> float:
     levels = tuple(block)
     usual = statistics.median(levels)
     return usual + max(INTERFERENCE_MARGIN, INTERFERENCE_SPREADS * stats.robust_spread(levels))
+
+
+def _both(values: Iterable[float | None]) -> tuple[float, float] | None:
+    """What is known of both arms."""
+    reference, candidate = values
+    return None if reference is None or candidate is None else (reference, candidate)
 
 
 def _why_suspect(pair: PairSample, limit: float) -> str:
@@ -270,6 +277,8 @@ class _Measuring:
                 (run.cores.efficiency_share for run in runs.values() if run.cores is not None),
                 default=None,
             ),
+            clocks_ghz=_both(runs[arm].clock_ghz for arm in self.arms),
+            energy_nj=_both(energy_per_run(runs[arm]) for arm in self.arms),
         )
         self.index += 1
         self.longest_pair = max(self.longest_pair, self.clock() - begun)

@@ -80,6 +80,17 @@ def test_two_processes_share_a_core_and_keep_their_own_matrices(
     assert [digests(run) for run in both] == [digests(alone)] * 2
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cycles_are_counted_where_the_kernel_lets_a_shell(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path, threads: int
+) -> None:
+    """QEMU's cores have a counter that runs at 1 GHz; what the kernel does is not counted."""
+    run = target.run(bundle, RunRequest(toy, Arm.ON, runs=20, threads=threads), tmp_path)
+    assert run.uncounted == ""
+    assert run.clock_ghz is not None
+    assert 0.2 < run.clock_ghz < 1.05
+
+
 def test_turns_need_nothing_that_is_denied(
     target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
 ) -> None:

@@ -482,8 +482,9 @@ class Mixed(Machine):
         run = super().__call__(arm, warmup=warmup, runs=runs)
         share = self.share if len(self.calls) in self.slow else 0.0
         busy = sum(run.cpu_ns)
-        cores = CoreUse(int(busy * (1 - share)), int(busy * share), 0, "user interactive")
-        return replace(run, cores=cores)
+        energy = (1000 + len(self.calls)) * runs
+        cores = CoreUse(int(busy * (1 - share)), int(busy * share), energy, "user interactive")
+        return replace(run, cores=cores, clock_ghz=3.0 if arm == "A" else 2.4)
 
 
 def test_a_pair_on_efficiency_cores_is_dropped_whichever_arm_it_was():
@@ -496,6 +497,15 @@ def test_a_pair_on_efficiency_cores_is_dropped_whichever_arm_it_was():
     ] * 2
     assert [entry.pair.index for entry in result.dropped] == [1, 5]
     assert {pair.efficiency_share for pair in result.pairs} == {0.0}
+
+
+def test_a_pair_knows_the_mean_clock_and_the_energy_of_both_arms():
+    result = Mixed().measure()
+    assert {pair.clocks_ghz for pair in result.pairs} == {(3.0, 2.4)}
+    assert result.clock_ratio == pytest.approx(0.8)
+    # An inference of a process costs its number more than 1000 nJ, and a pair is two in a row.
+    assert all(abs(one - other) == 1 for one, other in (pair.energy_nj for pair in result.pairs))
+    assert Machine().measure().clock_ratio is None
 
 
 def test_a_moment_on_an_efficiency_core_drops_nothing():
