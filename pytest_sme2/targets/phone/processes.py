@@ -46,7 +46,8 @@ _LONGEST_LOG = 1 << 20
 _MOST_WAITS = 500
 # How often to read the thermal status during a run; each time costs the phone about 20 ms.
 _WATCH_SECONDS = 5
-_THERMAL_STATUS = "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
+# One that hangs is not waited for: dumpsys itself would wait for ten seconds.
+_THERMAL_STATUS = "dumpsys -t 2 thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
 # The phone's own limit comes after ours; it is for a pulled cable.
 _GRACE_SECONDS = 30
 
