@@ -80,7 +80,15 @@ def made_of(record: CaseRecord) -> list[str]:
         lines.append(f"An inference takes {', '.join(parts)}.")
     elif "cycles" in measured.conditions:
         lines.append(f"Cycles: {measured.conditions['cycles']}.")
-    pairs = record.measurement.pairs if record.measurement is not None else ()
+    found = record.measurement
+    if found is not None and found.blocks:
+        doubt = ": one arm changes the other, so the speedup is uncertain"
+        lines.append(
+            f"SME2 makes it {1 / statistics.median(found.blocks):.2f}x as fast in blocks of a "
+            f"second, and {found.speedup:.2f}x in short turns"
+            f"{'' if found.carried_over is None else doubt}."
+        )
+    pairs = found.pairs if found is not None else ()
     used = [pair.energy_nj for pair in pairs if pair.energy_nj is not None]
     if used:
         off, on = zip(*used, strict=True)

@@ -120,6 +120,8 @@ class DroppedPair:
     reason: str
 
 
+BLOCK_MARGIN = 0.01
+"""A difference between blocks and short turns that is below this does not matter."""
 BLIND_MARGIN = 0.03
 """Pairs that cannot rule out a slowdown of this much beyond the limit have seen nothing, and must
 not let a test pass."""
@@ -158,6 +160,20 @@ class PairedTiming:
     """By arm, how much longer a traced run took; empty where no traced run was made."""
     turn: Turn | None = None
     """How the two processes of a pair took turns; None where one ran after the other."""
+    blocks: tuple[float, ...] = ()
+    """The ratios of pairs that ran in long blocks instead; empty where none were measured."""
+
+    @property
+    def carried_over(self) -> float | None:
+        """The ratio in blocks, where all of them lie beyond the interval of the short turns: then
+        one arm changes the other (its clock, its SME unit), or did not warm up. Else None.
+        """
+        interval = self.interval
+        if not self.blocks or interval is None:
+            return None
+        low, high = interval[0] * (1 - BLOCK_MARGIN), interval[1] * (1 + BLOCK_MARGIN)
+        beyond = max(self.blocks) < low or min(self.blocks) > high
+        return statistics.median(self.blocks) if beyond else None
 
     @property
     def cut_short(self) -> bool:

@@ -69,6 +69,7 @@ def measure_case(
         threshold=None,
         budget_seconds=bench.settings.budget_seconds,
         limit_seconds=bench.settings.limit_seconds,
+        blocks=bench.blocks_due,
     )
     if len(requests) == 1:
         arm = next(iter(requests))
@@ -84,8 +85,10 @@ def measure_case(
         redo=bench.redo,
         in_turns=in_turns(bench.target, make_job, bench.runner.takes_turns, keep),
     )
-    # The first process of each arm is the pilot: it also warms the file cache.
-    counted = {arm: runs[1:] for arm, runs in processes.items()}
+    bench.blocks_due -= len(measurement.blocks)
+    # The first process of each arm is the pilot: it also warms the file cache. Blocks come last.
+    last = -len(measurement.blocks) or None
+    counted = {arm: runs[1:last] for arm, runs in processes.items()}
     medians = {
         Arm.OFF: [pair.reference_ns for pair in measurement.pairs],
         Arm.ON: [pair.candidate_ns for pair in measurement.pairs],

@@ -36,9 +36,11 @@ from pytest_sme2.timing.processes import (
     process_median,
 )
 from pytest_sme2.timing.sampling import (
+    BLOCK_SECONDS,
     BUDGETS_IN_DOUBT,
     Sampling,
     SamplingPlan,
+    choose_blocks,
     choose_sampling,
     choose_turn,
 )
@@ -197,6 +199,8 @@ class _Measuring:
         self.index = 0
         self.longest_pair = 0.0
         self.budgets = 1.0
+        self.single = 1.0
+        self.blocks: list[float] = []
 
     def measure(self) -> PairedTiming:
         sampling = self.pilot()
@@ -220,7 +224,20 @@ class _Measuring:
                 first = due == self.plan.looks[0]
                 stopped = TIME_LIMIT if first else "time budget spent"
                 break
+        self.measure_blocks(sampling)
         return self.result(sampling, looks, decision, stopped)
+
+    def measure_blocks(self, sampling: Sampling) -> None:
+        """What was chosen is not looked at before: these pairs never decide, they only doubt."""
+        blocks = choose_blocks(self.single, sampling) if self.plan.blocks else None
+        while blocks is not None and len(self.blocks) < self.plan.blocks:
+            begun, order = self.clock(), list(self.arms)
+            if len(self.blocks) % 2:
+                order.reverse()
+            if self.plan.hard_limit - (begun - self.started) < 6 * BLOCK_SECONDS:
+                break
+            runs = self.starter.start(order, blocks)
+            self.blocks.append(pair_ratio(runs[self.arms[0]], runs[self.arms[1]]).logarithm)
 
     def seconds_left(self, due: int | None = None) -> float:
         """Until the look after ``due`` pairs must be taken: the first has the hard limit's time."""
@@ -232,6 +249,7 @@ class _Measuring:
     def pilot(self) -> Sampling:
         """One short process of each arm. It also brings files into memory, so it never counts."""
         runs, single, overhead = self.starter.pilot(self.arms)
+        self.single = single
         self.threads = runs[self.arms[0]].request.threads
         mixed_cores = any(run.cores is not None for run in runs.values())
         turn = None if self.starter.in_turns is None else choose_turn(single, mixed_cores)
@@ -387,6 +405,7 @@ class _Measuring:
             notes=self.notes(sampling, drift),
             seconds=self.clock() - self.started,
             turn=sampling.turn,
+            blocks=tuple(math.exp(value) for value in self.blocks),
         )
 
     def notes(self, sampling: Sampling, drift: tuple[tuple[str, float], ...]) -> tuple[str, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import Arm, RunRequest, Turn
 from pytest_sme2.runners.sme2 import Sme2Runner
-from pytest_sme2.targets.base import Job
+from pytest_sme2.targets.base import Job, make_place
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
@@ -81,3 +84,34 @@ def test_a_measurement_in_turns(local_runner: Sme2Runner, tmp_path: Path) -> Non
     assert result.turn is not None
     assert len(kept) >= 8
     assert in_turns(target, make_job, able=False) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="CPU times of threads are Linux's")
+def test_no_thread_of_a_process_that_waits_works(local_runner: Sme2Runner, tmp_path: Path) -> None:
+    """Its pool looks for work after an inference; the other's turn must not pay for that."""
+    one = job(local_runner, tmp_path, threads=2, runs=6)
+    waiting, giving = os.pipe()
+    resting, saying = os.pipe()
+    command = make_place(one).command(one, saying)
+    process = subprocess.Popen(command, stdin=waiting, pass_fds=(saying,), cwd=local_runner.folder)
+    try:
+        os.close(saying)
+        for _ in range(3):
+            assert os.read(resting, 1)
+            before = cpu_ns(process.pid)
+            time.sleep(0.05)
+            # What is left is the way into the system call that waits.
+            assert cpu_ns(process.pid) - before < 1e6
+            os.write(giving, b".")
+        assert process.wait(600) == 0
+    finally:
+        process.kill()
+        process.wait()
+        for descriptor in (waiting, giving, resting):
+            os.close(descriptor)
+
+
+def cpu_ns(pid: int) -> int:
+    """What all threads of a process have worked."""
+    texts = [path.read_text("utf-8") for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(text.split()[0]) for text in texts)

@@ -98,6 +98,9 @@ void run_all(
   const int turn = arguments.turn > 0 ? arguments.turn : arguments.runs;
   for (int i = 0; i < arguments.runs; ++i) {
     if (arguments.turn > 0 && i % turn == 0) {
+      if (arguments.threads > 1) {
+        wait_until_still();
+      }
       wait_for_turn(arguments.turn_descriptor);
       for (int lead = 0; lead < arguments.lead; ++lead) {
         prepare(false);

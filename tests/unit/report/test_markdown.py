@@ -78,6 +78,10 @@ def test_what_a_time_is_made_of_stands_beside_it(tmp_path: Path) -> None:
     assert "million cycles at 3.00 GHz with SME2 on, " in text
     assert "million cycles at 3.20 GHz with SME2 off; SME2's clock is 6.2% lower." in text
     assert "estimates it: 1 mJ [1, 1] with SME2 on, 2 mJ [2, 2] with SME2 off." in text
+    assert "uncertain" not in text
+    blocks = replace(record.measurement, blocks=(0.6, 0.61, 0.62, 0.63))
+    doubtful = case_report(replace(record, measurement=blocks))
+    assert "2.00x in short turns: one arm changes the other, so the speedup is unc" in doubtful
     refused = {"cycles": "not counted (perf_event_open: Permission denied)"}
     told = case_report(replace(record, measured=replace(record.measured, conditions=refused)))
     assert told.count("Cycles: not counted (perf_event_open: Permission denied).") == 1

@@ -7,6 +7,7 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
+from pytest_sme2.session.case_result import speedup_of
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
@@ -644,3 +645,46 @@ def test_a_small_budget_pays_for_what_a_turn_begins_with():
     plain = sampling.choose_sampling(0.002, 0.0, 2.0, plan)
     with_lead = sampling.choose_sampling(0.002, 0.0, 2.0, plan, Turn(1, lead=1))
     assert with_lead.runs < plain.runs
+
+
+# --- blocks beside short turns --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("carried", "seen"), [(1.0, False), (1.08, True)])
+def test_an_effect_of_short_turns_on_each_other_is_seen_in_blocks(carried: float, seen: bool):
+    """B is slower by a factor only where the other arm has just run."""
+    machine = Machine()
+    turns: list[tuple[int, tuple[str, ...]]] = []
+
+    def take_turns(arms, *, warmup, runs, turn):
+        turns.append((turn.runs, tuple(arms)))
+        found = {arm: machine(arm, warmup=warmup, runs=runs) for arm in arms}
+        if turn.runs < 100:
+            slow = tuple(int(carried * time) for time in found["B"].wall_ns)
+            found["B"] = replace(found["B"], wall_ns=slow, cpu_ns=slow)
+        return {
+            arm: replace(run, request=replace(run.request, turn=turn)) for arm, run in found.items()
+        }
+
+    plan = SamplingPlan(threshold=None, blocks=4)
+    result = measure_pairs(machine, "A", "B", plan, clock=machine.clock, in_turns=take_turns)
+    blocks = [entry for entry in turns if entry[0] >= 100]
+    assert [order for _, order in blocks] == [("A", "B"), ("B", "A")] * 2
+    assert len(result.blocks) == 4
+    assert (result.carried_over is not None) is seen
+    estimate = speedup_of(result)
+    if seen:
+        # The interval holds both answers.
+        assert estimate.low <= 1 / carried * 1.01
+        assert estimate.high >= 0.99
+    assert (
+        measure_pairs(
+            machine,
+            "A",
+            "B",
+            SamplingPlan(threshold=None),
+            clock=machine.clock,
+            in_turns=take_turns,
+        ).blocks
+        == ()
+    )
