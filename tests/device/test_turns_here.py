@@ -148,7 +148,16 @@ def test_a_pool_that_still_looks_for_work_is_waited_for(tmp_path: Path) -> None:
     sources = [tmp_path / "main.cpp", *(RUNNER_SOURCES / f"{name}.cpp" for name in PARTS)]
     sources[0].write_text(SPINNING, "utf-8")
     compiler = find_compiler(host_platform()).cxx
-    words = [compiler, "-std=c++17", "-pthread", "-I", RUNNER_SOURCES, *sources, "-o", program]
+    words: list[str | Path] = [
+        compiler,
+        "-std=c++17",
+        "-pthread",
+        "-I",
+        RUNNER_SOURCES,
+        *sources,
+        "-o",
+        program,
+    ]
     subprocess.run(words, check=True, timeout=600)
     assert subprocess.run([program], check=True, capture_output=True).stdout == b"still\n"
 

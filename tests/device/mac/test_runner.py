@@ -17,6 +17,7 @@ from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 from tests.device.conftest import artifact
 from tests.device.mac.rig import mac, other_answers
+from tests.support.patience import patient
 
 VARIANTS = ("fp32", "int8")
 EVERY = (*VARIANTS, pytest.param("fp16", marks=pytest.mark.nightly))
@@ -29,6 +30,7 @@ NO_SME2 = {
 
 def request(variant: str, arm: Arm, **choices: object) -> RunRequest:
     known = {"warmup": 0, "runs": 1, "traced": True, "keep_outputs": True, **choices}
+    known["timeout_seconds"] = patient(600)
     return RunRequest(provision.artifact(variant), arm, **known)  # type: ignore[arg-type]
 
 
