@@ -86,9 +86,11 @@ def measure_case(
         in_turns=in_turns(bench.target, make_job, bench.runner.takes_turns, keep),
     )
     bench.blocks_due -= len(measurement.blocks)
-    # The first process of each arm is the pilot: it also warms the file cache. Blocks come last.
-    last = -len(measurement.blocks) or None
-    counted = {arm: runs[1:last] for arm, runs in processes.items()}
+    # The first process of each arm is the pilot: it also warms the file cache. Blocks run longer.
+    counted = {
+        arm: [run for run in runs[1:] if run.request.runs == measurement.runs]
+        for arm, runs in processes.items()
+    }
     medians = {
         Arm.OFF: [pair.reference_ns for pair in measurement.pairs],
         Arm.ON: [pair.candidate_ns for pair in measurement.pairs],

@@ -228,16 +228,18 @@ class _Measuring:
         return self.result(sampling, looks, decision, stopped)
 
     def measure_blocks(self, sampling: Sampling) -> None:
-        """What was chosen is not looked at before: these pairs never decide, they only doubt."""
+        """They never decide, they only doubt; so all of them, or none."""
         blocks = choose_blocks(self.single, sampling) if self.plan.blocks else None
-        while blocks is not None and len(self.blocks) < self.plan.blocks:
-            begun, order = self.clock(), list(self.arms)
-            if len(self.blocks) % 2:
-                order.reverse()
-            if self.plan.hard_limit - (begun - self.started) < 6 * BLOCK_SECONDS:
-                break
+        found: list[float] = []
+        while blocks is not None and len(found) < self.plan.blocks:
+            order = self.arms[::-1] if len(found) % 2 else self.arms
+            if self.plan.hard_limit - (self.clock() - self.started) < 6 * BLOCK_SECONDS:
+                return
             runs = self.starter.start(order, blocks)
-            self.blocks.append(pair_ratio(runs[self.arms[0]], runs[self.arms[1]]).logarithm)
+            if any(run.throttled or run.clock_change for run in runs.values()):
+                return
+            found.append(pair_ratio(runs[self.arms[0]], runs[self.arms[1]]).logarithm)
+        self.blocks = found
 
     def seconds_left(self, due: int | None = None) -> float:
         """Until the look after ``due`` pairs must be taken: the first has the hard limit's time."""

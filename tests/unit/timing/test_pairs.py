@@ -672,6 +672,11 @@ def test_an_effect_of_short_turns_on_each_other_is_seen_in_blocks(carried: float
     assert [order for _, order in blocks] == [("A", "B"), ("B", "A")] * 2
     assert len(result.blocks) == 4
     assert (result.carried_over is not None) is seen
+    # All of them, or none: here the time is used up before.
+    assert measure_pairs(
+        machine, "A", "B", replace(plan, budget_seconds=0.5, limit_seconds=1.0),
+        clock=machine.clock, in_turns=take_turns,
+    ).blocks == ()  # fmt: skip
     estimate = speedup_of(result)
     if seen:
         # The interval holds both answers.
