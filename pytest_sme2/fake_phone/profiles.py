@@ -1,8 +1,9 @@
 """Fake phones that answer as real ones: chips as they were published, and a maker that says no.
 
-Each has its sources. Flags and parts are from a published /proc/cpuinfo, as far as there is one;
-clocks are the maker's, or those that a benchmark saw, with the fastest cores last, as phones number
-them. A fake phone still computes on this machine: more cores than it has are listed, not usable.
+Each has its sources. Flags and the part of the first core are from a published /proc/cpuinfo; the
+other parts follow from the published kinds of cores, and clocks are those that were announced or
+that a benchmark saw. Ours are the order (the fastest last) and names of SoCs that nobody published.
+A fake phone still computes on this machine: more cores than it has are listed, not usable.
 """
 
 from __future__ import annotations
@@ -97,4 +98,5 @@ HOSTILE = Profile(
         "storage_bytes": 64 << 20,
     },
 )
-"""A maker that refuses settings, whose thermal service hangs, and whose screen is off."""
+"""A maker that refuses settings, as its sources tell of phones. Ours are the thermal service that
+hangs, and the screen that is off: what may happen, all at once."""
