@@ -3,11 +3,11 @@
     python -m benchmarks.faults                       # the full count
     python -m benchmarks.faults --trials 3 --fault adbd
 
-Each trial sets a phone up (power mode boost), measures a traced pair with a runner that sleeps,
-and puts the phone back, while one fault strikes at a random moment. A trial is clean when it ends
-with a result or one error of ours, the phone's settings are as before, nothing of the run is left
-on the phone, no file on this side is half written, and the stored baseline is the old one or, after
-a result, the new one.
+Each trial sets a phone up (power mode boost; keep where its maker refuses that), measures a traced
+pair with a runner that sleeps, and puts the phone back, while one fault strikes at a random moment.
+A trial is clean when it ends with a result or one error of ours, the phone's settings are as
+before, nothing of the run is left on the phone, no file on this side is half written, and the
+stored baseline is the old one or, after a result, the new one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from typing import Any
 from benchmarks.harness import clean_claims, finish, parser_of
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
+from pytest_sme2.fake_phone.profiles import HOSTILE
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.system.files import write_text
@@ -145,6 +146,18 @@ def storage_full(phone: FakePhone, over: threading.Event) -> None:
     phone.remove("data/local/tmp/somebody-elses-file")
 
 
+def files_wiped(phone: FakePhone, over: threading.Event) -> None:
+    phone.remove("data/local/tmp/pytest-sme2/files")
+
+
+def clock_capped(phone: FakePhone, over: threading.Event) -> None:
+    cap = "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq"
+    usual = phone.read(cap)
+    phone.write(cap, "1200000\n")
+    time.sleep(OUTAGE_SECONDS)
+    phone.write(cap, usual)
+
+
 def runner_killed(phone: FakePhone, over: threading.Event) -> None:
     _signal_runner(phone, over, signal.SIGKILL)
 
@@ -197,6 +210,9 @@ FAULTS: dict[str, Fault] = {
     "storage": storage_full,
     "runner": runner_killed,
     "hang": shell_hangs,
+    "wiped": files_wiped,
+    "capped": clock_capped,
+    "maker": adbd_killed,
 }
 
 
@@ -208,6 +224,9 @@ WHAT = {
     "storage": "the phone's storage is full for a while",
     "runner": "the runner is killed on the phone",
     "hang": "the runner hangs on the phone",
+    "wiped": "the files that were pushed are removed from the phone",
+    "capped": "the highest clock is lowered for a while, without a word about heat",
+    "maker": "adbd is killed on a phone that refuses settings, and whose thermal service hangs",
     "push": "the connection is cut while a model is pushed",
     "interrupt": "Ctrl-C",
 }
@@ -233,7 +252,8 @@ def trial(fault: str, session: Session, moment: float) -> Ending:
 def ending_of(
     session: Session, arrange: Callable[[AndroidTarget], None] = lambda target: None
 ) -> str:
-    target = fake_target(session.phone, power_mode="boost")
+    refused = session.phone.phone.settings_refused
+    target = fake_target(session.phone, power_mode="keep" if refused else "boost")
     arrange(target)
     try:
         measure(target, session.work)
@@ -335,7 +355,8 @@ def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[
                 # Big enough for the push to take a while, different so that it is pushed.
                 pte = out / "model.pte"
                 pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
-                phone = lab.add(storage_bytes=64 << 20)
+                likeness = HOSTILE.likeness if fault == "maker" else {"storage_bytes": 64 << 20}
+                phone = lab.add(**likeness)
                 work = Work(runner, make_artifact(pte), out)
                 session = Session(phone, work, store(work, "first", [(1,)] * len(PAIR)))
                 endings[fault].append(trial(fault, session, chance.random()))

@@ -15,6 +15,9 @@ OUTCOMES = {
     "storage": {"result", "TargetError", "RunError"},
     "runner": {"RunError", "result"},
     "hang": {"RunError", "result"},
+    "wiped": {"result", "TargetError", "RunError"},
+    "capped": {"result"},
+    "maker": {"result"},
     "interrupt": {"interrupted", "result"},
 }
 

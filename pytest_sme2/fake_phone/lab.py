@@ -66,6 +66,7 @@ class FakePhone:
         self.lab.ask("fill", name=self.phone.name, path=path)
 
     def remove(self, path: str) -> None:
+        """A file, or a folder with all that is in it."""
         self.lab.ask("remove", name=self.phone.name, path=path)
 
     def setting(self, name: str) -> str | None:

@@ -225,6 +225,14 @@ class Phone:
     fixed_performance: bool = True
     max_frequencies_khz: Sequence[int] = ()
     """One per core; empty means that all are of one kind."""
+    flags: str = ""
+    """The features in ``/proc/cpuinfo``; empty means those of some core with or without SME2."""
+    parts: Sequence[str] = ()
+    """Implementer and part of each core, as in ``0x41:0xd8b``; empty means all of one kind."""
+    thermal: str = "works"
+    """Android's thermal service: ``works``, ``absent`` or ``hangs``."""
+    asleep: bool = False
+    """Whether the screen is off at first."""
     temperature_millidegrees: int = 30_000
 
 
@@ -293,25 +301,27 @@ def _write_state(root: Path, phone: Phone) -> None:
         if value is not None:
             (state / "settings/global" / name).write_text(f"{value}\n", encoding="utf-8")
     (state / "thermal_status").write_text("0\n", encoding="utf-8")
-    (state / "wakefulness").write_text("Awake\n", encoding="utf-8")
+    (state / "thermal").write_text(f"{phone.thermal}\n", encoding="utf-8")
+    wakefulness = "Asleep" if phone.asleep else "Awake"
+    (state / "wakefulness").write_text(f"{wakefulness}\n", encoding="utf-8")
     (state / "journal").write_text("", encoding="utf-8")
     (state / "logcat").write_text("", encoding="utf-8")
     if phone.settings_refused:
         (state / "settings_refused").touch()
     if phone.fixed_performance:
         (state / "fixed_performance").write_text("false\n", encoding="utf-8")
-    features = _FEATURES + (
+    features = phone.flags or _FEATURES + (
         " sme smei16i64 smef64f64 smei8i32 smef16f32 smeb16f32 smef32f32 smefa64 sme2"
         if phone.sme2
         else ""
     )
-    cores = os.cpu_count() or 1
+    parts = phone.parts or ["0x41:0xd8e"] * (os.cpu_count() or 1)
     (state / "cpuinfo").write_text(
         "".join(
             f"processor\t: {core}\nBogoMIPS\t: 38.40\nFeatures\t: {features}\n"
-            "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\n"
-            "CPU part\t: 0xd8e\nCPU revision\t: 0\n\n"
-            for core in range(cores)
+            f"CPU implementer\t: {part.partition(':')[0]}\nCPU architecture: 8\n"
+            f"CPU variant\t: 0x0\nCPU part\t: {part.partition(':')[2]}\nCPU revision\t: 0\n\n"
+            for core, part in enumerate(parts)
         ),
         encoding="utf-8",
     )

@@ -226,7 +226,11 @@ class Supervisor:
         return {"size": size}
 
     def remove(self, name: str, path: str) -> dict[str, Any]:
-        (self.folder / name / path).unlink(missing_ok=True)
+        place = self.folder / name / path
+        if place.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            place.unlink(missing_ok=True)
         return {}
 
     def processes(self, name: str) -> dict[str, Any]:

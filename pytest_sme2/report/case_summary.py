@@ -21,10 +21,11 @@ from pytest_sme2.report.cost import (
 )
 from pytest_sme2.report.text import duration, percent
 from pytest_sme2.report.versus_baseline import headline
-from pytest_sme2.results import Arm, CaseResult, Category, Check, OperatorProfile, Outcome
+from pytest_sme2.results import PAIR, Arm, CaseResult, Category, Check, OperatorProfile, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.timing.stats import robust_spread
-from pytest_sme2.verdict.judging import FAILING, combine, estimate_text
+from pytest_sme2.system.wording import count
+from pytest_sme2.timing.stats import centre_interval, robust_spread
+from pytest_sme2.verdict.judging import FAILING, combine, estimate_text, mean_clock
 
 # As many as the statistics of a pair ask for.
 _FEWEST_PROCESSES = 3
@@ -61,6 +62,47 @@ def noise_of(record: CaseRecord) -> Noise | None:
         if len(values) >= _FEWEST_PROCESSES
     ]
     return Noise(max(spreads), None) if spreads else None
+
+
+def made_of(record: CaseRecord) -> list[str]:
+    """What the times are made of, in sentences: cycles, clock and energy, as far as is known."""
+    measured, lines = record.measured, []
+    parts, clocks = [], {arm: mean_clock(measured.conditions, arm) for arm in PAIR}
+    for arm, clock in clocks.items():
+        values = (measured.medians_ns or {}).get(arm, ())
+        if clock is not None and values:
+            cycles = millions(round(clock * statistics.median(values)))
+            parts.append(f"{cycles} million cycles at {clock:.2f} GHz with SME2 {arm}")
+    if len(parts) == len(PAIR):
+        change = (clocks[Arm.ON] or 0.0) / (clocks[Arm.OFF] or 1.0) - 1
+        parts[-1] += f"; SME2's clock is {abs(change):.1%} {'higher' if change > 0 else 'lower'}"
+    if parts:
+        lines.append(f"An inference takes {', '.join(parts)}.")
+    elif "cycles" in measured.conditions:
+        lines.append(f"Cycles: {measured.conditions['cycles']}.")
+    found = record.measurement
+    if found is not None and found.blocks:
+        doubt = ": one arm changes the other, so the speedup is uncertain"
+        lines.append(
+            f"SME2 makes it {1 / statistics.median(found.blocks):.2f}x as fast in blocks of a "
+            f"second, and {found.speedup:.2f}x in short turns"
+            f"{'' if found.carried_over is None else doubt}."
+        )
+    pairs = found.pairs if found is not None else ()
+    used = [pair.energy_nj for pair in pairs if pair.energy_nj is not None]
+    if used:
+        off, on = zip(*used, strict=True)
+        told = (f"{_joules(on)} with SME2 on", f"{_joules(off)} with SME2 off")
+        lines.append(f"Energy of an inference, as the system estimates it: {', '.join(told)}.")
+    return lines
+
+
+def _joules(energies_nj: Sequence[float]) -> str:
+    bounds = centre_interval(energies_nj)
+    middle = statistics.median(energies_nj) / 1e6
+    if bounds is None:
+        return f"{middle:.3g} mJ ({count(len(energies_nj), 'pair')})"
+    return f"{middle:.3g} mJ [{bounds[0] / 1e6:.3g}, {bounds[1] / 1e6:.3g}]"
 
 
 def overall(found: Mapping[str, Noise]) -> str:

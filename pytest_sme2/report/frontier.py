@@ -75,5 +75,5 @@ def frontier_notes(measured: CaseResult, found: Frontier) -> Iterator[str]:
         yield f"not told apart from the best of its arm: {names}; measure longer (--budget)"
     hot = found.throttled
     if hot:
-        yield f"the device slowed itself down against heat in {count(hot, 'round')} that counts"
+        yield f"the device slowed itself down in {count(hot, 'round')} that counts"
     yield from found.notes

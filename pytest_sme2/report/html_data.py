@@ -18,7 +18,7 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
 from pytest_sme2.profile.findings import case_findings
 from pytest_sme2.profile.operators import select
-from pytest_sme2.report.case_summary import CaseSummary, answers, noise_of, summarize
+from pytest_sme2.report.case_summary import CaseSummary, answers, made_of, noise_of, summarize
 from pytest_sme2.report.cost import (
     LIMITS_OF_COST,
     engine_names,
@@ -161,7 +161,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         "shift": _shift(measured) if timed else None,
         "kernels": _kernels(measured),
         "findings": sentences(case_findings(measured)),
-        "notes": list(record.measurement.notes) if record.measurement else [],
+        "notes": [*made_of(record), *(record.measurement.notes if record.measurement else ())],
         "checks": [
             {
                 **encode(check),

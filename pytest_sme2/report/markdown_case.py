@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings
-from pytest_sme2.report.case_summary import noise_of
+from pytest_sme2.report.case_summary import made_of, noise_of
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import bottleneck, comparison_findings, sentences
 from pytest_sme2.report.frontier import frontier_notes, frontier_rows
@@ -121,9 +121,10 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
     if measured_to is not None:
         yield ""
         yield f"Measured to: {measured_to}."
-    if record.measurement is not None and record.measurement.notes:
+    notes = [*made_of(record), *(record.measurement.notes if record.measurement else ())]
+    if notes:
         yield ""
-        yield from (f"- {prose(note)}" for note in record.measurement.notes)
+        yield from (f"- {prose(note)}" for note in notes)
 
 
 def _threads(measured: CaseResult) -> Iterator[str]:

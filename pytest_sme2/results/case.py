@@ -160,7 +160,7 @@ class CaseResult:
     interference: float | None = None
     """The usual process's wall time over its CPU time, less 1; None where it is not known."""
     throttled_pairs: int = 0
-    """How many of the measured pairs the device slowed down against heat."""
+    """How many of the measured pairs the device slowed down itself."""
     yardstick_ns: float | None = None
     """What a program that never changes took meanwhile; None where it was not taken."""
     conditions: Mapping[str, str] = field(default_factory=dict)

@@ -166,8 +166,14 @@ class Run:
     """The inferences before the measured ones; never part of a statistic."""
     throttled: bool = False
     """Whether the device slowed itself down against heat meanwhile; such a pair is redone."""
+    clock_change: str = ""
+    """How the highest clock that a core may take differed from the session's start; redone, too."""
     cores: CoreUse | None = None
     """None where the system does not tell fast cores from slow ones."""
+    clock_ghz: float | None = None
+    """Cycles over the time in which they were counted, on all its threads; None: not counted."""
+    uncounted: str = ""
+    """Why cycles were not counted."""
 
 
 SME1_ONLY = "no, only SME1"

@@ -94,11 +94,22 @@ class PairSample:
     """The worse of the two processes' wall time over CPU time, less 1; None where unknown."""
     throttled: bool = False
     """Whether the device slowed itself down against heat in one of the two."""
+    clock_change: str = ""
+    """How a core's highest clock differed from the session's start in one of the two."""
     preempted: bool = False
     """Whether others had the core in nearly every round: then ``log_ratio`` is of CPU time."""
     efficiency_share: float | None = None
     """The part of CPU time on efficiency cores, of the process that had more of it; None where the
     system does not tell."""
+    clocks_ghz: tuple[float, float] | None = None
+    """The mean clock of the reference and of the candidate; None where cycles are not counted."""
+    energy_nj: tuple[float, float] | None = None
+    """What an inference of each took, as the system estimates it; None where it does not."""
+
+    @property
+    def slowed(self) -> bool:
+        """Whether the device, and not the program, decided its speed."""
+        return self.throttled or bool(self.clock_change)
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,8 @@ class DroppedPair:
     reason: str
 
 
+BLOCK_MARGIN = 0.01
+"""A difference between blocks and short turns that is below this does not matter."""
 BLIND_MARGIN = 0.03
 """Pairs that cannot rule out a slowdown of this much beyond the limit have seen nothing, and must
 not let a test pass."""
@@ -147,6 +160,20 @@ class PairedTiming:
     """By arm, how much longer a traced run took; empty where no traced run was made."""
     turn: Turn | None = None
     """How the two processes of a pair took turns; None where one ran after the other."""
+    blocks: tuple[float, ...] = ()
+    """The ratios of pairs that ran in long blocks instead; empty where none were measured."""
+
+    @property
+    def carried_over(self) -> float | None:
+        """The ratio in blocks, where all of them lie beyond the interval of the short turns: then
+        one arm changes the other (its clock, its SME unit), or did not warm up. Else None.
+        """
+        interval = self.interval
+        if not self.blocks or interval is None:
+            return None
+        low, high = interval[0] * (1 - BLOCK_MARGIN), interval[1] * (1 + BLOCK_MARGIN)
+        beyond = max(self.blocks) < low or min(self.blocks) > high
+        return statistics.median(self.blocks) if beyond else None
 
     @property
     def cut_short(self) -> bool:
@@ -156,7 +183,15 @@ class PairedTiming:
     @property
     def throttled_pairs(self) -> int:
         """How many of the pairs that count were slowed down by the device itself."""
-        return sum(pair.throttled for pair in self.pairs)
+        return sum(pair.slowed for pair in self.pairs)
+
+    @property
+    def clock_ratio(self) -> float | None:
+        """The candidate's mean clock over the reference's; None where a pair has none."""
+        clocks = [pair.clocks_ghz for pair in self.pairs if pair.clocks_ghz is not None]
+        if not clocks or len(clocks) < len(self.pairs):
+            return None
+        return statistics.median(candidate / reference for reference, candidate in clocks)
 
     @property
     def preempted(self) -> bool:

@@ -296,6 +296,7 @@ class Sme2Runner(Runner):
                 # A runner of an older version, in a bundle, does not tell it.
                 vector_bits=_optional_amount(document["sme2"].get("vector_bits")),
                 cores=_read_cores(document.get("cores")),
+                **_read_clock(document.get("clock")),
                 etdump=etdump,
                 log=log,
             )
@@ -327,6 +328,15 @@ def _read_cores(value: Any) -> CoreUse | None:
         energy_nj=_amount(value["energy_nj"]),
         quality=str(value["quality"]),
     )
+
+
+def _read_clock(value: Any) -> dict[str, Any]:
+    # Nor does it count cycles.
+    if value is None:
+        return {}
+    cycles, ns = _amount(value["cycles"]), _amount(value["ns"])
+    known = cycles > 0 < ns
+    return {"clock_ghz": cycles / ns if known else None, "uncounted": str(value["refused"])[:200]}
 
 
 def _read_output(value: Any, folder: Path | None) -> Output:

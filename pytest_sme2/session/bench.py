@@ -24,6 +24,7 @@ from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.base import HasCores
 from pytest_sme2.targets.local import MacTarget
 from pytest_sme2.targets.phone.silicon import check_threads
+from pytest_sme2.timing.sampling import BLOCK_PAIRS
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
@@ -49,6 +50,8 @@ class Bench:
         self.settings = settings
         self.say = say
         self.device = HeldDevice(settings, run, say, farm)
+        self.blocks_due = BLOCK_PAIRS
+        """How many pairs in long blocks the run still owes; its first pairs in turns pay them."""
 
     @property
     def chosen(self) -> Target:

@@ -68,6 +68,9 @@ def speedup_of(measurement: PairedTiming) -> Estimate:
     """How many times faster SME2 makes it, from pairs of off (reference) and on (candidate)."""
     look = measurement.looks[-1]
     low, high = measurement.speedup_interval or (0.0, float("inf"))
+    # Where it is another one in long blocks, it is not known better than that.
+    uncertain = 1 / (measurement.carried_over or measurement.ratio)
+    low, high = min(low, uncertain), max(high, uncertain)
     return Estimate(measurement.speedup, low, high, 1 - 2 * look.alpha, look.pairs)
 
 

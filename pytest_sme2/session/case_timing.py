@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import tracing_overhead
 from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
 from pytest_sme2.timing.yardstick import Yardstick
+from pytest_sme2.verdict.judging import MEAN_CLOCK
 
 if TYPE_CHECKING:
     from pytest_sme2.session.bench import Bench
@@ -67,6 +69,7 @@ def measure_case(
         threshold=None,
         budget_seconds=bench.settings.budget_seconds,
         limit_seconds=bench.settings.limit_seconds,
+        blocks=bench.blocks_due,
     )
     if len(requests) == 1:
         arm = next(iter(requests))
@@ -82,8 +85,12 @@ def measure_case(
         redo=bench.redo,
         in_turns=in_turns(bench.target, make_job, bench.runner.takes_turns, keep),
     )
-    # The first process of each arm is the pilot: it also warms the file cache.
-    counted = {arm: runs[1:] for arm, runs in processes.items()}
+    bench.blocks_due -= len(measurement.blocks)
+    # The first process of each arm is the pilot: it also warms the file cache. Blocks run longer.
+    counted = {
+        arm: [run for run in runs[1:] if run.request.runs == measurement.runs]
+        for arm, runs in processes.items()
+    }
     medians = {
         Arm.OFF: [pair.reference_ns for pair in measurement.pairs],
         Arm.ON: [pair.candidate_ns for pair in measurement.pairs],
@@ -104,7 +111,20 @@ def _timing(
     if isinstance(target, HasCores) and not isinstance(target, LocalTarget):
         threads = next(run.request.threads for runs in processes.values() for run in runs)
         conditions["cores"] = cores_text(target.cores, target.pinned(threads)) or "any"
+    conditions |= _mean_clocks(processes)
     return Timing(processes, measurement, yardstick.median_ns, conditions, yardstick.interference)
+
+
+def _mean_clocks(processes: Mapping[Arm, Sequence[Run]]) -> dict[str, str]:
+    """Of each arm's processes; or why cycles are not counted, said once."""
+    found: dict[str, str] = {}
+    for arm, runs in processes.items():
+        clocks = [run.clock_ghz for run in runs if run.clock_ghz is not None]
+        if clocks and len(clocks) == len(runs):
+            found[MEAN_CLOCK.format(arm)] = f"{statistics.median(clocks):.3f} GHz"
+        elif why := next((run.uncounted for run in runs if run.uncounted), ""):
+            found["cycles"] = f"not counted ({why})"
+    return found
 
 
 def measure_alone(

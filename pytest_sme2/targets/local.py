@@ -20,7 +20,13 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform, sysctl
 from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
-from pytest_sme2.targets.phone.silicon import Core, pick_cores
+from pytest_sme2.targets.phone.silicon import (
+    Core,
+    below_highest,
+    caps_text,
+    clock_change,
+    pick_cores,
+)
 
 _AT_HWCAP2 = 26
 _HWCAP2 = {"sme": 1 << 23, "sme2": 1 << 37}
@@ -36,6 +42,7 @@ class LocalTarget:
         self._sme2 = cpu_has("sme2", self._platform)
         self._sme1 = not self._sme2 and cpu_has("sme", self._platform)
         self._note = note
+        self._at_start = self.cores
 
     @property
     def name(self) -> str:
@@ -67,7 +74,8 @@ class LocalTarget:
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         check_request(self.name, self.platform, self.capabilities(), runner, request)
         check_cpus(request.cpus)
-        return run_here(self.name, runner, request, folder, emulated=False, cpus=request.cpus)
+        run = run_here(self.name, runner, request, folder, emulated=False, cpus=request.cpus)
+        return self._watched([run])[0]
 
     def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
         """One process per job, on one core if the system can pin processes.
@@ -81,7 +89,16 @@ class LocalTarget:
         cpus: tuple[int, ...] = ()
         if alone and hasattr(os, "sched_getaffinity"):
             cpus = (secrets.choice(fastest_cores(os.sched_getaffinity(0))),)
-        return run_here_in_turns(self.name, jobs, cpus=cpus)
+        return self._watched(run_here_in_turns(self.name, jobs, cpus=cpus))
+
+    def _watched(self, runs: list[Run]) -> list[Run]:
+        """Marked where a core's highest clock is not what it was at the start."""
+        now = {core.number: {core.cap_khz} for core in self.cores}
+        changes = [clock_change(self._at_start, now, run.request.cpus) for run in runs]
+        return [
+            replace(run, clock_change=change) if change else run
+            for run, change in zip(runs, changes, strict=True)
+        ]
 
     @property
     def cores(self) -> tuple[Core, ...]:
@@ -89,7 +106,7 @@ class LocalTarget:
         if not hasattr(os, "sched_getaffinity"):
             return tuple(Core(number, 0) for number in range(os.cpu_count() or 1))
         available = sorted(os.sched_getaffinity(0))
-        return tuple(Core(core, _highest_clock(CPU_FOLDER / f"cpu{core}")) for core in available)
+        return tuple(_read_core(core, CPU_FOLDER / f"cpu{core}") for core in available)
 
     def pinned(self, threads: int) -> tuple[int, ...]:
         """The fastest cores for so many threads; none where the system cannot pin."""
@@ -97,7 +114,8 @@ class LocalTarget:
         return pick_cores((), self.cores, threads) if can_pin else ()
 
     def conditions(self) -> dict[str, str]:
-        return local_conditions()
+        caps = caps_text(self.cores)
+        return {**local_conditions(), **({"clock caps": caps} if caps else {})}
 
     def fingerprint(self) -> Fingerprint:
         facts = self.facts()
@@ -111,6 +129,7 @@ class LocalTarget:
             "cores": str(os.cpu_count()),
             "cpu": cpu_name(_processors()),
             "os": "Linux",
+            **below_highest(self._at_start),
         }
 
 
@@ -147,15 +166,13 @@ def check_cpus(cpus: Sequence[int]) -> None:
 
 def fastest_cores(available: Iterable[int], system: Path = CPU_FOLDER) -> list[int]:
     """The cores with the highest clock; all cores if the system does not report clocks."""
-    clocks = {core: _highest_clock(system / f"cpu{core}") for core in available}
+    clocks = {core: _read_core(core, system / f"cpu{core}").max_khz for core in available}
     return sorted(core for core, clock in clocks.items() if clock == max(clocks.values()))
 
 
-def _highest_clock(core: Path) -> int:
-    try:
-        return int((core / "cpufreq" / "cpuinfo_max_freq").read_text())
-    except (OSError, ValueError):
-        return 0
+def _read_core(number: int, folder: Path) -> Core:
+    texts = (_read(folder / "cpufreq" / f"{name}_max_freq") for name in ("cpuinfo", "scaling"))
+    return Core(number, *(int(text) if text.isdecimal() else 0 for text in texts))
 
 
 def _processors(file: Path = Path("/proc/cpuinfo")) -> str:
@@ -277,12 +294,6 @@ class MacTarget(LocalTarget):
 
     def conditions(self) -> dict[str, str]:
         return {**super().conditions(), **platforms.read_power().facts()}
-
-    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
-        return self._watched([super().run(runner, request, folder)])[0]
-
-    def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
-        return self._watched(super().run_in_turns(jobs))
 
     def _watched(self, runs: list[Run]) -> list[Run]:
         """Marked where the system slowed the chip down; it takes longer to cool than to measure."""

@@ -191,7 +191,7 @@ class MeasuredRounds:
             self.say(f"round {len(self.rounds) + 1} of {due} to the next look, {left:.0f} s left")
             runs = self.starter.start(order, sampling)
             self.longest = max(self.longest, self.clock() - begun)
-            hot = any(run.throttled for run in runs.values())
+            hot = any(run.throttled or run.clock_change for run in runs.values())
             if hot and self.dropped < self.plan.redo_limit:
                 self.dropped += 1
                 continue

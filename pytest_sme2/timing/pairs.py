@@ -29,15 +29,18 @@ from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import Redo, RunArm, RunInTurns, Starter
 from pytest_sme2.timing.processes import (
     drifting,
+    energy_per_run,
     interference,
     pair_ratio,
     process_drift,
     process_median,
 )
 from pytest_sme2.timing.sampling import (
+    BLOCK_SECONDS,
     BUDGETS_IN_DOUBT,
     Sampling,
     SamplingPlan,
+    choose_blocks,
     choose_sampling,
     choose_turn,
 )
@@ -73,10 +76,18 @@ def interference_limit(block: Iterable[float]) -> float:
     return usual + max(INTERFERENCE_MARGIN, INTERFERENCE_SPREADS * stats.robust_spread(levels))
 
 
+def _both(values: Iterable[float | None]) -> tuple[float, float] | None:
+    """What is known of both arms."""
+    reference, candidate = values
+    return None if reference is None or candidate is None else (reference, candidate)
+
+
 def _why_suspect(pair: PairSample, limit: float) -> str:
     """Why a pair should be measured again; empty where there is no reason."""
     if pair.throttled:
         return "the device slowed itself down against heat"
+    if pair.clock_change:
+        return pair.clock_change
     if (pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN:
         return f"{pair.efficiency_share:.1%} of a process's CPU time was on efficiency cores"
     if (pair.interference or 0.0) > limit:
@@ -113,7 +124,7 @@ class _Ledger:
         suspects = sorted(
             (pair for pair in self.waiting if reasons[pair.index]),
             key=lambda pair: (
-                pair.throttled,
+                pair.slowed,
                 pair.efficiency_share or 0.0,
                 pair.interference or 0.0,
             ),
@@ -188,6 +199,8 @@ class _Measuring:
         self.index = 0
         self.longest_pair = 0.0
         self.budgets = 1.0
+        self.single = 1.0
+        self.blocks: list[float] = []
 
     def measure(self) -> PairedTiming:
         sampling = self.pilot()
@@ -211,7 +224,22 @@ class _Measuring:
                 first = due == self.plan.looks[0]
                 stopped = TIME_LIMIT if first else "time budget spent"
                 break
+        self.measure_blocks(sampling)
         return self.result(sampling, looks, decision, stopped)
+
+    def measure_blocks(self, sampling: Sampling) -> None:
+        """They never decide, they only doubt; so all of them, or none."""
+        blocks = choose_blocks(self.single, sampling) if self.plan.blocks else None
+        found: list[float] = []
+        while blocks is not None and len(found) < self.plan.blocks:
+            order = self.arms[::-1] if len(found) % 2 else self.arms
+            if self.plan.hard_limit - (self.clock() - self.started) < 6 * BLOCK_SECONDS:
+                return
+            runs = self.starter.start(order, blocks)
+            if any(run.throttled or run.clock_change for run in runs.values()):
+                return
+            found.append(pair_ratio(runs[self.arms[0]], runs[self.arms[1]]).logarithm)
+        self.blocks = found
 
     def seconds_left(self, due: int | None = None) -> float:
         """Until the look after ``due`` pairs must be taken: the first has the hard limit's time."""
@@ -223,6 +251,7 @@ class _Measuring:
     def pilot(self) -> Sampling:
         """One short process of each arm. It also brings files into memory, so it never counts."""
         runs, single, overhead = self.starter.pilot(self.arms)
+        self.single = single
         self.threads = runs[self.arms[0]].request.threads
         mixed_cores = any(run.cores is not None for run in runs.values())
         turn = None if self.starter.in_turns is None else choose_turn(single, mixed_cores)
@@ -263,10 +292,13 @@ class _Measuring:
             preempted=ratio.preempted,
             interference=max(known) if len(known) == len(levels) else None,
             throttled=any(run.throttled for run in runs.values()),
+            clock_change=next((run.clock_change for run in runs.values() if run.clock_change), ""),
             efficiency_share=max(
                 (run.cores.efficiency_share for run in runs.values() if run.cores is not None),
                 default=None,
             ),
+            clocks_ghz=_both(runs[arm].clock_ghz for arm in self.arms),
+            energy_nj=_both(energy_per_run(runs[arm]) for arm in self.arms),
         )
         self.index += 1
         self.longest_pair = max(self.longest_pair, self.clock() - begun)
@@ -375,6 +407,7 @@ class _Measuring:
             notes=self.notes(sampling, drift),
             seconds=self.clock() - self.started,
             turn=sampling.turn,
+            blocks=tuple(math.exp(value) for value in self.blocks),
         )
 
     def notes(self, sampling: Sampling, drift: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
@@ -389,10 +422,11 @@ class _Measuring:
                 "Stop what else runs on it, or measure when it is idle."
             )
         if len(self.ledger.dropped) >= self.plan.redo_limit > 0:
-            hot = all(entry.pair.throttled for entry in self.ledger.dropped)
+            slowed = all(entry.pair.slowed for entry in self.ledger.dropped)
+            why = "heat or a changed clock" if slowed else "interference"
             notes.append(
-                f"{count(len(self.ledger.dropped), 'pair')} dropped for "
-                f"{'heat' if hot else 'interference'}, the most allowed; later pairs were all kept."
+                f"{count(len(self.ledger.dropped), 'pair')} dropped for {why}, the most allowed; "
+                "later pairs were all kept."
             )
         slow = sum((pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN for pair in self.ledger.kept)
         if slow:

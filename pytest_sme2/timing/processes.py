@@ -121,6 +121,12 @@ def interference(run: Run) -> float | None:
     return sum(run.wall_ns) / sum(run.cpu_ns) - 1
 
 
+def energy_per_run(run: Run) -> float | None:
+    """In nanojoules, as the system estimates it; None where it does not."""
+    used = run.cores
+    return None if used is None or not used.energy_nj else used.energy_nj / len(run.wall_ns)
+
+
 def process_drift(run: Run) -> float | None:
     """The last third of a process's runs over the first third, less 1; None if too short."""
     third = len(run.wall_ns) // 3

@@ -39,6 +39,12 @@ MIXED_CORES_LEAD_SECONDS = 0.1
 """The same where a process that waited may wake on a slow core, or on one whose clock is low."""
 
 
+BLOCK_SECONDS = 1.0
+"""How long a turn takes in a pair that shows whether short turns disturb each other."""
+BLOCK_PAIRS = 4
+"""How many such pairs a session measures."""
+
+
 @dataclass(frozen=True)
 class SamplingPlan:
     """How to measure; the defaults are those that docs/measuring.md gives figures for."""
@@ -63,6 +69,8 @@ class SamplingPlan:
     warmup: int | None = None
     redo_limit: int = 10
     """How many pairs may be dropped for interference and measured again."""
+    blocks: int = 0
+    """How many pairs to measure in blocks of BLOCK_SECONDS, besides those in short turns."""
 
     def __post_init__(self) -> None:
         if self.threshold is not None and not -1 < self.threshold < math.inf:
@@ -104,6 +112,16 @@ def choose_turn(single_seconds: float, mixed_cores: bool = False) -> Turn:
     runs = max(1, round(TURN_SECONDS / single_seconds))
     limit = MIXED_CORES_LEAD_SECONDS if mixed_cores else LEAD_SECONDS
     return Turn(runs, lead=1 if single_seconds < limit else 0)
+
+
+def choose_blocks(single_seconds: float, sampling: Sampling) -> Sampling | None:
+    """The same in blocks, the order of the first round reversed in the second (ABBA); None where
+    there are no turns, or where they are nearly as long.
+    """
+    turn, runs = sampling.turn, round(BLOCK_SECONDS / single_seconds)
+    if turn is None or runs < 4 * turn.runs:
+        return None
+    return Sampling(sampling.warmup, 2 * runs, Turn(runs, turn.lead))
 
 
 def choose_sampling(

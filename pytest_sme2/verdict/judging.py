@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_sme2.results import Arm, CaseResult, Check, Estimate, Outcome, Verdict
 from pytest_sme2.system.wording import count
@@ -99,10 +99,31 @@ def verdict(measured: CaseResult, checks: Sequence[Check]) -> Verdict:
     )
 
 
+MEAN_CLOCK = "mean clock ({})"
+"""The name of the condition that has an arm's mean clock, as in ``3.521 GHz``."""
+
+
+def mean_clock(conditions: Mapping[str, str], arm: Arm) -> float | None:
+    """An arm's mean clock in GHz; None where it is not among the conditions."""
+    text = conditions.get(MEAN_CLOCK.format(arm), "")
+    found = re.fullmatch(r"([0-9]{1,3}\.[0-9]{3}) GHz", text)
+    return float(found[1]) or None if found else None
+
+
+def cycles_or_clock(ratio: float, clock: float) -> str:
+    """What a changed time is made of; ``clock`` is the new mean clock over the old one."""
+    cycles = ratio * clock
+    more, higher = "more" if cycles >= 1 else "fewer", "higher" if clock > 1 else "lower"
+    return (
+        f"It takes {abs(cycles - 1):.1%} {more} cycles (the program), and its clock is "
+        f"{abs(clock - 1):.1%} {higher} (the device)."
+    )
+
+
 def too_hot(pairs: int) -> str:
     """Why pairs of a device that throttled give no verdict."""
     return (
-        f"The device slowed itself down against heat in {count(pairs, 'measured pair')}, so the "
-        "times say nothing about the program. Let it cool down, out of its case and away from a "
-        "fast charger, and measure again."
+        f"The device slowed itself down, against heat or by another highest clock, in "
+        f"{count(pairs, 'measured pair')}, so the times say nothing about the program. Let it cool "
+        "down, out of its case and away from a fast charger, and measure again."
     )

@@ -24,7 +24,9 @@ from pytest_sme2.verdict.baselines import BUSY, differing_facts
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
     UPDATE_HINT,
+    cycles_or_clock,
     judge,
+    mean_clock,
     metric_against,
     suspect,
     too_hot,
@@ -86,6 +88,7 @@ def check_latency(
         of=lambda session: session.medians_ns.get(arm, ()),
         limit=limits.max_regression,
         widest=WIDEST_SESSIONS,
+        arm=arm,
     )
 
 
@@ -113,7 +116,9 @@ def _against_sessions(
     of: Callable[[BaselineSession], Sequence[float]],
     limit: float,
     widest: float = math.inf,
+    arm: Arm | None = None,
 ) -> Check:
+    """``arm``: the one whose inferences these times are of, so that its clock explains them."""
     problem = untimed(metric, measured)
     if problem is not None:
         return problem
@@ -158,6 +163,8 @@ def _against_sessions(
         verdict = _of_other_code(explain(measured, current), centre / old, interval, limit)
         inputs = "" if same_inputs(measured, current) else OTHER_INPUTS
         remark = " ".join(filter(None, (inputs, unlike(measured, current))))
+    if arm is not None and verdict is not Outcome.PASS:
+        remark = f"{_split(measured, current, arm, centre / old)} {remark}".lstrip()
     return Check(
         metric,
         verdict,
@@ -240,6 +247,14 @@ def explain(measured: CaseResult, sessions: Sequence[BaselineSession]) -> Explai
         likely=busy * (speed if was_busy == 1 else min(speed, 1 / was_busy)),
         doubtful=off or busy > 1 or was_busy > 1,
     )
+
+
+def _split(
+    measured: CaseResult, sessions: Sequence[BaselineSession], arm: Arm, ratio: float
+) -> str:
+    """What a changed time is made of, where both mean clocks are known."""
+    then, now = (mean_clock(entry.conditions, arm) for entry in (sessions[-1], measured))
+    return cycles_or_clock(ratio, now / then) if then and now else ""
 
 
 def _busy_now(measured: CaseResult) -> float:
@@ -370,6 +385,8 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     word = "slower" if change > 0 else "faster"
     pairs = count(len(measurement.pairs), "interleaved pair")
     message = f"{abs(change):.1%} {word} than {reference} over {pairs}."
+    if measurement.clock_ratio is not None:
+        message += f" {cycles_or_clock(measurement.ratio, measurement.clock_ratio)}"
     if measurement.preempted:
         message += f" {_others_had_the_core(measurement)}"
     if measurement.throttled_pairs:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import Arm, RunRequest, Turn
-from pytest_sme2.runners.sme2 import Sme2Runner
-from pytest_sme2.targets.base import Job
+from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.system.toolchain import find_compiler
+from pytest_sme2.targets.base import Job, make_place
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from tests.device.conftest import artifact
+
+PARTS = ("turns", "machine", "failure")
 
 
 def job(runner: Sme2Runner, folder: Path, **choices: object) -> Job:
@@ -81,3 +88,81 @@ def test_a_measurement_in_turns(local_runner: Sme2Runner, tmp_path: Path) -> Non
     assert result.turn is not None
     assert len(kept) >= 8
     assert in_turns(target, make_job, able=False) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="CPU times of threads are Linux's")
+def test_no_thread_of_a_process_that_waits_works(local_runner: Sme2Runner, tmp_path: Path) -> None:
+    """Its pool looks for work after an inference; the other's turn must not pay for that."""
+    one = job(local_runner, tmp_path, threads=2, runs=6)
+    waiting, giving = os.pipe()
+    resting, saying = os.pipe()
+    command = make_place(one).command(one, saying)
+    process = subprocess.Popen(command, stdin=waiting, pass_fds=(saying,), cwd=local_runner.folder)
+    try:
+        os.close(saying)
+        for _ in range(3):
+            assert os.read(resting, 1)
+            before = cpu_ns(process.pid)
+            time.sleep(0.05)
+            # What is left is the way into the system call that waits.
+            assert cpu_ns(process.pid) - before < 1e6
+            os.write(giving, b".")
+        assert process.wait(600) == 0
+    finally:
+        process.kill()
+        process.wait()
+        for descriptor in (waiting, giving, resting):
+            os.close(descriptor)
+
+
+SPINNING = """
+#include <atomic>
+#include <cstdio>
+#include <ctime>
+#include <thread>
+#include "turns.h"
+
+int main() {
+  std::atomic<bool> begun{false}, done{false};
+  std::thread busy([&] {
+    begun = true;
+    timespec now{};
+    do {
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    } while (now.tv_sec == 0 && now.tv_nsec < 100000000);
+    done = true;
+  });
+  while (!begun) {
+  }
+  sme2::wait_until_still();
+  std::puts(done ? "still" : "works");
+  busy.join();
+}
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="states of threads are Linux's")
+def test_a_pool_that_still_looks_for_work_is_waited_for(tmp_path: Path) -> None:
+    """The wheel's pool may rest at once, so here is a thread that works for 0.1 s of CPU time."""
+    program = tmp_path / "spinning"
+    sources = [tmp_path / "main.cpp", *(RUNNER_SOURCES / f"{name}.cpp" for name in PARTS)]
+    sources[0].write_text(SPINNING, "utf-8")
+    compiler = find_compiler(host_platform()).cxx
+    words: list[str | Path] = [
+        compiler,
+        "-std=c++17",
+        "-pthread",
+        "-I",
+        RUNNER_SOURCES,
+        *sources,
+        "-o",
+        program,
+    ]
+    subprocess.run(words, check=True, timeout=600)
+    assert subprocess.run([program], check=True, capture_output=True).stdout == b"still\n"
+
+
+def cpu_ns(pid: int) -> int:
+    """What all threads of a process have worked."""
+    texts = [path.read_text("utf-8") for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(text.split()[0]) for text in texts)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.target import AndroidTarget
+from tests.support.patience import patient
 from tests.support.phones import make_artifact
 from tests.support.programs import program_files
 from tests.vm.machine import Machine, boot
@@ -19,6 +23,19 @@ from tests.vm.machine import Machine, boot
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     with boot(tmp_path_factory.mktemp("vm")) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _patient_adb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product's limits are for phones; these are of a machine that others work on, too."""
+    client = AdbServer.client
+
+    def patient_client(
+        server: AdbServer, timeout: float, doing: str, allowed: int | None = None
+    ) -> AbstractContextManager[Any]:
+        return client(server, patient(timeout), doing, allowed)
+
+    monkeypatch.setattr(AdbServer, "client", patient_client)
 
 
 @pytest.fixture

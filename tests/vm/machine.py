@@ -33,6 +33,7 @@ from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY
+from tests.support.patience import Patience, run_patiently
 
 HERE = Path(__file__).parent
 SUITES = ("forky", "sid")
@@ -43,6 +44,7 @@ GUEST_PORT = 5600
 LOADER = "ld-linux-aarch64.so.1"
 ARM_LIBRARIES = "usr/lib/aarch64-linux-gnu"
 BOOT_SECONDS = 400
+"""On an idle machine."""
 
 
 def unpacked(name: str, packages: tuple[str, ...], architecture: str | None = None) -> Path:
@@ -162,7 +164,7 @@ def _write_entry(
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = run_patiently(command, 300)
     if done.returncode != 0:
         raise RuntimeError(f"{command} failed: {done.stderr[-2000:]}")
     return done.stdout
@@ -214,14 +216,14 @@ def boot(folder: Path, options: str = "") -> Iterator[Machine]:
 
 
 def _wait(server: AdbServer, serial: str, machine: subprocess.Popen[bytes], folder: Path) -> None:
-    deadline = time.monotonic() + BOOT_SECONDS
+    patience = Patience(BOOT_SECONDS)
     while True:
         try:
             server.ensure_running()
             make_ready(server, serial, seconds=10)
             return
         except TargetError as error:
-            if time.monotonic() > deadline or machine.poll() is not None:
+            if patience.spent() or machine.poll() is not None:
                 logs = [folder / name for name in ("qemu.log", "console.log")]
                 said = [
                     path.read_text("utf-8", "replace")[-3000:] for path in logs if path.exists()

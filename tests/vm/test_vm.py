@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +18,12 @@ from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.processes import PhoneProcesses
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.trace.etdump import read_etdump
+from tests.support.patience import patient, run_patiently
 from tests.vm.machine import Machine, boot
+
+
+def request_of(artifact: Artifact, arm: Arm, **choices: Any) -> RunRequest:
+    return RunRequest(artifact, arm, timeout_seconds=patient(600), **choices)
 
 
 def digests(run: Run) -> list[str | None]:
@@ -54,7 +59,7 @@ def test_both_arms_run_and_show_what_they_ran(
     assert dict(target.fingerprint().facts)["sme_vector_bits"] == "512"
     operators = {}
     for arm in PAIR:
-        request = RunRequest(toy, arm, warmup=0, runs=1, traced=True)
+        request = request_of(toy, arm, warmup=0, runs=1, traced=True)
         run = target.run(bundle, request, tmp_path / str(arm))
         assert run.sme2_effective is (arm is Arm.ON)
         assert run.vector_bits == 512
@@ -68,7 +73,7 @@ def test_two_processes_share_a_core_and_keep_their_own_matrices(
     target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
 ) -> None:
     """The kernel saves ZA and the streaming registers when it switches between them."""
-    request = RunRequest(toy, Arm.ON, warmup=0, runs=6, cpus=(1,))
+    request = request_of(toy, Arm.ON, warmup=0, runs=6, cpus=(1,))
     alone = target.run(bundle, request, tmp_path / "alone")
     places = [tmp_path / "first", tmp_path / "second"]
     processes = PhoneProcesses(
@@ -80,11 +85,22 @@ def test_two_processes_share_a_core_and_keep_their_own_matrices(
     assert [digests(run) for run in both] == [digests(alone)] * 2
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cycles_are_counted_where_the_kernel_lets_a_shell(
+    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path, threads: int
+) -> None:
+    """QEMU's cores have a counter that runs at 1 GHz; what the kernel does is not counted."""
+    run = target.run(bundle, request_of(toy, Arm.ON, runs=20, threads=threads), tmp_path)
+    assert run.uncounted == ""
+    assert run.clock_ghz is not None
+    assert 0.2 < run.clock_ghz < 1.05
+
+
 def test_turns_need_nothing_that_is_denied(
     target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
 ) -> None:
     jobs = [
-        Job(bundle, RunRequest(toy, arm, warmup=0, runs=4, turn=Turn(2, lead=1)), tmp_path / arm)
+        Job(bundle, request_of(toy, arm, warmup=0, runs=4, turn=Turn(2, lead=1)), tmp_path / arm)
         for arm in PAIR
     ]
     runs = target.run_in_turns(jobs)
@@ -109,13 +125,7 @@ def test_the_suite_passes(machine: Machine, tmp_path: Path) -> None:
     where.append(f"--sme2-out={tmp_path}")
     chosen = ["--sme2-models=toy_cnn", "--sme2-variants=fp32,int8"]
     command = [sys.executable, "-m", "pytest", "tests/performance", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "--device=android", *where, *chosen],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    done = run_patiently([*command, "--device=android", *where, *chosen], 900, cwd=here)
     assert done.returncode == 0, done.stdout[-5000:]
     assert not re.search(r"\b[1-9]\d* (?:failed|error)", done.stdout)
 

@@ -9,6 +9,7 @@
 
 #include "arguments.h"
 #include "cores.h"
+#include "cycles.h"
 #include "failure.h"
 #include "giver.h"
 #include "json.h"
@@ -33,6 +34,7 @@ struct Measured {
   std::vector<int64_t> wall_ns;
   std::vector<int64_t> cpu_ns;
   CoreMeter cores;
+  CycleMeter cycles;
 };
 
 using Inputs = std::vector<std::unique_ptr<Input>>;
@@ -96,6 +98,9 @@ void run_all(
   const int turn = arguments.turn > 0 ? arguments.turn : arguments.runs;
   for (int i = 0; i < arguments.runs; ++i) {
     if (arguments.turn > 0 && i % turn == 0) {
+      if (arguments.threads > 1) {
+        wait_until_still();
+      }
       wait_for_turn(arguments.turn_descriptor);
       for (int lead = 0; lead < arguments.lead; ++lead) {
         prepare(false);
@@ -104,6 +109,7 @@ void run_all(
     }
     if (i % turn == 0) {
       measured.cores.start();
+      measured.cycles.start();
     }
     prepare(true);
     pause_at_mark();
@@ -117,6 +123,7 @@ void run_all(
     measured.wall_ns.push_back(wall_end - wall_start);
     measured.cpu_ns.push_back(cpu_end - cpu_start);
     if ((i + 1) % turn == 0 || i + 1 == arguments.runs) {
+      measured.cycles.stop();
       measured.cores.stop();
     }
   }
@@ -158,6 +165,14 @@ void add_cores(Json& json, const std::optional<CoreUse>& use) {
   json.key("efficiency_ns").number(use->efficiency_ns);
   json.key("energy_nj").number(use->energy_nj);
   json.key("quality").text(use->quality);
+  json.close_object();
+}
+
+void add_clock(Json& json, const CycleMeter& meter) {
+  json.key("clock").open_object();
+  json.key("cycles").number(meter.total().cycles);
+  json.key("ns").number(meter.total().ns);
+  json.key("refused").text(meter.refusal());
   json.close_object();
 }
 
@@ -219,6 +234,7 @@ std::string describe(
   add_optional(json, "peak_rss_load_bytes", measured.peak_rss_load_bytes);
   add_optional(json, "peak_rss_bytes", measured.peak_rss_bytes);
   add_cores(json, measured.cores.total());
+  add_clock(json, measured.cycles);
   json.key("inputs").open_list();
   for (const auto& input : inputs) {
     json.open_object();
@@ -249,12 +265,16 @@ std::string describe(
 void run(const Arguments& arguments) {
   take_messages(arguments.json != "-");
   use_marks(arguments.marks);
+  Measured measured;
+  if (!arguments.marks) {
+    // Where instructions are counted, nothing may move the heap that need not.
+    measured.cycles.open();
+  }
   const size_t threads = use_threads(arguments.threads);
   std::unique_ptr<Tracer> tracer;
   if (!arguments.etdump.empty()) {
     tracer = make_tracer();
   }
-  Measured measured;
   const int64_t start = wall_ns();
   Program program(arguments.model, arguments.method, tracer ? tracer->events() : nullptr);
   measured.load_ns = wall_ns() - start;

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pytest_sme2.errors import TargetError
@@ -126,7 +126,20 @@ def parse_cores(text: str) -> tuple[Core, ...]:
     speeds = {int(number): int(speed) for number, speed in re.findall(rows, text, re.MULTILINE)}
     listed = re.search(r"^Cpus_allowed_list:\s*([0-9,-]{1,5000})$", text, re.MULTILINE)
     allowed = set(speeds) if listed is None else _numbers(listed[1])
-    return tuple(Core(number, speeds[number]) for number in sorted(allowed & set(speeds)))
+    caps = parse_caps(text)
+    return tuple(
+        Core(number, speeds[number], min(caps.get(number, {0})))
+        for number in sorted(allowed & set(speeds))
+    )
+
+
+def parse_caps(text: str) -> dict[int, set[int]]:
+    """The highest clocks that each core was let have, in kHz."""
+    seen: dict[int, set[int]] = {}
+    rows = r"/cpu([0-9]{1,4})/cpufreq/scaling_max_freq:([0-9]{1,10})$"
+    for number, khz in re.findall(rows, text, re.MULTILINE):
+        seen.setdefault(int(number), set()).add(int(khz))
+    return seen
 
 
 def _numbers(text: str) -> set[int]:
@@ -258,6 +271,8 @@ class Answer:
     document: bytes
     """The runner's result; empty if it wrote none."""
     log: bytes
+    caps: Mapping[int, Collection[int]] = field(default_factory=dict)
+    """The highest clocks that each core was let have before, during and after the run."""
 
 
 def parse_answer(serial: str, done: ShellResult) -> Answer:
@@ -269,12 +284,14 @@ def parse_answer(serial: str, done: ShellResult) -> Answer:
             f"{serial} could not start the run: {said}. Is its storage full? "
             f"Try: sme2 clean --device android --serial {serial}"
         )
+    said = head.decode("utf-8", "replace")
     return Answer(
         code=int(code[1]),
-        throttled=any(parse_thermal_statuses(head.decode("utf-8", "replace"))),
+        throttled=any(parse_thermal_statuses(said)),
         has_etdump=TRACED_MARK.encode() in head,
         document=document,
         log=done.stderr,
+        caps=parse_caps(said),
     )
 
 
@@ -298,7 +315,7 @@ def parse_turns(serial: str, done: ShellResult, *, mark: str, count: int) -> lis
     # XNNPACK's own lines are of the whole phone, and so of both.
     shared = _END.sub(b"", given.log)
     return [
-        Answer(ends[index], given.throttled, False, document, log + shared)
+        Answer(ends[index], given.throttled, False, document, log + shared, given.caps)
         if index in ends
         else None
         for index, (document, log) in enumerate(zip(documents, logs, strict=True))

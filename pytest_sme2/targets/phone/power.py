@@ -33,7 +33,7 @@ from pytest_sme2.targets.phone.answers import (
 
 # One process for all zones; phones have more than a hundred.
 _ZONES = "/sys/class/thermal/thermal_zone*"
-_READ = f"dumpsys thermalservice; echo ==zones; grep -Hs . {_ZONES}/type {_ZONES}/temp; true"
+_READ = f"dumpsys -t 2 thermalservice; echo ==zones; grep -Hs . {_ZONES}/type {_ZONES}/temp; true"
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,14 @@ class Thermometer:
         self.progress = progress
         self.event = event
         self._given_up = False
+        self._silent = False
 
     def read(self) -> Heat:
         service, zones = parse_parts(self.device.shell(_READ).text, 2, "==zones\n")
         status = max(parse_thermal_statuses(service), default=None)
+        if status is None and not self._silent:
+            self._silent = True
+            self.event("does not tell its thermal status: only its clock caps show that it is slow")
         return Heat(status, parse_temperature(service), parse_zones(zones))
 
     def wait_until_cool(
@@ -179,6 +183,10 @@ class PhonePower:
         if mode != "keep":
             for command in POWER_COMMANDS[mode]:
                 self._change(mode, command)
+        elif self.screen() == "off":
+            # svc would switch it on, and the user asked for no change.
+            self.event("was measured with its screen off, as it was")
+            self._write_note({"settings": {}, "fixed_performance": fixed_performance})
         elif not self._can_return(before) or self.device.shell(list(_STAY_ON)).code != 0:
             # The user asked for no change, so measure a phone that forbids it as it is.
             self.event("could not be kept awake: its shell may not change settings")

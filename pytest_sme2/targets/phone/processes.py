@@ -38,6 +38,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_names,
     parse_turns,
 )
+from pytest_sme2.targets.phone.silicon import READ_CAPS, Core, clock_change
 from pytest_sme2.targets.phone.storage import RUN_MARK, RUNS, PhoneStorage
 
 _LONGEST_LOG = 1 << 20
@@ -45,7 +46,8 @@ _LONGEST_LOG = 1 << 20
 _MOST_WAITS = 500
 # How often to read the thermal status during a run; each time costs the phone about 20 ms.
 _WATCH_SECONDS = 5
-_THERMAL_STATUS = "dumpsys thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
+# One that hangs is not waited for: dumpsys itself would wait for ten seconds.
+_THERMAL_STATUS = "dumpsys -t 2 thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
 # The phone's own limit comes after ours; it is for a pulled cable.
 _GRACE_SECONDS = 30
 
@@ -98,11 +100,12 @@ class PhoneRun:
         return "\n".join([*lines, "exit 0"])
 
     def started(self, *, xnnpack_log: bool = False) -> list[str]:
-        """The lines that run it, and tell how it ended and how hot the phone was."""
+        """The lines that run it, and tell how it ended, how hot the phone was, and its caps."""
         lines = [f"mkdir -p {self.place} && cd {self.home} || exit 1"]
         if xnnpack_log:
             lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
         lines += [
+            READ_CAPS,
             f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null &",
             "process=$!",
             *self._watch(),
@@ -111,6 +114,7 @@ class PhoneRun:
             # A short run may end before the watcher makes its file; keep that out of the log.
             f"{{ {self._stopped_watch()}; cat {self.heat}; }} 2>/dev/null",
             _THERMAL_STATUS,
+            READ_CAPS,
         ]
         if xnnpack_log:
             lines.append(f'logcat -d -v raw -T "$start" -s XNNPACK >> {self.log} 2>&1')
@@ -129,7 +133,7 @@ class PhoneRun:
         watcher = (
             "trap 'kill -9 $! && wait $!; exit' TERM; echo; looks=0; "
             f"while [ $looks -lt {looks} ] && kill -0 $0; do looks=$((looks + 1)); "
-            f"sleep {_WATCH_SECONDS} & wait $!; {_THERMAL_STATUS}; done; kill -9 $0"
+            f"sleep {_WATCH_SECONDS} & wait $!; {_THERMAL_STATUS}; {READ_CAPS}; done; kill -9 $0"
         )
         started = f"{RUN_MARK}={self.name} {quote(['sh', '-c', watcher])} $process"
         return [f"{started} > {self.heat} 2>/dev/null < /dev/null &", "watcher=$!"]
@@ -258,6 +262,8 @@ class PhoneProcesses:
     cores: Callable[[int], Sequence[int]]
     """The cores for a process with so many threads."""
     xnnpack_log: bool
+    known: Sequence[Core] = ()
+    """The phone's cores with their caps, as they were at the start."""
 
     def run(self, job: Job) -> Run:
         """One process; its files end up in the job's folder."""
@@ -418,7 +424,9 @@ class PhoneProcesses:
             outputs=outputs,
             log=log,
         )
-        return replace(run, throttled=answer.throttled)
+        used = job.request.cpus or self.cores(job.request.threads)
+        change = clock_change(self.known, answer.caps, used)
+        return replace(run, throttled=answer.throttled, clock_change=change)
 
     def _pull_outputs(self, remote: str, local: Path) -> None:
         local.mkdir(exist_ok=True)

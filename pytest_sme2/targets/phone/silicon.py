@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.system.wording import count, several
 
+_CLOCKS = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
+READ_CAPS = f"grep -Hs . {_CLOCKS}/scaling_max_freq"
 READ_CORES = (
-    "grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq; "
+    f"grep -Hs . {_CLOCKS}/cpuinfo_max_freq; {READ_CAPS}; "
     "grep -s Cpus_allowed_list /proc/self/status; true"
 )
 
@@ -26,6 +28,37 @@ class Core:
 
     number: int
     max_khz: int
+    cap_khz: int = 0
+    """The highest clock that the system lets it have at the start; 0 where it does not tell."""
+
+
+def caps_text(cores: Sequence[Core]) -> str:
+    """The caps of all cores, by kind of core; empty where the system tells none."""
+    capped = [Core(core.number, core.cap_khz) for core in cores if core.cap_khz]
+    return cores_text(capped, [core.number for core in capped])
+
+
+def below_highest(cores: Sequence[Core]) -> dict[str, str]:
+    """The fact for a fingerprint: a core with a cap below its highest clock is another core."""
+    lowered = any(0 < core.cap_khz < core.max_khz for core in cores)
+    return {"clock_caps": caps_text(cores)} if lowered else {}
+
+
+def clock_change(
+    cores: Sequence[Core], seen: Mapping[int, Collection[int]], used: Sequence[int] = ()
+) -> str:
+    """How the caps of the used cores (none: of all) differed from the start; empty if they did not.
+
+    Governors move a clock all the time. A cap moves when something slows the device down.
+    """
+    for core in cores:
+        other = [khz for khz in seen.get(core.number, ()) if khz != core.cap_khz]
+        if other and core.cap_khz and (not used or core.number in used):
+            return (
+                f"the highest clock of core {core.number} was {other[0] / 1e6:.2f} GHz, and "
+                f"{core.cap_khz / 1e6:.2f} GHz at the start"
+            )
+    return ""
 
 
 def kinds(cores: Sequence[Core]) -> list[tuple[int, ...]]:

@@ -41,6 +41,8 @@ from pytest_sme2.targets.phone.silicon import (
     Core,
     Silicon,
     VectorLength,
+    below_highest,
+    caps_text,
     check_choice,
     pick_cores,
     vector_program,
@@ -174,7 +176,9 @@ class AndroidTarget:
         atexit.register(self._restore_quietly)
         try:
             self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
-            self.cores = parse_cores(self.device.shell(READ_CORES).text)
+            cores = parse_cores(self.device.shell(READ_CORES).text)
+            # A later preparation keeps the caps that the session began with.
+            self.cores = self.cores or cores
             if self.cpus:
                 check_choice(self.cpus, self.cores)
             self.vector = self._read_vector_length()
@@ -273,6 +277,7 @@ class AndroidTarget:
             "fixed_performance": "on" if self.power.fixed_performance else "off",
             "cpus": self._cores_chosen(),
             "screen": self.screen,
+            **below_highest(self.cores),
         }
         if self.capabilities().sme1:
             facts["sme2"] = SME1_ONLY
@@ -305,8 +310,10 @@ class AndroidTarget:
 
     def conditions(self) -> dict[str, str]:
         """Of its state, what makes it slower or faster."""
-        state = {**self.power.observe(), **self._heat()}
+        now = parse_cores(self.device.shell(READ_CORES).text)
+        state = {**self.power.observe(), **self._heat(), "clock caps": caps_text(now)}
         names = {"governor": "governor", "heat": "heat", "battery_celsius": "temperature"}
+        names["clock caps"] = "clock caps"
         return {name: state[key] for key, name in names.items() if state.get(key)}
 
     def cool_down(self) -> None:
@@ -350,6 +357,7 @@ class AndroidTarget:
             launcher=self._launcher(),
             cores=self.pinned,
             xnnpack_log=self.xnnpack_log,
+            known=self.cores,
         )
         self._hot = True  # unless we learn that it is not
         try:
@@ -361,7 +369,7 @@ class AndroidTarget:
                 raise
             self._tell("had lost files of the run, which were put there again")
             runs = start(processes)
-        self._hot = any(run.throttled for run in runs)
+        self._hot = any(run.throttled or run.clock_change for run in runs)
         return runs
 
     def _check_runner(self, runner: Runner, request: RunRequest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -20,7 +21,7 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY
-from tests.support.phones import MakeTarget, leftovers
+from tests.support.phones import MakeTarget, leftovers, settings_of
 
 
 def test_a_run_that_lost_its_phone_is_ended_there_at_the_next_connect(
@@ -63,6 +64,60 @@ def test_the_whole_pair_is_redone(
 
     assert redo_when_lost(target, pair) == 4
     assert done == [Arm.ON, Arm.OFF, Arm.ON, Arm.OFF]
+
+
+def restart(phone: FakePhone) -> None:
+    """All that runs on it ends, and so does fixed-performance mode; files and settings stay."""
+    for pid in phone.processes():
+        with contextlib.suppress(TargetError):
+            phone.kill(pid)
+    phone.kill_adbd()
+    phone.write("data/system/fake/fixed_performance", "false\n")
+    time.sleep(0.3)
+    phone.start_adbd()
+
+
+def leave_wifi(phone: FakePhone) -> None:
+    """The server forgets it, as when a phone on the network is out of reach; nobody reconnects."""
+    phone.lab.server.disconnect(phone.serial)
+
+
+@pytest.mark.parametrize("lose", [restart, leave_wifi])
+def test_a_pair_is_redone_after_a_restart_and_without_wifi(
+    phone: FakePhone,
+    make_target: MakeTarget,
+    make_runner: Callable[[float], Sme2Runner],
+    artifact: Artifact,
+    tmp_path: Path,
+    lose: Callable[[FakePhone], None],
+) -> None:
+    before = settings_of(phone)
+    target, runner = make_target(phone, power_mode="boost", fixed_performance=True), make_runner(1)
+    attempts: list[threading.Thread] = []
+
+    def lose_it() -> None:
+        while not any("./sme2_runner" in words for words in phone.processes().values()):
+            time.sleep(0.02)
+        lose(phone)
+
+    def pair() -> list[int]:
+        if not attempts:
+            attempts.append(threading.Thread(target=lose_it))
+            attempts[0].start()
+        runs = [
+            target.run(runner, RunRequest(artifact, arm, runs=2), tmp_path / arm) for arm in PAIR
+        ]
+        return [len(run.wall_ns) for run in runs]
+
+    assert redo_when_lost(target, pair) == [2, 2]
+    attempts[0].join()
+    # It is prepared again, and measured as it was before.
+    assert (phone.setting("low_power"), phone.state("fixed_performance")) == ("0", "true")
+    assert any("a pair was repeated" in event for event in target.events)
+    target.restore()
+    assert settings_of(phone) == before
+    assert phone.state("fixed_performance") == "false"
+    assert leftovers(phone) == []
 
 
 def test_lost_phone_is_one_clear_error(

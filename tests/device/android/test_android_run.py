@@ -58,6 +58,9 @@ def test_a_pair_shows_sme2_on_and_off(
     for run in runs.values():
         assert run.vector_bits == 512
         assert run.emulated
+        # No counter here, as on a phone that refuses one: that is said, and nothing is guessed.
+        assert run.clock_ghz is None
+        assert run.uncounted.startswith("perf_event_open: ")
         assert run.target == "android"
         assert len(run.wall_ns) == 2
         assert run.log.is_file()
@@ -354,6 +357,41 @@ def test_a_throttled_pair_is_dropped_and_measured_again(
     assert calls == 2 + 2 * 4
     assert len(told) == 1
     assert "waiting to cool down (thermal status 2" in told[0]
+
+
+def test_a_pair_under_another_clock_cap_does_not_count(
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """At thermal status 0: some makers lower the cap without a word."""
+    cap = "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq"
+    target, runner = make_target(phone, emulated=False), make_runner(0)
+    before = target.fingerprint()
+    calls = 0
+
+    def run_arm(label: str, *, warmup: int, runs: int) -> Run:
+        nonlocal calls
+        calls += 1
+        # Two pilots and one pair have been; the second process of the next one is slowed down.
+        phone.write(cap, "1200000\n" if calls == 6 else "3600000\n")
+        request = RunRequest(artifact, Arm(label), warmup=warmup, runs=runs)
+        return target.run(runner, request, tmp_path / label)
+
+    plan = SamplingPlan(
+        threshold=None, looks=(3,), split=(1.0,), runs=3, warmup=0, budget_seconds=3600
+    )
+    measurement = measure_pairs(run_arm, "off", "on", plan)
+    assert [entry.reason for entry in measurement.dropped] == [
+        "the highest clock of core 0 was 1.20 GHz, and 3.60 GHz at the start"
+    ]
+    assert calls == 2 + 2 * 4
+    assert "at 3.60 GHz" in target.conditions()["clock caps"]
+    assert target.fingerprint() == before
+    # A phone that is capped from the start is another machine, and says so.
+    phone.write(cap, "1200000\n")
+    capped = make_target(phone)
+    assert dict(capped.fingerprint().facts)["clock_caps"].endswith("0 at 1.20 GHz")
+    assert "0 at 1.20 GHz" in capped.conditions()["clock caps"]
 
 
 def test_xnnpacks_log_comes_from_logcat(

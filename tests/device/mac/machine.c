@@ -122,8 +122,8 @@ void thread_ends(void) {
 // MAC_EFFICIENCY is the share of time that fast threads spend on slow cores, in percent.
 typedef struct {
   uint8_t uuid[16];
-  uint64_t user, system, others[34], user_performance, system_performance, instructions, cycles,
-      energy, rest[16];
+  uint64_t user, system, others[28], cycles, more[5], user_performance, system_performance,
+      fast_instructions, fast_cycles, energy, rest[16];
 } ResourceUsage;
 MAC int mac_proc_pid_rusage(int process, int kind, ResourceUsage* found) {
   const char* text = getenv("MAC_EFFICIENCY");
@@ -134,6 +134,8 @@ MAC int mac_proc_pid_rusage(int process, int kind, ResourceUsage* found) {
   found->user_performance = found->user * performance / 100;
   found->system_performance = found->system * performance / 100;
   found->energy = found->user + found->system;
+  // At 4 GHz.
+  found->cycles = (found->user + found->system) * 125 / 3 * 4;
   return 0;
 }
 

@@ -29,6 +29,7 @@ from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.system.toolchain import Compiler, find_compiler
 from tests.device.mac import zig
+from tests.support.patience import patient
 
 HERE = Path(__file__).parent
 M4 = HERE / "m4.txt"
@@ -132,6 +133,7 @@ def _key(compiler: Compiler) -> str:
 def _build(folder: Path, compiler: Compiler) -> None:
     folder.mkdir()
     sdk = executorch_sdk(MACOS_ARM64)
+    sme2._BUILD_SECONDS = patient(600)
     build = zig.build_for_mac(sdk, folder, zig.build_libcxx(folder))
     sme2._assemble(build, sdk, folder / "runner", MACOS_ARM64, compiler)
     _compile_loader(folder, compiler)
@@ -143,4 +145,4 @@ def _compile_loader(folder: Path, compiler: Compiler) -> None:
         words += ["-x", "c" if name.endswith(".c") else "assembler-with-cpp", HERE / name]
     # The stand-ins are looked up by name when a program is loaded.
     words += ["-x", "none", "-rdynamic", "-Wl,--as-needed", "-lm", "-ldl", "-lpthread"]
-    subprocess.run([*words, "-o", folder / "macload"], check=True, timeout=600)
+    subprocess.run([*words, "-o", folder / "macload"], check=True, timeout=patient(600))

@@ -17,6 +17,7 @@ from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 from tests.device.conftest import artifact
 from tests.device.mac.rig import mac, other_answers
+from tests.support.patience import patient
 
 VARIANTS = ("fp32", "int8")
 EVERY = (*VARIANTS, pytest.param("fp16", marks=pytest.mark.nightly))
@@ -29,6 +30,7 @@ NO_SME2 = {
 
 def request(variant: str, arm: Arm, **choices: object) -> RunRequest:
     known = {"warmup": 0, "runs": 1, "traced": True, "keep_outputs": True, **choices}
+    known["timeout_seconds"] = patient(600)
     return RunRequest(provision.artifact(variant), arm, **known)  # type: ignore[arg-type]
 
 
@@ -161,6 +163,7 @@ def test_the_runner_asks_for_fast_cores_and_says_what_it_got(runs: Runs, tmp_pat
     run = run_on_mac(request("int8", Arm.ON, traced=False), tmp_path, efficiency_percent=25)
     assert run.cores.quality == "user interactive"
     assert run.cores.efficiency_share == pytest.approx(0.25, abs=0.01)
+    assert run.clock_ghz == pytest.approx(4.0, abs=0.01)
     # In nanoseconds, though the system counts in ticks: no more than the CPU time of the run.
     assert 0 < run.cores.performance_ns + run.cores.efficiency_ns < 3 * sum(run.cpu_ns)
     assert runs.on_mac("int8", Arm.ON).cores.efficiency_ns == 0

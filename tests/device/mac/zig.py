@@ -19,6 +19,7 @@ import pytest
 from pytest_sme2.runners.sme2 import build_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.toolchain import Compiler
+from tests.support.patience import patient
 
 OLDEST = "aarch64-macos.14.0"
 # Quick to compile: what takes time in a run is in the wheel's libraries.
@@ -135,7 +136,7 @@ def _zig(arguments: Sequence[str | Path]) -> None:
         env={**os.environ, **_variables()},
         capture_output=True,
         text=True,
-        timeout=3600,
+        timeout=patient(3600),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -62,6 +62,31 @@ def test_how_well_it_was_measured_stands_beside_the_latency(tmp_path: Path) -> N
     assert "Measured to: noise floor 0.2 %, smallest detectable difference 1.1 %." in latency
 
 
+def test_what_a_time_is_made_of_stands_beside_it(tmp_path: Path) -> None:
+    record = read_record(toy_run(tmp_path)[0])
+    assert record.measurement is not None
+    clocks = {"mean clock (on)": "3.000 GHz", "mean clock (off)": "3.200 GHz"}
+    pairs = tuple(
+        replace(pair, energy_nj=(2e6, 1e6 + pair.index)) for pair in record.measurement.pairs
+    )
+    known = replace(
+        record,
+        measured=replace(record.measured, conditions=clocks),
+        measurement=replace(record.measurement, pairs=pairs),
+    )
+    text = case_report(known).replace("\\", "")
+    assert "million cycles at 3.00 GHz with SME2 on, " in text
+    assert "million cycles at 3.20 GHz with SME2 off; SME2's clock is 6.2% lower." in text
+    assert "estimates it: 1 mJ [1, 1] with SME2 on, 2 mJ [2, 2] with SME2 off." in text
+    assert "uncertain" not in text
+    blocks = replace(record.measurement, blocks=(0.6, 0.61, 0.62, 0.63))
+    doubtful = case_report(replace(record, measurement=blocks))
+    assert "2.00x in short turns: one arm changes the other, so the speedup is unc" in doubtful
+    refused = {"cycles": "not counted (perf_event_open: Permission denied)"}
+    told = case_report(replace(record, measured=replace(record.measured, conditions=refused)))
+    assert told.count("Cycles: not counted (perf_event_open: Permission denied).") == 1
+
+
 def test_every_section_is_there(tmp_path: Path) -> None:
     text = case_report(read_record(toy_run(tmp_path)[0]))
     for section in SECTIONS:

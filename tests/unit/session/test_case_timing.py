@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_timing import Timing, measure_case
 from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
-from tests.support.pretended_target import BASE_NS, PretendedTarget, use
+from tests.support.pretended_target import BASE_NS, PretendedRunner, PretendedTarget, use
 from tests.unit.session.test_session import PROGRAM
 
 
@@ -63,6 +65,26 @@ def test_every_process_has_a_folder_of_its_own(
         used = folders(target, arm)
         assert len(used) == len(set(used))
         assert {folder.parent for folder in used} == {tmp_path / f"timing_sme2_{arm}"}
+
+
+class TurningTarget(PretendedTarget):
+    def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
+        return [self.run(job.runner, job.request, job.folder) for job in jobs]
+
+
+def test_the_first_case_of_a_run_is_measured_in_long_blocks_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PretendedRunner, "takes_turns", True)
+    target = TurningTarget()
+    first = measure(target, tmp_path, monkeypatch)
+    assert first.measurement is not None
+    assert len(first.measurement.blocks) == 4
+    assert first.measurement.carried_over is None
+    # They are no processes of the case: neither its medians nor its load times have them.
+    for arm in PAIR:
+        assert len(first.processes[arm]) == len(first.measurement.pairs)
+        assert len(folders(target, arm)) == 1 + len(first.measurement.pairs) + 4
 
 
 def test_the_yardstick_is_taken_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -419,3 +419,25 @@ def test_a_run_under_thermal_pressure_is_marked(
     pretended.pressure(level)
     run = make_run([1000])
     assert MacTarget().run(None, run.request, Path()).throttled is throttled
+
+
+def test_another_highest_clock_marks_a_run_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for core in range(os.cpu_count() or 1):
+        folder = tmp_path / f"cpu{core}" / "cpufreq"
+        folder.mkdir(parents=True)
+        for name, khz in (("cpuinfo_max_freq", 3_000_000), ("scaling_max_freq", 2_000_000)):
+            (folder / name).write_text(f"{khz}\n", encoding="utf-8")
+    monkeypatch.setattr(local, "CPU_FOLDER", tmp_path)
+    monkeypatch.setattr(local, "run_here", lambda *_, **__: make_run([1000]))
+    monkeypatch.setattr(local, "check_request", lambda *_: None)
+    target = local.LocalTarget()
+    request = make_run([1000]).request
+    assert "at 2.00 GHz" in dict(target.fingerprint().facts)["clock_caps"]
+    assert target.run(None, request, Path()).clock_change == ""
+    for cap in tmp_path.glob("*/cpufreq/scaling_max_freq"):
+        cap.write_text("1000000\n", encoding="utf-8")
+    change = target.run(None, request, Path()).clock_change
+    assert change.endswith("was 1.00 GHz, and 2.00 GHz at the start")
+    assert "at 1.00 GHz" in target.conditions()["clock caps"]

@@ -7,6 +7,7 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
+from pytest_sme2.session.case_result import speedup_of
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
@@ -469,7 +470,7 @@ def test_throttled_pairs_that_had_to_be_kept_are_counted_and_not_called_interfer
     result = Hot().measure()
     assert result.throttled_pairs == len(result.pairs) > 0
     (note,) = (note for note in result.notes if "dropped" in note)
-    assert "dropped for heat, the most allowed" in note
+    assert "dropped for heat or a changed clock, the most allowed" in note
 
 
 class Mixed(Machine):
@@ -482,8 +483,9 @@ class Mixed(Machine):
         run = super().__call__(arm, warmup=warmup, runs=runs)
         share = self.share if len(self.calls) in self.slow else 0.0
         busy = sum(run.cpu_ns)
-        cores = CoreUse(int(busy * (1 - share)), int(busy * share), 0, "user interactive")
-        return replace(run, cores=cores)
+        energy = (1000 + len(self.calls)) * runs
+        cores = CoreUse(int(busy * (1 - share)), int(busy * share), energy, "user interactive")
+        return replace(run, cores=cores, clock_ghz=3.0 if arm == "A" else 2.4)
 
 
 def test_a_pair_on_efficiency_cores_is_dropped_whichever_arm_it_was():
@@ -496,6 +498,15 @@ def test_a_pair_on_efficiency_cores_is_dropped_whichever_arm_it_was():
     ] * 2
     assert [entry.pair.index for entry in result.dropped] == [1, 5]
     assert {pair.efficiency_share for pair in result.pairs} == {0.0}
+
+
+def test_a_pair_knows_the_mean_clock_and_the_energy_of_both_arms():
+    result = Mixed().measure()
+    assert {pair.clocks_ghz for pair in result.pairs} == {(3.0, 2.4)}
+    assert result.clock_ratio == pytest.approx(0.8)
+    # An inference of a process costs its number more than 1000 nJ, and a pair is two in a row.
+    assert all(abs(one - other) == 1 for one, other in (pair.energy_nj for pair in result.pairs))
+    assert Machine().measure().clock_ratio is None
 
 
 def test_a_moment_on_an_efficiency_core_drops_nothing():
@@ -634,3 +645,51 @@ def test_a_small_budget_pays_for_what_a_turn_begins_with():
     plain = sampling.choose_sampling(0.002, 0.0, 2.0, plan)
     with_lead = sampling.choose_sampling(0.002, 0.0, 2.0, plan, Turn(1, lead=1))
     assert with_lead.runs < plain.runs
+
+
+# --- blocks beside short turns --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("carried", "seen"), [(1.0, False), (1.08, True)])
+def test_an_effect_of_short_turns_on_each_other_is_seen_in_blocks(carried: float, seen: bool):
+    """B is slower by a factor only where the other arm has just run."""
+    machine = Machine()
+    turns: list[tuple[int, tuple[str, ...]]] = []
+
+    def take_turns(arms, *, warmup, runs, turn):
+        turns.append((turn.runs, tuple(arms)))
+        found = {arm: machine(arm, warmup=warmup, runs=runs) for arm in arms}
+        if turn.runs < 100:
+            slow = tuple(int(carried * time) for time in found["B"].wall_ns)
+            found["B"] = replace(found["B"], wall_ns=slow, cpu_ns=slow)
+        return {
+            arm: replace(run, request=replace(run.request, turn=turn)) for arm, run in found.items()
+        }
+
+    plan = SamplingPlan(threshold=None, blocks=4)
+    result = measure_pairs(machine, "A", "B", plan, clock=machine.clock, in_turns=take_turns)
+    blocks = [entry for entry in turns if entry[0] >= 100]
+    assert [order for _, order in blocks] == [("A", "B"), ("B", "A")] * 2
+    assert len(result.blocks) == 4
+    assert (result.carried_over is not None) is seen
+    # All of them, or none: here the time is used up before.
+    assert measure_pairs(
+        machine, "A", "B", replace(plan, budget_seconds=0.5, limit_seconds=1.0),
+        clock=machine.clock, in_turns=take_turns,
+    ).blocks == ()  # fmt: skip
+    estimate = speedup_of(result)
+    if seen:
+        # The interval holds both answers.
+        assert estimate.low <= 1 / carried * 1.01
+        assert estimate.high >= 0.99
+    assert (
+        measure_pairs(
+            machine,
+            "A",
+            "B",
+            SamplingPlan(threshold=None),
+            clock=machine.clock,
+            in_turns=take_turns,
+        ).blocks
+        == ()
+    )

@@ -130,7 +130,7 @@ def test_a_gain_and_another_target() -> None:
     ("found", "said"),
     [
         (None, "It was not measured."),
-        (frontier(throttled=2), "slowed itself down against heat in 2 measured"),
+        (frontier(throttled=2), "another highest clock, in 2 measured"),
         (
             replace(frontier(), speedup=replace(frontier().speedup, low=0.0, high=float("inf"))),
             "The time limit left too few rounds",

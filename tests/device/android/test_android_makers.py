@@ -1,0 +1,97 @@
+"""Phones as makers build them: published chips, and one that says no to nearly everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import Sme2Warning
+from pytest_sme2.fake_phone.lab import FakeLab
+from pytest_sme2.fake_phone.profiles import HOSTILE, PROFILES
+from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.targets.phone.answers import parse_cores
+from pytest_sme2.targets.phone.silicon import cores_text, kinds
+from tests.support.phones import MakeTarget, leftovers, settings_of
+
+MakeRunner = Callable[[float], Sme2Runner]
+
+# SME and SME2 as the kernel shows them, the parts, and the cores by kind.
+KNOWN = {
+    "dimensity-9500": (True, True, "4x C1-Pro, 3x C1-Premium, 1x C1-Ultra", [1, 3, 4]),
+    "snapdragon-8-elite-gen-5": (True, False, "8x 0x51:0x002", [2, 6]),
+    "exynos-2600": (True, True, "9x C1-Pro, 1x C1-Ultra", [1, 3, 6]),
+    "tensor-g5": (False, False, "2x 0x41:0xd80, 5x 0x41:0xd87, 1x 0x41:0xd82", [1, 5, 2]),
+}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_published_chip_is_told_as_what_it_is(
+    lab: FakeLab, make_target: MakeTarget, name: str
+) -> None:
+    profile = PROFILES[name]
+    assert profile.sources
+    target = make_target(lab.add(**profile.likeness))
+    sme, sme2, parts, counts = KNOWN[name]
+    able = target.capabilities()
+    assert (target.silicon.sme, able.sme2, able.sme1) == (sme, sme2, sme and not sme2)
+    assert target.silicon.cores() == parts
+    assert profile.likeness["properties"]["ro.soc.model"] in target.soc
+    # All that sysfs lists; those that a process may use are this machine's.
+    clocks = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
+    listed = parse_cores(target.device.check(f"grep -H . {clocks}/*_max_freq"))
+    assert [len(kind) for kind in kinds(listed)] == counts
+    fastest = max(profile.likeness["max_frequencies_khz"]) / 1e6
+    assert f"at {fastest:.2f} GHz" in cores_text(listed, [core.number for core in listed])
+    assert set(target.cores) <= set(listed)
+
+
+def test_a_hostile_maker_neither_ends_a_run_nor_keeps_a_change(
+    lab: FakeLab,
+    make_target: MakeTarget,
+    make_runner: MakeRunner,
+    artifact: Artifact,
+    tmp_path: Path,
+) -> None:
+    phone = lab.add(**HOSTILE.likeness)
+    before, runner = settings_of(phone), make_runner(0)
+    target = make_target(phone)
+    request = RunRequest(artifact, Arm.ON)
+    assert not target.run(runner, request, tmp_path).throttled
+    phone.remove("data/local/tmp/pytest-sme2/files")
+    with pytest.warns(Sme2Warning, match="had lost files of the run"):
+        assert target.run(runner, request, tmp_path).wall_ns
+    assert target.state()["heat"] == "thermal status unknown"
+    target.restore()
+    # The screen was off, and nothing switched it on.
+    assert (phone.state("wakefulness"), phone.state("journal")) == ("Asleep", "")
+    assert target.events == [
+        "was measured with its screen off, as it was",
+        "does not tell its thermal status: only its clock caps show that it is slow",
+        "had lost files of the run, which were put there again",
+    ]
+    assert settings_of(phone) == before
+    assert leftovers(phone) == []
+    # The next run is not locked out.
+    make_target(phone).restore()
+
+
+@pytest.mark.parametrize("thermal", ["absent", "hangs"])
+def test_caps_are_seen_where_the_thermal_service_says_nothing(
+    lab: FakeLab,
+    make_target: MakeTarget,
+    make_runner: MakeRunner,
+    artifact: Artifact,
+    tmp_path: Path,
+    thermal: str,
+) -> None:
+    phone = lab.add(thermal=thermal)
+    target = make_target(phone)
+    phone.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "1200000\n")
+    run = target.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path)
+    assert (run.throttled, run.clock_change.split(",")[0]) == (
+        False,
+        "the highest clock of core 0 was 1.20 GHz",
+    )
