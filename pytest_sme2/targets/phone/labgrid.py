@@ -1,0 +1,482 @@
+"""Phones of a lab: reserved and taken at a labgrid coordinator, used, and given back.
+
+labgrid keeps a place for a client that was killed. So each client has a name of its own there, and
+holds a lock of that name on its machine. Whoever waits for a place and finds that lock free frees
+the place. What keeps measurements apart is our own lease of the phone, not labgrid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import importlib
+import queue
+import re
+import secrets
+import socket
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_sme2.errors import (
+    BusyError,
+    MissingExtraError,
+    NotMeasurableError,
+    Sme2Warning,
+    TargetError,
+    plain,
+)
+from pytest_sme2.results import FarmDevice
+from pytest_sme2.system.locks import machine_lock, shared_lock, user_name
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.leases import is_abandoned, is_leased
+from pytest_sme2.targets.settings import PRIORITY, parse_adb_server
+
+_PORT = 20408
+_POLL_SECONDS = 1.0
+_WAIT_SECONDS = 3600.0
+# Coordinators and exporters are restarted now and then.
+_PATIENCE_SECONDS = 60.0
+# A place that could not be used is tried again after this time.
+_ASIDE_SECONDS = 5.0
+# To ask a phone disturbs what is measured there.
+_ASK_SECONDS = 300.0
+_CALL_SECONDS = 60.0
+# The tag of a place whose phone was lost, and since which hour. It counts for a day.
+MARK = "sme2"
+_LOST, _LOST_HOURS = "lost_", 24
+_ALLOCATED = (1, 2)
+_CHANNEL = (
+    # A client is known by its connection, so that must not be shared.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 7500),
+    ("grpc.keepalive_timeout_ms", 10000),
+    ("grpc.http2.ping_timeout_ms", 10000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+
+class Lab:
+    """Who hands out phones: the farm of a run with ``--sme2-lab``."""
+
+    def __init__(self, address: str, wishes: Mapping[str, str], say: Callable[[str], None]) -> None:
+        """``wishes`` are the tags that a place must have, and maybe a priority."""
+        self.address = address if re.search(r":\d+$", address) else f"{address}:{_PORT}"
+        self._filter = {name: value for name, value in wishes.items() if name != PRIORITY}
+        self._priority = float(wishes.get(PRIORITY, 0))
+        self._say = say
+        self._held: dict[str, tuple[str, contextlib.ExitStack]] = {}
+        """By place: this process's name there, and the lock of that name."""
+        self._kind: str | None = None
+        """The tag soc of a phone that was lost: what takes over must be of its kind."""
+
+    def size(self) -> int:
+        """How many places fit, for one worker each."""
+        with self._connected("counting") as lab:
+            return len(lab.fitting(self._filter))
+
+    def acquire(self, soc: str | None) -> FarmDevice:
+        """Wait for a place, and take it; ``soc`` is part of its tag ``soc``."""
+        name, lock = _name_of_this_process()
+        deadline = time.monotonic() + _WAIT_SECONDS
+        out_of_reach: float | None = None
+        while True:
+            try:
+                with self._connected(name) as lab:
+                    out_of_reach = None
+                    device = _Taking(lab, self._wanted(lab, soc), self._priority, self._say).take(
+                        deadline
+                    )
+                self._held[device.name] = name, lock
+                return device
+            except _UnavailableError as error:
+                # It forgets reservations when it is started again.
+                out_of_reach = out_of_reach or time.monotonic()
+                if time.monotonic() - out_of_reach > _PATIENCE_SECONDS:
+                    lock.close()
+                    raise TargetError(
+                        f"The labgrid coordinator {self.address} cannot be reached: {error}. "
+                        "Check --sme2-lab, and that the coordinator runs."
+                    ) from error
+                self._say(f"waiting for the labgrid coordinator {self.address}: {error}")
+                time.sleep(_POLL_SECONDS)
+            except BaseException:
+                lock.close()
+                raise
+
+    def _wanted(self, lab: _Coordinator, soc: str | None) -> dict[str, str]:
+        kind, self._kind = self._kind, None
+        if kind is not None:
+            return {**self._filter, "soc": kind}
+        if soc is None:
+            return self._filter
+        fitting = lab.fitting(self._filter)
+        free: dict[str, int] = {}
+        for place in fitting:
+            chip = place.tags.get("soc", "")
+            if soc.lower() in chip.lower():
+                free[chip] = free.get(chip, 0) + (not place.acquired)
+        if not free:
+            raise NotMeasurableError(f"no place of the lab has a tag soc like {soc!r}")
+        return {**self._filter, "soc": max(sorted(free), key=lambda chip: free[chip])}
+
+    def release(self, device: FarmDevice, *, lost: bool) -> None:
+        """Give a place back, and mark it if its phone was lost; a good use unmarks it."""
+        name, lock = self._held.pop(device.name)
+        began = time.monotonic()
+        try:
+            while True:
+                try:
+                    with self._connected(name) as lab:
+                        if lost and device.name in lab.places:
+                            self._kind = lab.places[device.name].tags.get("soc")
+                        lab.mark(device.name, lost=lost)
+                        lab.give_back(device.name, name)
+                    return
+                except _UnavailableError as error:
+                    if time.monotonic() - began > _PATIENCE_SECONDS:
+                        text = f"The place {device.name} could not be given back: {error}"
+                        warnings.warn(Sme2Warning(plain(text)), stacklevel=2)
+                        return
+                    time.sleep(_POLL_SECONDS)
+        finally:
+            # From here on, whoever waits may free the place.
+            lock.close()
+
+    @contextlib.contextmanager
+    def _connected(self, name: str) -> Iterator[_Coordinator]:
+        lab = _Coordinator(self.address)
+        try:
+            lab.start(name)
+            yield lab
+        finally:
+            lab.close()
+
+
+class _UnavailableError(Exception):
+    """The coordinator does not answer, or was started again meanwhile."""
+
+
+class _RefusedError(Exception):
+    """The coordinator says no to one request."""
+
+
+class _Coordinator:
+    """A connection, and the places and resources as they are at the last ``sync``."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            self._grpc: Any = importlib.import_module("grpc")
+            generated = "labgrid.remote.generated.labgrid_coordinator_pb2"
+            self.pb2: Any = importlib.import_module(generated)
+            stub = importlib.import_module(f"{generated}_grpc").CoordinatorStub
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("labgrid", "labgrid", "--sme2-lab") from error
+        self._channel = self._grpc.insecure_channel(address, options=_CHANNEL)
+        self._stub: Any = stub(self._channel)
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._answers: Any = None
+        self._syncs = 0
+        self.places: dict[str, Any] = {}
+        self._resources: dict[tuple[str, ...], Any] = {}
+
+    def start(self, name: str) -> None:
+        try:
+            self._grpc.channel_ready_future(self._channel).result(timeout=10)
+        except self._grpc.FutureTimeoutError:
+            raise _UnavailableError("no answer within 10 s") from None
+        self._answers = self._stub.ClientStream(iter(self._requests.get, None))
+        self._send("startup", name=name, version="pytest-sme2")
+        self._send("subscribe", all_places=True)
+        self._send("subscribe", all_resources=True)
+        self.sync()
+
+    def close(self) -> None:
+        self._requests.put(None)
+        if self._answers is not None:
+            self._answers.cancel()
+        self._channel.close()
+
+    def _send(self, kind: str, **fields: Any) -> None:
+        message = self.pb2.ClientInMessage()
+        for name, value in fields.items():
+            setattr(getattr(message, kind), name, value)
+        self._requests.put(message)
+
+    def sync(self) -> None:
+        """See every change up to now."""
+        self._syncs += 1
+        self._send("sync", id=self._syncs)
+        try:
+            for message in self._answers:
+                for update in message.updates:
+                    self._apply(update)
+                if message.HasField("sync") and message.sync.id == self._syncs:
+                    return
+        except self._grpc.RpcError as error:
+            raise _UnavailableError(error.details()) from error
+        raise _UnavailableError("it ended the connection")
+
+    def _apply(self, update: Any) -> None:
+        kind = update.WhichOneof("kind")
+        if kind == "place":
+            self.places[update.place.name] = update.place
+        elif kind == "del_place":
+            self.places.pop(update.del_place, None)
+        elif kind == "resource":
+            self._resources[_path(update.resource.path)] = update.resource
+        elif kind == "del_resource":
+            self._resources.pop(_path(update.del_resource), None)
+
+    def call(self, method: str, **fields: Any) -> Any:
+        request = getattr(self.pb2, f"{method}Request")(**fields)
+        try:
+            return getattr(self._stub, method)(request, timeout=_CALL_SECONDS)
+        except self._grpc.RpcError as error:
+            code = self._grpc.StatusCode
+            if error.code() in (code.UNAVAILABLE, code.DEADLINE_EXCEEDED, code.CANCELLED):
+                raise _UnavailableError(error.details()) from error
+            raise _RefusedError(error.details()) from error
+
+    def fitting(self, wanted: Mapping[str, str]) -> list[Any]:
+        """The places that have these tags; their names count as a tag, as for labgrid."""
+        return [
+            place
+            for name, place in sorted(self.places.items())
+            if wanted.items() <= {**place.tags, "name": name}.items()
+        ]
+
+    def phone_of(self, name: str) -> FarmDevice | None:
+        """The phone of a place; None while its exporter is not connected."""
+        for path, resource in sorted(self._resources.items()):
+            parts = (path[0], path[1], resource.cls, path[2])
+            if not any(_matches(match, parts) for match in self.places[name].matches):
+                continue
+            given = {
+                key: getattr(value, value.WhichOneof("kind") or "", None)
+                for key, value in resource.params.items()
+            }
+            # The second is the resource of labgrid's ADB driver, in releases that have it.
+            host, serial = given.get("address"), given.get("username")
+            if resource.cls == "NetworkADBDevice":
+                host, serial = given.get("host"), given.get("serial")
+            if resource.avail and host and serial:
+                local = str(host).startswith("localfilesystem:")
+                server = str(host) if local else f"{host}:{given.get('port')}"
+                return FarmDevice(serial=str(serial), adb_server=server, name=name)
+        return None
+
+    def give_back(self, place: str, owner: str) -> None:
+        """Only what this client still has: a coordinator that was started again forgets it."""
+        with contextlib.suppress(_RefusedError):
+            self.call("ReleasePlace", placename=place, fromuser=owner)
+
+    def mark(self, place: str, *, lost: bool) -> None:
+        found = self.places.get(place)
+        if lost or (found is not None and MARK in found.tags):
+            with contextlib.suppress(_RefusedError):
+                tags = {MARK: f"{_LOST}{_hour()}" if lost else ""}
+                self.call("SetPlaceTags", placename=place, tags=tags)
+
+
+def _hour() -> int:
+    return int(time.time()) // 3600
+
+
+def _is_lost(place: Any) -> bool:
+    since = place.tags.get(MARK, "").removeprefix(_LOST)
+    return since.isdecimal() and abs(_hour() - int(since)) < _LOST_HOURS
+
+
+def _path(path: Any) -> tuple[str, ...]:
+    return path.exporter_name, path.group_name, path.resource_name
+
+
+def _matches(match: Any, parts: tuple[str, str, str, str]) -> bool:
+    wanted = [match.exporter, match.group, match.cls, match.name or "*"]
+    return all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+class _Taking:
+    """One wait for a place. Places that cannot be used stay reserved, so that another is given."""
+
+    def __init__(
+        self,
+        lab: _Coordinator,
+        wanted: Mapping[str, str],
+        priority: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._lab, self._wanted, self._priority, self._say = lab, wanted, priority, say
+        self._tokens: dict[str, float] = {}
+        """Reservations of places that could not be used, and until when they are kept."""
+        self._asked = time.monotonic()
+
+    def take(self, deadline: float) -> FarmDevice:
+        token = ""
+        said = ""
+        began = time.monotonic()
+        try:
+            while time.monotonic() < deadline:
+                self._lab.sync()
+                fitting = self._fitting()
+                if not any(self._lab.phone_of(place.name) for place in fitting):
+                    if time.monotonic() - began > _PATIENCE_SECONDS:
+                        raise TargetError(
+                            f"None of the places {_names(fitting)} has a phone: their exporters "
+                            "are not connected. Start them."
+                        )
+                    time.sleep(_POLL_SECONDS)
+                    continue
+                began = time.monotonic()
+                token = token or self._reserve()
+                found = self._poll(token)
+                if found is None:
+                    token = ""
+                elif found:
+                    device = self._try(self._lab.places[found])
+                    if device is not None:
+                        return device
+                    self._tokens[token], token = time.monotonic() + _ASIDE_SECONDS, ""
+                    continue
+                self._free_stale(fitting)
+                self._refresh_others()
+                held = {place.name: place.acquired for place in fitting if place.acquired}
+                line = ", ".join(f"{name} ({owner})" for name, owner in held.items())
+                if line != said:
+                    said = line
+                    self._say(
+                        f"waiting for one of {len(fitting)} places of the lab. In use: {line}"
+                    )
+                time.sleep(_POLL_SECONDS)
+            raise TargetError(
+                f"No place of the lab became free for {_WAIT_SECONDS:g} s. In use: {said}. "
+                "Run fewer workers, or give this run a priority: --sme2-lab-filter priority=1"
+            )
+        finally:
+            for each in (token, *self._tokens):
+                with contextlib.suppress(_RefusedError, _UnavailableError):
+                    if each:
+                        self._lab.call("CancelReservation", token=each)
+
+    def _fitting(self) -> list[Any]:
+        fitting = self._lab.fitting(self._wanted)
+        if not fitting:
+            wanted = ",".join(f"{name}={value}" for name, value in self._wanted.items())
+            known = {
+                f"{tag}={value}" for p in self._lab.places.values() for tag, value in p.tags.items()
+            }
+            raise TargetError(
+                f"The lab has no place with {wanted or 'a phone'}. Its {len(self._lab.places)} "
+                f"places have the tags: {', '.join(sorted(known)) or 'none'}."
+            )
+        return fitting
+
+    def _reserve(self) -> str:
+        filters = {"main": self._lab.pb2.Reservation.Filter(filter=self._wanted)}
+        made = self._lab.call("CreateReservation", filters=filters, prio=self._priority)
+        return str(made.reservation.token)
+
+    def _poll(self, token: str) -> str | None:
+        """The place of a reservation; empty while it waits, None where it has expired."""
+        try:
+            found = self._lab.call("PollReservation", token=token).reservation
+        except _RefusedError:
+            return None
+        if found.state in _ALLOCATED:
+            return str(found.allocations["main"])
+        return "" if found.state == 0 else None
+
+    def _try(self, place: Any) -> FarmDevice | None:
+        others = (other.name for other in self._fitting() if not _is_lost(other))
+        phone = self._lab.phone_of(place.name)
+        if phone is None or (_is_lost(place) and any(map(self._lab.phone_of, others))):
+            return None
+        # A coordinator that was started again does not know who uses what.
+        if is_leased(_server(phone), phone.serial):
+            return None
+        try:
+            self._lab.call("AcquirePlace", placename=place.name)
+        except _RefusedError:
+            return None
+        return phone
+
+    def _refresh_others(self) -> None:
+        for token, until in list(self._tokens.items()):
+            if time.monotonic() > until:
+                del self._tokens[token]
+                with contextlib.suppress(_RefusedError):
+                    self._lab.call("CancelReservation", token=token)
+            elif self._poll(token) is None:
+                del self._tokens[token]
+
+    def _free_stale(self, fitting: list[Any]) -> None:
+        ask = time.monotonic() - self._asked > _ASK_SECONDS
+        if ask:
+            self._asked = time.monotonic()
+        for place in fitting:
+            phone = self._lab.phone_of(place.name)
+            if place.acquired and _is_dead(place.acquired, phone if ask else None):
+                self._say(f"freeing the place {place.name}: its holder {place.acquired} has ended")
+                self._lab.give_back(place.name, place.acquired)
+
+
+def _server(phone: FarmDevice) -> AdbServer:
+    return AdbServer(*parse_adb_server(phone.adb_server or ""))
+
+
+def _names(places: list[Any]) -> str:
+    return ", ".join(place.name for place in places)
+
+
+# --- whether a holder lives -----------------------------------------------------------------------
+
+
+def _name_of_this_process() -> tuple[str, contextlib.ExitStack]:
+    """``HOST/USER.MACHINE.TOKEN``, and the lock that is held as long as this name counts."""
+    token = secrets.token_hex(8)
+    lock = contextlib.ExitStack()
+    file = _lock_file(token)
+    lock.enter_context(shared_lock(file, "using a place of the lab"))
+    lock.callback(file.unlink, missing_ok=True)
+    host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+    return f"{host}/{user_name()}.{_machine()}.{token}", lock
+
+
+def _is_dead(owner: str, phone: FarmDevice | None) -> bool:
+    """Whether a process that has a place is gone for certain; what is not ours never is."""
+    known = re.fullmatch(r"[^/]+/.+\.([0-9a-f]{12})\.([0-9a-f]{16})", owner)
+    if known is None:
+        return False
+    if known[1] == _machine():
+        file = _lock_file(known[2])
+        if not file.exists():
+            return True
+        try:
+            with shared_lock(file, "using a place of the lab"):
+                file.unlink(missing_ok=True)
+        except BusyError:
+            return False
+        return True
+    # On another machine: the lease on the phone tells.
+    if phone is None:
+        return False
+    with contextlib.suppress(TargetError):
+        return is_abandoned(AdbDevice(_server(phone), phone.serial))
+    return False
+
+
+def _lock_file(token: str) -> Path:
+    return machine_lock(f"lab-{token}")
+
+
+def _machine() -> str:
+    """This machine since its start, with its locks: a container of the same name has others."""
+    folder = _lock_file("").parent.stat()
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    started = boot.read_text("ascii") if boot.exists() else ""
+    text = f"{socket.gethostname()}:{started}:{folder.st_dev}:{folder.st_ino}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
