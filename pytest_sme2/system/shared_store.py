@@ -23,7 +23,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -37,7 +37,7 @@ ADDRESS, WRITE = "SME2_STORE", "SME2_STORE_WRITE"
 TOKEN, KEY = "SME2_STORE_TOKEN", "SME2_STORE_KEY"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # For one file: so long, and so many more bytes a second. A slower store is not worth waiting for.
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 5.0
 _BYTES_PER_SECOND = 5e6
 _MOST_FAILURES = 3
 _LONGEST_LIST = 1 << 20
@@ -55,7 +55,7 @@ class _File:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _List:
     """What an ``ac`` holds: the files of one folder of the cache."""
 
     kind: str
@@ -63,12 +63,8 @@ class _Entry:
     """By which it is looked up; of an export this is the start of the folder's name."""
     folder: str
     files: dict[str, _File]
-
-
-@dataclass(frozen=True)
-class _Signed:
-    entry: _Entry
-    signature: str
+    signature: str = ""
+    """Of all the rest, by the key."""
 
 
 def fetch(kind: str, name: str, cache: Path) -> Path | None:
@@ -88,11 +84,8 @@ def offer(kind: str, name: str, folder: Path, *, made: bool) -> None:
 
 
 def _store() -> Store | None:
-    address = os.environ.get(ADDRESS)
-    if not address:
-        return None
-    writes = os.environ.get(WRITE) == "1"
-    return _opened(address, os.environ.get(TOKEN, ""), os.environ.get(KEY, ""), writes)
+    address, write, token, key = (os.environ.get(name, "") for name in (ADDRESS, WRITE, TOKEN, KEY))
+    return _opened(address, token, key, write == "1") if address else None
 
 
 @functools.cache
@@ -135,6 +128,7 @@ class Store:
     """Whether it is on this machine, to which no proxy leads."""
     failures: dict[str, int] = field(default_factory=lambda: {"GET": 0, "PUT": 0})
     damaged: set[str] = field(default_factory=set)
+    """Files that did not arrive whole: they are written again."""
     offered: set[str] = field(default_factory=set)
 
     def attempt(self, method: str, work: Callable[[], _Value]) -> _Value | None:
@@ -158,7 +152,7 @@ class Store:
         listed = f"ac/{_digest(kind, name)}"
         if not _within(ANSWER_SECONDS, lambda: self._read(listed, text, _LONGEST_LIST)):
             return None
-        entry = self._entry(text.getvalue(), kind, name)
+        entry = self._checked(text.getvalue(), kind, name)
         final = cache / kind / entry.folder
         final.parent.mkdir(parents=True, exist_ok=True)
         with working_folder(final) as work:
@@ -170,25 +164,25 @@ class Store:
             put_in_place(work, final)
         return final
 
-    def _entry(self, text: bytes, kind: str, name: str) -> _Entry:
+    def _checked(self, text: bytes, kind: str, name: str) -> _List:
         where = f"{self.address}, {kind} {name}"
-        document = json_value(text, where, remedy="")
-        signed: _Signed = decode(document, _Signed, where, remedy="")
-        entry = signed.entry
-        if not hmac.compare_digest(self._signature(entry).encode(), signed.signature.encode()):
+        found: _List = decode(json_value(text, where, remedy=""), _List, where, remedy="")
+        right = self._signed(found).signature
+        if not hmac.compare_digest(right.encode(), found.signature.encode()):
             raise ValueError(f"a list has another signature; {KEY} says which is right")
-        fits = (entry.kind, entry.name) == (kind, name) and entry.folder.startswith(name)
-        # A name of ours, but ``.+`` may be anything.
-        ours = re.fullmatch(KINDS[kind], entry.folder) and Path(entry.folder).name == entry.folder
-        if not fits or not ours:
+        # By its pattern alone it could still lead out of the cache.
+        ours = re.fullmatch(KINDS[kind], found.folder) and Path(found.folder).name == found.folder
+        same = (found.kind, found.name) == (kind, name) and found.folder.startswith(name)
+        if not same or not ours:
             raise ValueError("a list belongs to something else")
-        if sum(max(file.bytes, 0) for file in entry.files.values()) > _LARGEST:
+        if sum(max(file.bytes, 0) for file in found.files.values()) > _LARGEST:
             raise ValueError("a list has too much to fetch")
-        return entry
+        return found
 
-    def _signature(self, entry: _Entry) -> str:
-        text = json.dumps(encode(entry), sort_keys=True).encode()
-        return hmac.new(self.key.encode(), text, "sha256").hexdigest() if self.key else ""
+    def _signed(self, entry: _List) -> _List:
+        text = json.dumps(encode(replace(entry, signature="")), sort_keys=True).encode()
+        made = hmac.new(self.key.encode(), text, "sha256").hexdigest() if self.key else ""
+        return replace(entry, signature=made)
 
     def _fetch_file(self, file: _File, path: Path) -> None:
         if not re.fullmatch("[0-9a-f]{64}", file.sha256):
@@ -198,17 +192,16 @@ class Store:
             with path.open("xb") as out:
                 return self._read(f"cas/{file.sha256}", out, file.bytes)
 
+        self.damaged.add(file.sha256)
         found = _within(_patience(file.bytes), read)
         if not found or path.stat().st_size != file.bytes or file_sha256(path) != file.sha256:
-            self.damaged.add(file.sha256)
             raise ValueError(f"the file {file.sha256} is {'damaged' if found else 'missing'} there")
+        self.damaged.discard(file.sha256)
 
     def offer(self, kind: str, name: str, folder: Path, made: bool) -> None:
         listed = f"ac/{_digest(kind, name)}"
-        if not made and listed in self.offered:
-            return
-        self.offered.add(listed)
-        if not made and _within(ANSWER_SECONDS, lambda: self._size(listed)) is not None:
+        if not made and (listed in self.offered or self._has(listed)):
+            self.offered.add(listed)
             return
         files = {}
         for path in sorted(folder.rglob("*")):
@@ -217,8 +210,8 @@ class Store:
                 file = _File(file_sha256(path), status.st_size, bool(status.st_mode & 0o100))
                 files[path.relative_to(folder).as_posix()] = file
                 self._offer_file(file, path)
-        entry = _Entry(kind, name, folder.name, files)
-        text = json.dumps(encode(_Signed(entry, self._signature(entry)))).encode()
+        signed = self._signed(_List(kind, name, folder.name, files))
+        text = json.dumps(encode(signed)).encode()
         # Last: whoever finds the list finds the files.
         _within(ANSWER_SECONDS, lambda: self._write(listed, io.BytesIO(text), len(text)))
 
@@ -229,10 +222,7 @@ class Store:
             with path.open("rb") as content:
                 self._write(name, content, file.bytes)
 
-        there = file.sha256 not in self.damaged and _within(
-            ANSWER_SECONDS, lambda: self._size(name) == file.bytes
-        )
-        if not there:
+        if file.sha256 in self.damaged or not self._has(name):
             _within(_patience(file.bytes), write)
 
     # --- one request ------------------------------------------------------------------------------
@@ -255,14 +245,17 @@ class Store:
                 out.write(piece)
         return True
 
-    def _size(self, name: str) -> int | None:
-        try:
-            if self.folder is not None:
-                return (self.folder / name).stat().st_size
-            with self._ask("HEAD", name) as answer:
-                return int(answer.headers.get("Content-Length", -1))
-        except FileNotFoundError:
-            return None
+    def _has(self, name: str) -> bool:
+        def look() -> bool:
+            try:
+                if self.folder is not None:
+                    return (self.folder / name).is_file()
+                with self._ask("HEAD", name):
+                    return True
+            except FileNotFoundError:
+                return False
+
+        return _within(ANSWER_SECONDS, look)
 
     def _write(self, name: str, content: BinaryIO, size: int) -> None:
         if self.folder is not None:

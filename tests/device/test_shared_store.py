@@ -37,6 +37,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServe
         monkeypatch.setenv("SME2_STORE_KEY", "one for all jobs")
         monkeypatch.setenv("SME2_STORE_TOKEN", TOKEN)
         monkeypatch.setenv("SME2_STORE_WRITE", "1")
+        monkeypatch.setattr(shared_store, "ANSWER_SECONDS", 120.0)
         shared_store._opened.cache_clear()
         yield running
     shared_store._opened.cache_clear()

@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_sme2.errors import (
     BusyError,
@@ -31,6 +31,7 @@ from pytest_sme2.errors import (
 )
 from pytest_sme2.results import FarmDevice
 from pytest_sme2.system.locks import machine_lock, shared_lock, user_name
+from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.leases import is_abandoned, is_leased
 from pytest_sme2.targets.settings import PRIORITY, parse_adb_server
@@ -57,12 +58,13 @@ _CHANNEL = (
     ("grpc.http2.ping_timeout_ms", 10000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+_Value = TypeVar("_Value")
 
 
 class Lab:
     """Who hands out phones: the farm of a run with ``--sme2-lab``."""
 
-    def __init__(self, address: str, wishes: Mapping[str, str], say: Callable[[str], None]) -> None:
+    def __init__(self, address: str, wishes: Mapping[str, str], say: Say) -> None:
         """``wishes`` are the tags that a place must have, and maybe a priority."""
         self.address = address if re.search(r":\d+$", address) else f"{address}:{_PORT}"
         self._filter = {name: value for name, value in wishes.items() if name != PRIORITY}
@@ -75,76 +77,77 @@ class Lab:
 
     def size(self) -> int:
         """How many places fit, for one worker each."""
-        with self._connected("counting") as lab:
-            return len(lab.fitting(self._filter))
+        return self._patiently("counting", lambda lab: len(lab.fitting(self._filter)))
 
     def acquire(self, soc: str | None) -> FarmDevice:
         """Wait for a place, and take it; ``soc`` is part of its tag ``soc``."""
         name, lock = _name_of_this_process()
+        kind, self._kind = self._kind, None
         deadline = time.monotonic() + _WAIT_SECONDS
-        out_of_reach: float | None = None
+
+        def take(lab: _Coordinator) -> FarmDevice:
+            # It may have come to be ours without our being told.
+            for place in [each for each in lab.places.values() if each.acquired == name]:
+                lab.give_back(place.name, name)
+            wanted = self._wanted(lab, soc, kind)
+            return _Taking(lab, wanted, self._priority, self._say).take(deadline)
+
+        try:
+            device = self._patiently(name, take)
+        except BaseException:
+            lock.close()
+            raise
+        self._held[device.name] = name, lock
+        return device
+
+    def _wanted(self, lab: _Coordinator, soc: str | None, kind: str | None) -> dict[str, str]:
+        if soc is None:
+            return self._filter if kind is None else {**self._filter, "soc": kind}
+        free: dict[str, int] = {}
+        for place in lab.fitting(self._filter):
+            chip = place.tags.get("soc", "")
+            if soc.lower() in chip.lower():
+                free[chip] = free.get(chip, 0) + (not place.acquired)
+        if not free:
+            raise NotMeasurableError(f"no place of the lab has a tag soc like {soc!r}")
+        return {**self._filter, "soc": kind if kind in free else max(free, key=lambda c: free[c])}
+
+    def release(self, device: FarmDevice, *, lost: bool) -> None:
+        """Give a place back, and mark it if its phone was lost; a good use unmarks it."""
+        name, lock = self._held.pop(device.name)
+
+        def give_back(lab: _Coordinator) -> None:
+            if lost and device.name in lab.places:
+                self._kind = lab.places[device.name].tags.get("soc")
+            lab.mark(device.name, lost=lost)
+            lab.give_back(device.name, name)
+
+        try:
+            self._patiently(name, give_back)
+        except TargetError as error:
+            text = f"The place {device.name} could not be given back. {error}"
+            warnings.warn(Sme2Warning(plain(text)), stacklevel=2)
+        finally:
+            # From here on, whoever waits may free the place.
+            lock.close()
+
+    def _patiently(self, name: str, work: Callable[[_Coordinator], _Value]) -> _Value:
+        """Do it again from the start where the coordinator ends: it forgets reservations."""
+        lost: float | None = None
         while True:
             try:
                 with self._connected(name) as lab:
-                    out_of_reach = None
-                    device = _Taking(lab, self._wanted(lab, soc), self._priority, self._say).take(
-                        deadline
-                    )
-                self._held[device.name] = name, lock
-                return device
+                    lost = None
+                    return work(lab)
             except _UnavailableError as error:
-                # It forgets reservations when it is started again.
-                out_of_reach = out_of_reach or time.monotonic()
-                if time.monotonic() - out_of_reach > _PATIENCE_SECONDS:
-                    lock.close()
+                lost = lost or time.monotonic()
+                if time.monotonic() - lost > _PATIENCE_SECONDS:
                     raise TargetError(
                         f"The labgrid coordinator {self.address} cannot be reached: {error}. "
                         "Check --sme2-lab, and that the coordinator runs."
                     ) from error
                 self._say(f"waiting for the labgrid coordinator {self.address}: {error}")
                 time.sleep(_POLL_SECONDS)
-            except BaseException:
-                lock.close()
-                raise
-
-    def _wanted(self, lab: _Coordinator, soc: str | None) -> dict[str, str]:
-        kind, self._kind = self._kind, None
-        if kind is not None:
-            return {**self._filter, "soc": kind}
-        if soc is None:
-            return self._filter
-        fitting = lab.fitting(self._filter)
-        free: dict[str, int] = {}
-        for place in fitting:
-            chip = place.tags.get("soc", "")
-            if soc.lower() in chip.lower():
-                free[chip] = free.get(chip, 0) + (not place.acquired)
-        if not free:
-            raise NotMeasurableError(f"no place of the lab has a tag soc like {soc!r}")
-        return {**self._filter, "soc": max(sorted(free), key=lambda chip: free[chip])}
-
-    def release(self, device: FarmDevice, *, lost: bool) -> None:
-        """Give a place back, and mark it if its phone was lost; a good use unmarks it."""
-        name, lock = self._held.pop(device.name)
-        began = time.monotonic()
-        try:
-            while True:
-                try:
-                    with self._connected(name) as lab:
-                        if lost and device.name in lab.places:
-                            self._kind = lab.places[device.name].tags.get("soc")
-                        lab.mark(device.name, lost=lost)
-                        lab.give_back(device.name, name)
-                    return
-                except _UnavailableError as error:
-                    if time.monotonic() - began > _PATIENCE_SECONDS:
-                        text = f"The place {device.name} could not be given back: {error}"
-                        warnings.warn(Sme2Warning(plain(text)), stacklevel=2)
-                        return
-                    time.sleep(_POLL_SECONDS)
-        finally:
-            # From here on, whoever waits may free the place.
-            lock.close()
 
     @contextlib.contextmanager
     def _connected(self, name: str) -> Iterator[_Coordinator]:
@@ -304,11 +307,7 @@ class _Taking:
     """One wait for a place. Places that cannot be used stay reserved, so that another is given."""
 
     def __init__(
-        self,
-        lab: _Coordinator,
-        wanted: Mapping[str, str],
-        priority: float,
-        say: Callable[[str], None],
+        self, lab: _Coordinator, wanted: Mapping[str, str], priority: float, say: Say
     ) -> None:
         self._lab, self._wanted, self._priority, self._say = lab, wanted, priority, say
         self._tokens: dict[str, float] = {}
@@ -326,8 +325,8 @@ class _Taking:
                 if not any(self._lab.phone_of(place.name) for place in fitting):
                     if time.monotonic() - began > _PATIENCE_SECONDS:
                         raise TargetError(
-                            f"None of the places {_names(fitting)} has a phone: their exporters "
-                            "are not connected. Start them."
+                            f"None of {len(fitting)} places has a phone: their exporters are not "
+                            "connected. Start them."
                         )
                     time.sleep(_POLL_SECONDS)
                     continue
@@ -344,16 +343,12 @@ class _Taking:
                     continue
                 self._free_stale(fitting)
                 self._refresh_others()
-                held = {place.name: place.acquired for place in fitting if place.acquired}
-                line = ", ".join(f"{name} ({owner})" for name, owner in held.items())
-                if line != said:
-                    said = line
-                    self._say(
-                        f"waiting for one of {len(fitting)} places of the lab. In use: {line}"
-                    )
+                held = [f"{place.name} ({place.acquired})" for place in fitting if place.acquired]
+                if said != (said := f"{len(fitting)} places of the lab, in use: {', '.join(held)}"):
+                    self._say(f"waiting for one of {said}")
                 time.sleep(_POLL_SECONDS)
             raise TargetError(
-                f"No place of the lab became free for {_WAIT_SECONDS:g} s. In use: {said}. "
+                f"For {_WAIT_SECONDS:g} s none became free of {said}. "
                 "Run fewer workers, or give this run a priority: --sme2-lab-filter priority=1"
             )
         finally:
@@ -428,20 +423,14 @@ def _server(phone: FarmDevice) -> AdbServer:
     return AdbServer(*parse_adb_server(phone.adb_server or ""))
 
 
-def _names(places: list[Any]) -> str:
-    return ", ".join(place.name for place in places)
-
-
 # --- whether a holder lives -----------------------------------------------------------------------
 
 
 def _name_of_this_process() -> tuple[str, contextlib.ExitStack]:
     """``HOST/USER.MACHINE.TOKEN``, and the lock that is held as long as this name counts."""
-    token = secrets.token_hex(8)
-    lock = contextlib.ExitStack()
-    file = _lock_file(token)
-    lock.enter_context(shared_lock(file, "using a place of the lab"))
-    lock.callback(file.unlink, missing_ok=True)
+    token, lock = secrets.token_hex(8), contextlib.ExitStack()
+    lock.enter_context(shared_lock(_lock_file(token), "using a place of the lab"))
+    lock.callback(_lock_file(token).unlink, missing_ok=True)
     host = re.sub(r"[^\w.-]", "_", socket.gethostname())
     return f"{host}/{user_name()}.{_machine()}.{token}", lock
 
@@ -452,12 +441,11 @@ def _is_dead(owner: str, phone: FarmDevice | None) -> bool:
     if known is None:
         return False
     if known[1] == _machine():
-        file = _lock_file(known[2])
-        if not file.exists():
-            return True
         try:
-            with shared_lock(file, "using a place of the lab"):
-                file.unlink(missing_ok=True)
+            lock = shared_lock(_lock_file(known[2]), "using a place of the lab")
+            # The file of another user stays.
+            with lock, contextlib.suppress(OSError):
+                _lock_file(known[2]).unlink()
         except BusyError:
             return False
         return True

@@ -135,7 +135,7 @@ def test_the_place_of_a_killed_process_is_freed_by_the_next_one(lab: LabgridLab)
     waiting = threading.Thread(target=lambda: taken.append(mine.acquire(None)))
     waiting.start()
     wait_until(lambda: lines)
-    assert re.search(r"waiting for one of 1 places of the lab. In use: a1 \(", lines[0])
+    assert re.search(r"waiting for one of 1 places of the lab, in use: a1 \(", lines[0])
     time.sleep(3)
     assert taken == [], "its holder lives"
     end(holder)
