@@ -8,6 +8,7 @@ whole is made here.
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import contextlib
 import functools
 import hashlib
@@ -16,7 +17,6 @@ import http.client
 import io
 import json
 import os
-import queue
 import re
 import threading
 import urllib.error
@@ -300,19 +300,17 @@ def _patience(size: int) -> float:
 
 def _within(seconds: float, work: Callable[[], _Value]) -> _Value:
     """What ``work`` gives, within this time: a socket's own limit holds for each of its bytes."""
-    done: queue.SimpleQueue[tuple[_Value | None, Exception | None]] = queue.SimpleQueue()
+    done: concurrent.futures.Future[_Value] = concurrent.futures.Future()
 
     def run() -> None:
         try:
-            done.put((work(), None))
+            done.set_result(work())
         except Exception as error:  # raised again below
-            done.put((None, error))
+            done.set_exception(error)
 
+    # Not one of a pool: at its end, the process would wait for it.
     threading.Thread(target=run, daemon=True).start()
     try:
-        value, error = done.get(timeout=seconds)
-    except queue.Empty:
+        return done.result(seconds)
+    except concurrent.futures.TimeoutError:
         raise TimeoutError(f"it takes more than {seconds:.0f} s") from None
-    if error is not None:
-        raise error
-    return value  # type: ignore[return-value]

@@ -17,7 +17,7 @@ import secrets
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,8 +41,6 @@ _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 3600.0
 # Coordinators and exporters are restarted now and then.
 _PATIENCE_SECONDS = 60.0
-# A place that could not be used is tried again after this time.
-_ASIDE_SECONDS = 5.0
 # To ask a phone disturbs what is measured there.
 _ASK_SECONDS = 300.0
 _CALL_SECONDS = 60.0
@@ -136,7 +134,7 @@ class Lab:
         lost: float | None = None
         while True:
             try:
-                with self._connected(name) as lab:
+                with contextlib.closing(_Coordinator(self.address, name)) as lab:
                     lost = None
                     return work(lab)
             except _UnavailableError as error:
@@ -148,15 +146,6 @@ class Lab:
                     ) from error
                 self._say(f"waiting for the labgrid coordinator {self.address}: {error}")
                 time.sleep(_POLL_SECONDS)
-
-    @contextlib.contextmanager
-    def _connected(self, name: str) -> Iterator[_Coordinator]:
-        lab = _Coordinator(self.address)
-        try:
-            lab.start(name)
-            yield lab
-        finally:
-            lab.close()
 
 
 class _UnavailableError(Exception):
@@ -170,7 +159,7 @@ class _RefusedError(Exception):
 class _Coordinator:
     """A connection, and the places and resources as they are at the last ``sync``."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, name: str) -> None:
         try:
             self._grpc: Any = importlib.import_module("grpc")
             generated = "labgrid.remote.generated.labgrid_coordinator_pb2"
@@ -178,41 +167,37 @@ class _Coordinator:
             stub = importlib.import_module(f"{generated}_grpc").CoordinatorStub
         except ModuleNotFoundError as error:
             raise MissingExtraError("labgrid", "labgrid", "--sme2-lab") from error
-        self._channel = self._grpc.insecure_channel(address, options=_CHANNEL)
-        self._stub: Any = stub(self._channel)
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._answers: Any = None
-        self._syncs = 0
         self.places: dict[str, Any] = {}
         self._resources: dict[tuple[str, ...], Any] = {}
-
-    def start(self, name: str) -> None:
+        self._syncs = 0
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._channel = self._grpc.insecure_channel(address, options=_CHANNEL)
+        self._stub: Any = stub(self._channel)
+        self._answers = self._stub.ClientStream(iter(self._requests.get, None))
         try:
             self._grpc.channel_ready_future(self._channel).result(timeout=10)
-        except self._grpc.FutureTimeoutError:
-            raise _UnavailableError("no answer within 10 s") from None
-        self._answers = self._stub.ClientStream(iter(self._requests.get, None))
-        self._send("startup", name=name, version="pytest-sme2")
-        self._send("subscribe", all_places=True)
-        self._send("subscribe", all_resources=True)
-        self.sync()
+            self._send(startup={"name": name, "version": "pytest-sme2"})
+            self._send(subscribe={"all_places": True})
+            self._send(subscribe={"all_resources": True})
+            self.sync()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, self._grpc.FutureTimeoutError):
+                raise _UnavailableError("no answer within 10 s") from None
+            raise
 
     def close(self) -> None:
         self._requests.put(None)
-        if self._answers is not None:
-            self._answers.cancel()
+        self._answers.cancel()
         self._channel.close()
 
-    def _send(self, kind: str, **fields: Any) -> None:
-        message = self.pb2.ClientInMessage()
-        for name, value in fields.items():
-            setattr(getattr(message, kind), name, value)
-        self._requests.put(message)
+    def _send(self, **message: Any) -> None:
+        self._requests.put(self.pb2.ClientInMessage(**message))
 
     def sync(self) -> None:
         """See every change up to now."""
         self._syncs += 1
-        self._send("sync", id=self._syncs)
+        self._send(sync={"id": self._syncs})
         try:
             for message in self._answers:
                 for update in message.updates:
@@ -310,52 +295,69 @@ class _Taking:
         self, lab: _Coordinator, wanted: Mapping[str, str], priority: float, say: Say
     ) -> None:
         self._lab, self._wanted, self._priority, self._say = lab, wanted, priority, say
-        self._tokens: dict[str, float] = {}
-        """Reservations of places that could not be used, and until when they are kept."""
+        self._token = ""
+        """Of the reservation that waits."""
+        self._aside: list[str] = []
+        """Those of places that could not be used."""
         self._asked = time.monotonic()
 
     def take(self, deadline: float) -> FarmDevice:
-        token = ""
-        said = ""
-        began = time.monotonic()
+        said, with_phones = "", time.monotonic()
         try:
             while time.monotonic() < deadline:
                 self._lab.sync()
                 fitting = self._fitting()
-                if not any(self._lab.phone_of(place.name) for place in fitting):
-                    if time.monotonic() - began > _PATIENCE_SECONDS:
-                        raise TargetError(
-                            f"None of {len(fitting)} places has a phone: their exporters are not "
-                            "connected. Start them."
-                        )
-                    time.sleep(_POLL_SECONDS)
-                    continue
-                began = time.monotonic()
-                token = token or self._reserve()
-                found = self._poll(token)
-                if found is None:
-                    token = ""
-                elif found:
-                    device = self._try(self._lab.places[found])
+                if any(self._lab.phone_of(place.name) for place in fitting):
+                    with_phones = time.monotonic()
+                    device = self._take_one(len(fitting))
                     if device is not None:
                         return device
-                    self._tokens[token], token = time.monotonic() + _ASIDE_SECONDS, ""
-                    continue
+                elif time.monotonic() - with_phones > _PATIENCE_SECONDS:
+                    raise TargetError(
+                        f"None of {len(fitting)} places has a phone: their exporters are not "
+                        "connected. Start them."
+                    )
                 self._free_stale(fitting)
-                self._refresh_others()
                 held = [f"{place.name} ({place.acquired})" for place in fitting if place.acquired]
                 if said != (said := f"{len(fitting)} places of the lab, in use: {', '.join(held)}"):
                     self._say(f"waiting for one of {said}")
                 time.sleep(_POLL_SECONDS)
+                # What could not be used may be usable now.
+                self._cancel(self._aside)
             raise TargetError(
                 f"For {_WAIT_SECONDS:g} s none became free of {said}. "
                 "Run fewer workers, or give this run a priority: --sme2-lab-filter priority=1"
             )
         finally:
-            for each in (token, *self._tokens):
-                with contextlib.suppress(_RefusedError, _UnavailableError):
-                    if each:
-                        self._lab.call("CancelReservation", token=each)
+            with contextlib.suppress(_UnavailableError):
+                self._cancel([self._token, *self._aside])
+
+    def _take_one(self, most: int) -> FarmDevice | None:
+        """The first of the free places that can be used."""
+        for _ in range(most):
+            if not self._token:
+                filters = {"main": {"filter": self._wanted}}
+                made = self._lab.call("CreateReservation", filters=filters, prio=self._priority)
+                self._token = made.reservation.token
+            try:
+                found = self._lab.call("PollReservation", token=self._token).reservation
+            except _RefusedError:
+                found = None
+            if found is None or found.state not in _ALLOCATED:
+                # One that has expired, or that the coordinator does not know, is made again.
+                self._token = self._token if found is not None and found.state == 0 else ""
+                return None
+            device = self._try(self._lab.places.get(found.allocations["main"]))
+            if device is not None:
+                return device
+            self._aside.append(self._token)
+            self._token = ""
+        return None
+
+    def _cancel(self, tokens: list[str]) -> None:
+        while tokens:
+            with contextlib.suppress(_RefusedError):
+                self._lab.call("CancelReservation", token=tokens.pop())
 
     def _fitting(self) -> list[Any]:
         fitting = self._lab.fitting(self._wanted)
@@ -370,24 +372,9 @@ class _Taking:
             )
         return fitting
 
-    def _reserve(self) -> str:
-        filters = {"main": self._lab.pb2.Reservation.Filter(filter=self._wanted)}
-        made = self._lab.call("CreateReservation", filters=filters, prio=self._priority)
-        return str(made.reservation.token)
-
-    def _poll(self, token: str) -> str | None:
-        """The place of a reservation; empty while it waits, None where it has expired."""
-        try:
-            found = self._lab.call("PollReservation", token=token).reservation
-        except _RefusedError:
-            return None
-        if found.state in _ALLOCATED:
-            return str(found.allocations["main"])
-        return "" if found.state == 0 else None
-
     def _try(self, place: Any) -> FarmDevice | None:
         others = (other.name for other in self._fitting() if not _is_lost(other))
-        phone = self._lab.phone_of(place.name)
+        phone = None if place is None else self._lab.phone_of(place.name)
         if phone is None or (_is_lost(place) and any(map(self._lab.phone_of, others))):
             return None
         # A coordinator that was started again does not know who uses what.
@@ -398,15 +385,6 @@ class _Taking:
         except _RefusedError:
             return None
         return phone
-
-    def _refresh_others(self) -> None:
-        for token, until in list(self._tokens.items()):
-            if time.monotonic() > until:
-                del self._tokens[token]
-                with contextlib.suppress(_RefusedError):
-                    self._lab.call("CancelReservation", token=token)
-            elif self._poll(token) is None:
-                del self._tokens[token]
 
     def _free_stale(self, fitting: list[Any]) -> None:
         ask = time.monotonic() - self._asked > _ASK_SECONDS

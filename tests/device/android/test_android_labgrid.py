@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -22,7 +23,7 @@ from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.phone import labgrid
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.labgrid import Lab
+from pytest_sme2.targets.phone.labgrid import Lab, _Coordinator
 from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.target import AndroidTarget
 from tests.support.labgrid_lab import LabgridLab, labgrid_lab, wait_until
@@ -87,7 +88,7 @@ def end(holder: subprocess.Popen[str]) -> None:
 
 
 def tags(lab: LabgridLab, place: str) -> dict[str, str]:
-    with farm(lab)._connected("somebody/else") as connected:
+    with contextlib.closing(_Coordinator(lab.address, "somebody/else")) as connected:
         return dict(connected.places[place].tags)
 
 
@@ -168,7 +169,7 @@ def test_a_holder_on_another_machine_is_dead_when_the_lease_on_its_phone_is_old(
 
 
 def test_the_place_of_a_person_is_left_alone(lab: LabgridLab) -> None:
-    with farm(lab)._connected("desk/anna") as person:
+    with contextlib.closing(_Coordinator(lab.address, "desk/anna")) as person:
         person.call("AcquirePlace", placename="b1")
         lines: list[str] = []
         mine = farm(lab, lines, name="b1")
