@@ -270,7 +270,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
         if chosen.fake_phone:
             return None
         if chosen.lab is not None:
-            from pytest_sme2.targets.phone.labgrid import Lab
+            from pytest_sme2.targets.labgrid import Lab
 
             return Lab(chosen.lab, chosen.lab_filter, print).size()
         from pytest_sme2.targets.phone.pool import open_pool, open_server

@@ -62,7 +62,7 @@ def session_of(config: pytest.Config) -> Session:
         say = progress_of(config, weights)
         farm: Farm = _HookFarm(config)
         if settings.lab is not None:
-            from pytest_sme2.targets.phone.labgrid import Lab
+            from pytest_sme2.targets.labgrid import Lab
 
             farm = Lab(settings.lab, settings.lab_filter, say)
         config.stash[SESSION] = Session(

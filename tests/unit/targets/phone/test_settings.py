@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pytest_sme2.errors import MissingExtraError, UsageError
-from pytest_sme2.targets.phone.labgrid import Lab
+from pytest_sme2.targets.labgrid import Lab
 from pytest_sme2.targets.settings import (
     adb_server_from,
     is_network_serial,

@@ -21,19 +21,17 @@ from pytest_sme2.errors import DeviceGoneError, NotMeasurableError, TargetError
 from pytest_sme2.results import FarmDevice
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.targets.phone import labgrid
+from pytest_sme2.targets import labgrid
+from pytest_sme2.targets.labgrid import Lab, _Coordinator
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.labgrid import Lab, _Coordinator
 from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.target import AndroidTarget
 from tests.support.labgrid_lab import LabgridLab, labgrid_lab, wait_until
 
-pytest.importorskip("labgrid")
-
 PLACES = {"a1", "a2", "b1", "b2"}
 HOLDER = """
 import sys
-from pytest_sme2.targets.phone import labgrid
+from pytest_sme2.targets import labgrid
 if len(sys.argv) > 3:
     labgrid._machine = lambda: sys.argv[3]
 lab = labgrid.Lab(sys.argv[1], {"name": sys.argv[2]}, lambda line: None)
