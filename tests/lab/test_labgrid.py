@@ -62,6 +62,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabgridLab]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def _fail_before_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labgrid, "_WAIT_SECONDS", 300.0)
+
+
 def farm(lab: LabgridLab, lines: list[str] | None = None, **wishes: str) -> Lab:
     return Lab(lab.address, wishes, (lines if lines is not None else []).append)
 
