@@ -141,7 +141,7 @@ class Lab:
                 lost = lost or time.monotonic()
                 if time.monotonic() - lost > _PATIENCE_SECONDS:
                     raise TargetError(
-                        f"The labgrid coordinator {self.address} cannot be reached: {error}. "
+                        f"The labgrid coordinator {self.address} does not work: {error}. "
                         "Check --sme2-lab, and that the coordinator runs."
                     ) from error
                 self._say(f"waiting for the labgrid coordinator {self.address}: {error}")
@@ -152,8 +152,8 @@ class _UnavailableError(Exception):
     """The coordinator does not answer, or was started again meanwhile."""
 
 
-class _RefusedError(Exception):
-    """The coordinator says no to one request."""
+class _RefusedError(_UnavailableError):
+    """The coordinator says no to one request; where no is no answer, it is asked again."""
 
 
 class _Coordinator:
@@ -252,8 +252,7 @@ class _Coordinator:
             if resource.cls == "NetworkADBDevice":
                 host, serial = given.get("host"), given.get("serial")
             if resource.avail and host and serial:
-                local = str(host).startswith("localfilesystem:")
-                server = str(host) if local else f"{host}:{given.get('port')}"
+                server = f"{host}:{given.get('port')}"
                 return FarmDevice(serial=str(serial), adb_server=server, name=name)
         return None
 

@@ -127,7 +127,7 @@ def test_what_the_lab_does_not_have_is_said(
     with pytest.raises(NotMeasurableError, match="no place of the lab has a tag soc like 'Exynos'"):
         farm(lab).acquire("Exynos")
     monkeypatch.setattr(labgrid, "_PATIENCE_SECONDS", 0.0)
-    with pytest.raises(TargetError, match=r"127.0.0.1:9 cannot be reached.*--sme2-lab"):
+    with pytest.raises(TargetError, match=r"127.0.0.1:9 does not work: no answer.*--sme2-lab"):
         Lab("127.0.0.1:9", {}, lambda line: None).acquire(None)
 
 
