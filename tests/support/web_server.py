@@ -28,7 +28,7 @@ pid {folder}/nginx.pid;
 error_log {folder}/error.log;
 events {{}}
 http {{
-    access_log {folder}/access.log;
+    access_log off;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;
@@ -58,8 +58,11 @@ http {{
 class WebServer:
     address: str
     files: Path
-    requests: Path
     process: subprocess.Popen[bytes]
+
+    def state(self) -> set[tuple[Path, int]]:
+        """The files, and when each was put there."""
+        return {(path, path.stat().st_ctime_ns) for path in self.files.rglob("*") if path.is_file()}
 
 
 def find_nginx() -> str:
@@ -95,9 +98,7 @@ def web_server(folder: Path) -> Iterator[WebServer]:
                 break
             assert process.poll() is None, (folder / "error.log").read_text("utf-8")
             time.sleep(0.1)
-        yield WebServer(
-            f"http://127.0.0.1:{port}", folder / "files", folder / "access.log", process
-        )
+        yield WebServer(f"http://127.0.0.1:{port}", folder / "files", process)
     finally:
         process.kill()
         process.wait()
