@@ -430,6 +430,8 @@ NOT_FUZZED = {
     "system/locks": "reads a holder's name; tested with nonsense in tests/unit/system",
     "system/platforms": "reads a file of the kernel; tested with nonsense in tests/unit/system",
     "system/reading": "is what the others read with",
+    "system/shared_store": "what is damaged or made up there is tested in tests/unit/system",
+    "targets/labgrid": "reads a file of the kernel",
     "targets/local": "reads the kernel's own files",
     "targets/census": "a damaged run in the cache is made again",
     "timing/selfcheck": "reads the kernel's own files",

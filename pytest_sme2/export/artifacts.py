@@ -29,6 +29,7 @@ from pytest_sme2.results import Artifact
 from pytest_sme2.system.cache import cache_folder, mark_used
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.shared_store import fetch, offer
 
 TIMEOUT_SECONDS = 3600.0
 
@@ -62,8 +63,10 @@ def export_model(
     key = cache_key(entry, variant, weights=weights, seed=seed, graph=graph)
     root = (cache or cache_folder()) / "exports"
     stem = artifact_stem(entry.name, variant)
-    found = _find(root, stem, key, say)
+    name = f"{stem}-{key}"
+    found = _find(root, name, entry, say)
     if found is not None:
+        offer("exports", name, found.folder, made=False)
         return found
     if entry.file is not None and not is_utf8(entry.file.resolve()):
         raise ModelError(
@@ -72,15 +75,18 @@ def export_model(
         )
     _require_packages()
     try:
-        lock = root / "locks" / f"{stem}-{key}.lock"
+        lock = root / "locks" / f"{name}.lock"
         with locked(lock, f"exporting {entry.name} {variant}", say=say):
             # The process that held the lock may have made it.
-            found = _find(root, stem, key, say)
+            found = _find(root, name, entry, say)
+            if found is None and fetch("exports", name, root.parent):
+                found = _find(root, name, entry, say)
             if found is not None:
                 return found
-            return Export(entry, variant, weights, seed, graph, root, key, say).make(
-                timeout_seconds
-            )
+            export = Export(entry, variant, weights, seed, graph, root, key, say)
+            made = export.make(timeout_seconds)
+            offer("exports", name, made.folder, made=True)
+            return made
     except OSError as error:
         raise ExportError(
             f"The artifact of {entry.name!r} ({variant}) cannot be written below {root}: {error}. "
@@ -120,15 +126,15 @@ def cache_key(
 # --- looking up -----------------------------------------------------------------------------------
 
 
-def _find(root: Path, stem: str, key: str, say: Callable[[str], None]) -> Artifact | None:
+def _find(root: Path, name: str, entry: ModelEntry, say: Callable[[str], None]) -> Artifact | None:
     """A complete and current entry of the cache. One key may have several: see ``is_current``."""
-    for folder in sorted(root.glob(f"{stem}-{key}-*")):
+    for folder in sorted(root.glob(f"{name}-*")):
         try:
             meta = read_meta(folder)
         except ExportError as error:
             say(f"exporting again: {error}")
             continue
-        if meta.key == key and is_current(meta.dependencies):
+        if name.endswith(f"-{meta.key}") and is_current(meta.dependencies, entry):
             mark_used(folder)
             return artifact_from(folder, meta)
     return None

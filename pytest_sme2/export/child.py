@@ -24,6 +24,7 @@ from pytest_sme2.export.store import (
     SCHEMA,
     artifact_stem,
     load_artifact,
+    model_folder,
     package_versions,
     source_hashes,
     weights_hash,
@@ -103,8 +104,14 @@ class Export:
         return f"{self.stem}-{self.key}-{hashlib.sha256(dependencies.encode()).hexdigest()[:8]}"
 
     def _meta(self, folder: Path, answer: Mapping[str, Any]) -> dict[str, Any]:
+        around = model_folder(self.entry)
         dependencies = {
-            "files": {name: file_sha256(Path(name)) for name in answer["dependencies"]["files"]},
+            "files": {
+                os.path.relpath(name, around) if self.entry.folder else name: file_sha256(
+                    Path(name)
+                )
+                for name in answer["dependencies"]["files"]
+            },
             "packages": answer["dependencies"]["packages"],
         }
         if self.weights is None:

@@ -37,7 +37,7 @@ class Dependencies:
     """What the model imported from outside its folder."""
 
     files: dict[str, str]
-    """SHA-256 by path."""
+    """SHA-256 by path from the model's folder: a clone may lie anywhere."""
     packages: dict[str, str]
     """Version by name."""
 
@@ -95,10 +95,10 @@ def package_versions() -> dict[str, str]:
     return found
 
 
-def is_current(dependencies: Dependencies) -> bool:
+def is_current(dependencies: Dependencies, entry: ModelEntry) -> bool:
     """Whether the model's imports from outside its folder are unchanged."""
     for name, digest in dependencies.files.items():
-        file = Path(name)
+        file = model_folder(entry) / name
         if not file.is_file() or file_sha256(file) != digest:
             return False
     for package, installed in dependencies.packages.items():
@@ -164,6 +164,10 @@ def artifact_from(folder: Path, meta: Meta) -> Artifact:
         ),
         tokens=meta.tokens,
     )
+
+
+def model_folder(entry: ModelEntry) -> Path:
+    return Path() if entry.folder is None else entry.folder.resolve()
 
 
 def source_hashes(entry: ModelEntry) -> dict[str, str]:

@@ -271,6 +271,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
             return 0 if session_of(config).bench.chosen.capabilities().timing else None
         if chosen.fake_phone:
             return None
+        if chosen.lab is not None:
+            from pytest_sme2.targets.labgrid import Lab
+
+            return Lab(chosen.lab, chosen.lab_filter, print).size()
         from pytest_sme2.targets.phone.pool import open_pool, open_server
 
         return len(open_pool(open_server(chosen.adb_server), chosen.serials).serials)

@@ -11,6 +11,7 @@ from pytest_sme2.plugin import options
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Check, FarmDevice
+    from pytest_sme2.session.device import Farm
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.session import Session
 
@@ -57,10 +58,14 @@ def session_of(config: pytest.Config) -> Session:
                 return {}
 
         worker: dict[str, Any] = getattr(config, "workerinput", {})
+        settings = options.read_settings(config)
+        say = progress_of(config, weights)
+        farm: Farm = _HookFarm(config)
+        if settings.lab is not None:
+            from pytest_sme2.targets.labgrid import Lab
+
+            farm = Lab(settings.lab, settings.lab_filter, say)
         config.stash[SESSION] = Session(
-            options.read_settings(config),
-            say=progress_of(config, weights),
-            identity=worker.get("testrunuid"),
-            farm=_HookFarm(config),
+            settings, say=say, identity=worker.get("testrunuid"), farm=farm
         )
     return config.stash[SESSION]

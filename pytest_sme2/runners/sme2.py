@@ -34,6 +34,7 @@ from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.processes import Finished, answer_of, run_process, whitelisted_environment
 from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.shared_store import fetch, offer
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_cmake, find_compiler, find_ninja
 from pytest_sme2.system.wording import count
@@ -361,15 +362,19 @@ def wheel_runner(
     folder, version, root = runner.folder, runner.executorch, cache or cache_folder()
     if _is_whole(folder, root):
         mark_used(folder)
+        offer("runners", folder.name, folder, made=False)
         return runner
-    sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
     try:
         doing = f"building the runner for {platform}"
         with locked(Path(f"{folder}.lock"), doing, say=progress):
             if not _is_whole(folder, root):
+                fetch("runners", folder.name, root)
+            if not _is_whole(folder, root):
+                sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
                 if progress is not None:
                     progress(f"Building the runner for {platform} with ExecuTorch {version}")
                 _build_into(folder, sdk, platform, version, compiler)
+                offer("runners", folder.name, folder, made=True)
     except OSError as error:
         raise BuildError(
             f"The runner cannot be kept in {folder}: {error}. "

@@ -246,5 +246,8 @@ def _phone_words(settings: Settings) -> str:
     """Which phones, without reaching for one: a worker leases it when it measures."""
     if settings.fake_phone:
         return "a fake phone in a sandbox on this machine, emulated: no timing"
+    if settings.lab is not None:
+        tags = ", ".join(f"{name}={value}" for name, value in settings.lab_filter.items())
+        return f"from the labgrid coordinator {settings.lab}; {tags or 'any place'}"
     serials = ", ".join(settings.serials) or "the attached one"
     return f"{serials}; power mode {settings.power_mode}"

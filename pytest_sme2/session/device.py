@@ -153,8 +153,10 @@ class HeldDevice:
         settings = self._hand_out()
         try:
             return self._choose_from(settings, like)
-        except BaseException:
-            self._hand_back(lost=True)
+        except BaseException as error:
+            # A phone of another kind, or a wait that somebody ended, says nothing against it.
+            unfit = isinstance(error, NotMeasurableError) or not getattr(error, "retired", True)
+            self._hand_back(lost=isinstance(error, TargetError) and not unfit)
             raise
 
     def _choose_from(self, settings: Settings, like: Fingerprint | None) -> Target:

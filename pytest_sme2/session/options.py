@@ -155,6 +155,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("--sme2-serial", "serials", "SERIAL[,SERIAL]", "targets.settings:parse_serials",
            "the phones for --device=android, by serial or host:port; may be repeated; default: "
            "ANDROID_SERIAL, else the only attached phone.", repeats=True),
+    Option("--sme2-lab", "lab", "COORDINATOR", "targets.settings:parse_lab",
+           "with --device=android: take phones from a labgrid coordinator, HOST or HOST:PORT; "
+           "needs pytest-sme2[labgrid]."),
+    Option("--sme2-lab-filter", "lab_filter", "TAG=VALUE", "targets.settings:parse_lab_filter",
+           "only places with this tag, as in soc=dimensity-9500; priority=NUMBER is the "
+           "reservation's. May be repeated.", repeats=True),
     Option("--sme2-phone", "", "NAME=VALUE", "session.settings:parse_phone",
            "about the phone: power-mode=boost, app or keep (default); fixed-performance; "
            "max-celsius=40 (wait until it is cooler); cpus=big, little, or numbers such as 4-7; "
@@ -255,4 +261,6 @@ def read(given: Iterable[tuple[Option, Any, str]]) -> dict[str, Any]:
             raise UsageError(f"{where}: {error}") from None
     if ("runner_on" in fields) != ("runner_off" in fields):
         raise UsageError("Give both --sme2-runner-on and --sme2-runner-off, or neither.")
+    if fields.get("lab") and fields.get("device") != "android":
+        raise UsageError("--sme2-lab hands out phones. Give --device=android, too.")
     return fields

@@ -90,6 +90,10 @@ class Settings:
     """The phones to use; empty means ANDROID_SERIAL, else the only one attached."""
     adb_server: str | None = None
     """HOST:PORT of the adb server; None means this machine's usual one."""
+    lab: str | None = None
+    """HOST[:PORT] of the labgrid coordinator that hands out phones; None means there is none."""
+    lab_filter: Mapping[str, str] = field(default_factory=dict)
+    """Tags that a place of the lab must have, and maybe a priority."""
     power_mode: str = "keep"
     fixed_performance: bool = False
     max_celsius: float | None = None

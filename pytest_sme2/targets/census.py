@@ -30,6 +30,7 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.shared_store import fetch, offer
 from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets.base import LOG_NAME, RESULT_NAME, Job, Target, make_place, read_files
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -273,14 +274,21 @@ def remembered_run(
     cache: Path | None = None,
 ) -> tuple[EmulatedRun, bool]:
     """A run, and whether it was made before; ``fresh``: run it in any case."""
-    kept = (cache or cache_folder()) / "emulated" / run_key(target, runner, request)
+    root = cache or cache_folder()
+    kept = root / "emulated" / run_key(target, runner, request)
     job = Job(runner, request, folder)
     found = None if fresh else _recall(target, job, kept)
-    if found is not None:
-        return found, True
-    made = observed_run(target, runner, request, folder)
-    _keep(made, folder, kept)
-    return made, False
+    # A cache that cannot be written keeps nothing of the store's, either.
+    if found is None and not fresh:
+        with contextlib.suppress(OSError, StorageError), _locked(kept):
+            if fetch("emulated", kept.name, root):
+                found = _recall(target, job, kept)
+    made = found or observed_run(target, runner, request, folder)
+    if found is None:
+        _keep(made, folder, kept)
+    if kept.is_dir():
+        offer("emulated", kept.name, kept, made=found is None)
+    return made, found is not None
 
 
 def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
@@ -339,6 +347,10 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
     return EmulatedRun(run, census, counted)
 
 
+def _locked(kept: Path) -> contextlib.AbstractContextManager[None]:
+    return locked(Path(f"{kept}.lock"), f"writing {kept}")
+
+
 def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
     run = made.run
     here = folder.absolute()
@@ -354,7 +366,7 @@ def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
     # The run itself is whole: a full or read-only cache only means to run it once more.
     with (
         contextlib.suppress(OSError, StorageError),
-        locked(Path(f"{kept}.lock"), f"writing {kept}"),
+        _locked(kept),
         working_folder(kept) as temporary,
     ):
         for name in names:

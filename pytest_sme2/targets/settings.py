@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.system.wording import one_of, split_list
@@ -57,6 +57,35 @@ def checked_adb_server(value: str) -> str:
     """The given address, after a check."""
     parse_adb_server(value)
     return value
+
+
+PRIORITY = "priority"
+
+
+def parse_lab(value: str) -> str:
+    """``HOST`` or ``HOST:PORT`` of a labgrid coordinator."""
+    if not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", value):
+        raise UsageError(f"{value!r} is not a coordinator. Give HOST or HOST:PORT.")
+    return value
+
+
+def parse_lab_filter(values: Sequence[str]) -> dict[str, str]:
+    """``soc=dimensity-9500,priority=2``: tags of places, and the one word that is not a tag."""
+    wishes = {}
+    for word in ",".join(values).split(","):
+        name, _, value = (part.strip() for part in word.partition("="))
+        number = re.fullmatch(r"-?\d+(\.\d+)?", value)
+        if (
+            not re.fullmatch("[a-z][a-z0-9_]*", name)
+            or not value
+            or not (number or name != PRIORITY)
+        ):
+            raise UsageError(
+                f"{word!r} is not a tag of a place. Write NAME=VALUE, as in soc=dimensity-9500, "
+                f"or {PRIORITY}=NUMBER."
+            )
+        wishes[name] = value
+    return wishes
 
 
 def adb_server_from(environment: Mapping[str, str]) -> tuple[str, int]:

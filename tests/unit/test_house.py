@@ -84,11 +84,11 @@ def test_no_module_is_too_long() -> None:
 
 
 def test_durations_are_not_taken_from_the_wall_clock() -> None:
-    """It may jump. Only a date, the age of a file and a file's date on a phone come from it."""
+    """It may jump. Only dates, ages of files and marks, and a file's date on a phone are of it."""
     clock = re.compile(r"time\.time(_ns)?\(\)|datetime\.now\(|CLOCK_REALTIME|system_clock")
     sources = (path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".cpp"))
     assert {path.stem for path in sources if clock.search(path.read_text("utf-8"))} == {
-        "adb", "cache", "case_result", "clean", "leases", "locks",
+        "adb", "cache", "case_result", "clean", "labgrid", "leases", "locks",
     }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from pytest_sme2.errors import (
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock, user_name
 from pytest_sme2.system.reading import json_value
-from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
 from pytest_sme2.targets.phone.answers import OtherClaim, parse_claim
 
 # How long a run's retired devices are remembered at most: no run takes that long.
@@ -245,8 +245,7 @@ class Claim:
         # With noclobber the shell makes the file only if there is none.
         done = self.device.shell(
             f"if (set -C; printf %s {quote([self.text])} > {CLAIM}) 2>/dev/null; then echo made; "
-            f'else echo "$(date +%s) $(stat -c %Y {CLAIM}) $(sha256sum < {CLAIM})"; '
-            f"head -c 1000 {CLAIM}; fi"
+            f"else {_showing()}; fi"
         )
         if done.text == "made\n":
             return None
@@ -278,6 +277,24 @@ class Claim:
         """Remove it. A phone that cannot be reached keeps it until this machine comes again."""
         with contextlib.suppress(TargetError):
             self._remove(hashlib.sha256(self.text.encode()).hexdigest())
+
+
+def _showing() -> str:
+    return f'echo "$(date +%s) $(stat -c %Y {CLAIM}) $(sha256sum < {CLAIM})"; head -c 1000 {CLAIM}'
+
+
+def is_leased(server: AdbServer, serial: str) -> bool:
+    """Whether a process of this machine uses the phone."""
+    lease = DevicePool(str(server), [serial], run="")._try(serial)
+    if lease is not None:
+        lease.release()
+    return lease is None
+
+
+def is_abandoned(device: AdbDevice) -> bool:
+    """Whether the machine that claims the phone has given no sign for long."""
+    claim = parse_claim(device.shell(_showing()).text)
+    return claim is not None and claim.idle_seconds >= IDLE_SECONDS
 
 
 def read_claim(text: str) -> dict[str, object]:

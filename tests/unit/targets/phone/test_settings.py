@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from pytest_sme2.errors import UsageError
+from pytest_sme2.errors import MissingExtraError, UsageError
+from pytest_sme2.targets.labgrid import Lab
 from pytest_sme2.targets.settings import (
     adb_server_from,
     is_network_serial,
@@ -12,6 +15,8 @@ from pytest_sme2.targets.settings import (
     parse_celsius,
     parse_cpus,
     parse_device,
+    parse_lab,
+    parse_lab_filter,
     parse_power_mode,
     parse_serials,
 )
@@ -120,3 +125,14 @@ def test_temperatures(text: str, degrees: float) -> None:
 def test_what_is_not_a_temperature(text: str) -> None:
     with pytest.raises(UsageError, match=r"not a temperature. Give degrees from 10 to 120"):
         parse_celsius(text)
+
+
+def test_tags_of_places_and_a_priority() -> None:
+    given = ["soc=dimensity-9500, rack=2", "priority=-1.5"]
+    assert parse_lab_filter(given) == {"soc": "dimensity-9500", "rack": "2", "priority": "-1.5"}
+
+
+def test_a_lab_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(MissingExtraError, match=r"--sme2-lab needs.*pytest-sme2\[labgrid\]"):
+        Lab(parse_lab("lab.example.org"), {}, print).size()

@@ -1,0 +1,447 @@
+"""Phones of a lab: reserved and taken at a labgrid coordinator, used, and given back.
+
+labgrid keeps a place for a client that was killed. So each client has a name of its own there, and
+holds a lock of that name on its machine. Whoever waits for a place and finds that lock free frees
+the place. What keeps measurements apart is our own lease of the phone, not labgrid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import importlib
+import queue
+import re
+import secrets
+import socket
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pytest_sme2.errors import (
+    BusyError,
+    MissingExtraError,
+    NotMeasurableError,
+    Sme2Warning,
+    TargetError,
+    plain,
+)
+from pytest_sme2.results import FarmDevice
+from pytest_sme2.system.locks import machine_lock, shared_lock, user_name
+from pytest_sme2.system.terminal import Say
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
+from pytest_sme2.targets.phone.leases import is_abandoned, is_leased
+from pytest_sme2.targets.settings import PRIORITY, parse_adb_server
+
+_PORT = 20408
+_POLL_SECONDS = 1.0
+_WAIT_SECONDS = 3600.0
+# Coordinators and exporters are restarted now and then.
+_PATIENCE_SECONDS = 60.0
+# To ask a phone disturbs what is measured there.
+_ASK_SECONDS = 300.0
+_CALL_SECONDS = 60.0
+# The tag of a place whose phone was lost, and since which hour. It counts for a day.
+MARK = "sme2"
+_LOST, _LOST_HOURS = "lost_", 24
+_ALLOCATED = (1, 2)
+_CHANNEL = (
+    # A client is known by its connection, so that must not be shared.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 7500),
+    ("grpc.keepalive_timeout_ms", 10000),
+    ("grpc.http2.ping_timeout_ms", 10000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_Value = TypeVar("_Value")
+
+
+class Lab:
+    """Who hands out phones: the farm of a run with ``--sme2-lab``."""
+
+    def __init__(self, address: str, wishes: Mapping[str, str], say: Say) -> None:
+        """``wishes`` are the tags that a place must have, and maybe a priority."""
+        self.address = address if re.search(r":\d+$", address) else f"{address}:{_PORT}"
+        self._filter = {name: value for name, value in wishes.items() if name != PRIORITY}
+        self._priority = float(wishes.get(PRIORITY, 0))
+        self._say = say
+        self._held: dict[str, tuple[str, contextlib.ExitStack]] = {}
+        """By place: this process's name there, and the lock of that name."""
+        self._kind: str | None = None
+        """The tag soc of a phone that was lost: what takes over must be of its kind."""
+
+    def size(self) -> int:
+        """How many places fit, for one worker each."""
+        return self._patiently("counting", lambda lab: len(lab.fitting(self._filter)))
+
+    def acquire(self, soc: str | None) -> FarmDevice:
+        """Wait for a place, and take it; ``soc`` is part of its tag ``soc``."""
+        name, lock = _name_of_this_process()
+        kind, self._kind = self._kind, None
+        deadline = time.monotonic() + _WAIT_SECONDS
+
+        def take(lab: _Coordinator) -> FarmDevice:
+            # It may have come to be ours without our being told.
+            for place in [each for each in lab.places.values() if each.acquired == name]:
+                lab.give_back(place.name, name)
+            wanted = self._wanted(lab, soc, kind)
+            return _Taking(lab, wanted, self._priority, self._say).take(deadline)
+
+        try:
+            device = self._patiently(name, take)
+        except BaseException:
+            lock.close()
+            raise
+        self._held[device.name] = name, lock
+        return device
+
+    def _wanted(self, lab: _Coordinator, soc: str | None, kind: str | None) -> dict[str, str]:
+        if soc is None:
+            return self._filter if kind is None else {**self._filter, "soc": kind}
+        free: dict[str, int] = {}
+        for place in lab.fitting(self._filter):
+            chip = place.tags.get("soc", "")
+            if soc.lower() in chip.lower():
+                free[chip] = free.get(chip, 0) + (not place.acquired)
+        if not free:
+            raise NotMeasurableError(f"no place of the lab has a tag soc like {soc!r}")
+        return {**self._filter, "soc": kind if kind in free else max(free, key=lambda c: free[c])}
+
+    def release(self, device: FarmDevice, *, lost: bool) -> None:
+        """Give a place back, and mark it if its phone was lost; a good use unmarks it."""
+        name, lock = self._held.pop(device.name)
+
+        def give_back(lab: _Coordinator) -> None:
+            if lost and device.name in lab.places:
+                self._kind = lab.places[device.name].tags.get("soc")
+            lab.mark(device.name, lost=lost)
+            lab.give_back(device.name, name)
+
+        try:
+            self._patiently(name, give_back)
+        except TargetError as error:
+            text = f"The place {device.name} could not be given back. {error}"
+            warnings.warn(Sme2Warning(plain(text)), stacklevel=2)
+        finally:
+            # From here on, whoever waits may free the place.
+            lock.close()
+
+    def _patiently(self, name: str, work: Callable[[_Coordinator], _Value]) -> _Value:
+        """Do it again from the start where the coordinator ends: it forgets reservations."""
+        lost: float | None = None
+        while True:
+            try:
+                with contextlib.closing(_Coordinator(self.address, name)) as lab:
+                    lost = None
+                    return work(lab)
+            except _UnavailableError as error:
+                lost = lost or time.monotonic()
+                if time.monotonic() - lost > _PATIENCE_SECONDS:
+                    raise TargetError(
+                        f"The labgrid coordinator {self.address} does not work: {error}. "
+                        "Check --sme2-lab, and that the coordinator runs."
+                    ) from error
+                self._say(f"waiting for the labgrid coordinator {self.address}: {error}")
+                time.sleep(_POLL_SECONDS)
+
+
+class _UnavailableError(Exception):
+    """The coordinator does not answer, or was started again meanwhile."""
+
+
+class _RefusedError(_UnavailableError):
+    """The coordinator says no to one request; where no is no answer, it is asked again."""
+
+
+class _Coordinator:
+    """A connection, and the places and resources as they are at the last ``sync``."""
+
+    def __init__(self, address: str, name: str) -> None:
+        try:
+            self._grpc: Any = importlib.import_module("grpc")
+            generated = "labgrid.remote.generated.labgrid_coordinator_pb2"
+            self.pb2: Any = importlib.import_module(generated)
+            stub = importlib.import_module(f"{generated}_grpc").CoordinatorStub
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("labgrid", "labgrid", "--sme2-lab") from error
+        self.places: dict[str, Any] = {}
+        self._resources: dict[tuple[str, ...], Any] = {}
+        self._syncs = 0
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._channel = self._grpc.insecure_channel(address, options=_CHANNEL)
+        self._stub: Any = stub(self._channel)
+        self._answers = self._stub.ClientStream(iter(self._requests.get, None))
+        try:
+            self._grpc.channel_ready_future(self._channel).result(timeout=10)
+            self._send(startup={"name": name, "version": "pytest-sme2"})
+            self._send(subscribe={"all_places": True})
+            self._send(subscribe={"all_resources": True})
+            self.sync()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, self._grpc.FutureTimeoutError):
+                raise _UnavailableError("no answer within 10 s") from None
+            raise
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self._answers.cancel()
+        self._channel.close()
+
+    def _send(self, **message: Any) -> None:
+        self._requests.put(self.pb2.ClientInMessage(**message))
+
+    def sync(self) -> None:
+        """See every change up to now."""
+        self._syncs += 1
+        self._send(sync={"id": self._syncs})
+        try:
+            for message in self._answers:
+                for update in message.updates:
+                    self._apply(update)
+                if message.HasField("sync") and message.sync.id == self._syncs:
+                    return
+        except self._grpc.RpcError as error:
+            raise _UnavailableError(error.details()) from error
+        raise _UnavailableError("it ended the connection")
+
+    def _apply(self, update: Any) -> None:
+        kind = update.WhichOneof("kind")
+        if kind == "place":
+            self.places[update.place.name] = update.place
+        elif kind == "del_place":
+            self.places.pop(update.del_place, None)
+        elif kind == "resource":
+            self._resources[_path(update.resource.path)] = update.resource
+        elif kind == "del_resource":
+            self._resources.pop(_path(update.del_resource), None)
+
+    def call(self, method: str, **fields: Any) -> Any:
+        request = getattr(self.pb2, f"{method}Request")(**fields)
+        try:
+            return getattr(self._stub, method)(request, timeout=_CALL_SECONDS)
+        except self._grpc.RpcError as error:
+            code = self._grpc.StatusCode
+            if error.code() in (code.UNAVAILABLE, code.DEADLINE_EXCEEDED, code.CANCELLED):
+                raise _UnavailableError(error.details()) from error
+            raise _RefusedError(error.details()) from error
+
+    def fitting(self, wanted: Mapping[str, str]) -> list[Any]:
+        """The places that have these tags; their names count as a tag, as for labgrid."""
+        return [
+            place
+            for name, place in sorted(self.places.items())
+            if wanted.items() <= {**place.tags, "name": name}.items()
+        ]
+
+    def phone_of(self, name: str) -> FarmDevice | None:
+        """The phone of a place; None while its exporter is not connected."""
+        for path, resource in sorted(self._resources.items()):
+            parts = (path[0], path[1], resource.cls, path[2])
+            if not any(_matches(match, parts) for match in self.places[name].matches):
+                continue
+            given = {
+                key: getattr(value, value.WhichOneof("kind") or "", None)
+                for key, value in resource.params.items()
+            }
+            # The second is the resource of labgrid's ADB driver, in releases that have it.
+            host, serial = given.get("address"), given.get("username")
+            if resource.cls == "NetworkADBDevice":
+                host, serial = given.get("host"), given.get("serial")
+            if resource.avail and host and serial:
+                server = f"{host}:{given.get('port')}"
+                return FarmDevice(serial=str(serial), adb_server=server, name=name)
+        return None
+
+    def give_back(self, place: str, owner: str) -> None:
+        """Only what this client still has: a coordinator that was started again forgets it."""
+        with contextlib.suppress(_RefusedError):
+            self.call("ReleasePlace", placename=place, fromuser=owner)
+
+    def mark(self, place: str, *, lost: bool) -> None:
+        found = self.places.get(place)
+        if lost or (found is not None and MARK in found.tags):
+            with contextlib.suppress(_RefusedError):
+                tags = {MARK: f"{_LOST}{_hour()}" if lost else ""}
+                self.call("SetPlaceTags", placename=place, tags=tags)
+
+
+def _hour() -> int:
+    return int(time.time()) // 3600
+
+
+def _is_lost(place: Any) -> bool:
+    since = place.tags.get(MARK, "").removeprefix(_LOST)
+    return since.isdecimal() and abs(_hour() - int(since)) < _LOST_HOURS
+
+
+def _path(path: Any) -> tuple[str, ...]:
+    return path.exporter_name, path.group_name, path.resource_name
+
+
+def _matches(match: Any, parts: tuple[str, str, str, str]) -> bool:
+    wanted = [match.exporter, match.group, match.cls, match.name or "*"]
+    return all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+class _Taking:
+    """One wait for a place. Places that cannot be used stay reserved, so that another is given."""
+
+    def __init__(
+        self, lab: _Coordinator, wanted: Mapping[str, str], priority: float, say: Say
+    ) -> None:
+        self._lab, self._wanted, self._priority, self._say = lab, wanted, priority, say
+        self._token = ""
+        """Of the reservation that waits."""
+        self._aside: list[str] = []
+        """Those of places that could not be used."""
+        self._asked = time.monotonic()
+
+    def take(self, deadline: float) -> FarmDevice:
+        said, with_phones = "", time.monotonic()
+        try:
+            while time.monotonic() < deadline:
+                self._lab.sync()
+                fitting = self._fitting()
+                if any(self._lab.phone_of(place.name) for place in fitting):
+                    with_phones = time.monotonic()
+                    device = self._take_one(len(fitting))
+                    if device is not None:
+                        return device
+                elif time.monotonic() - with_phones > _PATIENCE_SECONDS:
+                    raise TargetError(
+                        f"None of {len(fitting)} places has a phone: their exporters are not "
+                        "connected. Start them."
+                    )
+                self._free_stale(fitting)
+                held = [f"{place.name} ({place.acquired})" for place in fitting if place.acquired]
+                if said != (said := f"{len(fitting)} places of the lab, in use: {', '.join(held)}"):
+                    self._say(f"waiting for one of {said}")
+                time.sleep(_POLL_SECONDS)
+                # What could not be used may be usable now.
+                self._cancel(self._aside)
+            raise TargetError(
+                f"For {_WAIT_SECONDS:g} s none became free of {said}. "
+                "Run fewer workers, or give this run a priority: --sme2-lab-filter priority=1"
+            )
+        finally:
+            with contextlib.suppress(_UnavailableError):
+                self._cancel([self._token, *self._aside])
+
+    def _take_one(self, most: int) -> FarmDevice | None:
+        """The first of the free places that can be used."""
+        for _ in range(most):
+            if not self._token:
+                filters = {"main": {"filter": self._wanted}}
+                made = self._lab.call("CreateReservation", filters=filters, prio=self._priority)
+                self._token = made.reservation.token
+            try:
+                found = self._lab.call("PollReservation", token=self._token).reservation
+            except _RefusedError:
+                found = None
+            if found is None or found.state not in _ALLOCATED:
+                # One that has expired, or that the coordinator does not know, is made again.
+                self._token = self._token if found is not None and found.state == 0 else ""
+                return None
+            device = self._try(self._lab.places.get(found.allocations["main"]))
+            if device is not None:
+                return device
+            self._aside.append(self._token)
+            self._token = ""
+        return None
+
+    def _cancel(self, tokens: list[str]) -> None:
+        while tokens:
+            with contextlib.suppress(_RefusedError):
+                self._lab.call("CancelReservation", token=tokens.pop())
+
+    def _fitting(self) -> list[Any]:
+        fitting = self._lab.fitting(self._wanted)
+        if not fitting:
+            wanted = ",".join(f"{name}={value}" for name, value in self._wanted.items())
+            known = {
+                f"{tag}={value}" for p in self._lab.places.values() for tag, value in p.tags.items()
+            }
+            raise TargetError(
+                f"The lab has no place with {wanted or 'a phone'}. Its {len(self._lab.places)} "
+                f"places have the tags: {', '.join(sorted(known)) or 'none'}."
+            )
+        return fitting
+
+    def _try(self, place: Any) -> FarmDevice | None:
+        others = (other.name for other in self._fitting() if not _is_lost(other))
+        phone = None if place is None else self._lab.phone_of(place.name)
+        if phone is None or (_is_lost(place) and any(map(self._lab.phone_of, others))):
+            return None
+        # A coordinator that was started again does not know who uses what.
+        if is_leased(_server(phone), phone.serial):
+            return None
+        try:
+            self._lab.call("AcquirePlace", placename=place.name)
+        except _RefusedError:
+            return None
+        return phone
+
+    def _free_stale(self, fitting: list[Any]) -> None:
+        ask = time.monotonic() - self._asked > _ASK_SECONDS
+        if ask:
+            self._asked = time.monotonic()
+        for place in fitting:
+            phone = self._lab.phone_of(place.name)
+            if place.acquired and _is_dead(place.acquired, phone if ask else None):
+                self._say(f"freeing the place {place.name}: its holder {place.acquired} has ended")
+                self._lab.give_back(place.name, place.acquired)
+
+
+def _server(phone: FarmDevice) -> AdbServer:
+    return AdbServer(*parse_adb_server(phone.adb_server or ""))
+
+
+# --- whether a holder lives -----------------------------------------------------------------------
+
+
+def _name_of_this_process() -> tuple[str, contextlib.ExitStack]:
+    """``HOST/USER.MACHINE.TOKEN``, and the lock that is held as long as this name counts."""
+    token, lock = secrets.token_hex(8), contextlib.ExitStack()
+    lock.enter_context(shared_lock(_lock_file(token), "using a place of the lab"))
+    lock.callback(_lock_file(token).unlink, missing_ok=True)
+    host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+    return f"{host}/{user_name()}.{_machine()}.{token}", lock
+
+
+def _is_dead(owner: str, phone: FarmDevice | None) -> bool:
+    """Whether a process that has a place is gone for certain; what is not ours never is."""
+    known = re.fullmatch(r"[^/]+/.+\.([0-9a-f]{12})\.([0-9a-f]{16})", owner)
+    if known is None:
+        return False
+    if known[1] == _machine():
+        try:
+            lock = shared_lock(_lock_file(known[2]), "using a place of the lab")
+            # The file of another user stays.
+            with lock, contextlib.suppress(OSError):
+                _lock_file(known[2]).unlink()
+        except BusyError:
+            return False
+        return True
+    # On another machine: the lease on the phone tells.
+    if phone is None:
+        return False
+    with contextlib.suppress(TargetError):
+        return is_abandoned(AdbDevice(_server(phone), phone.serial))
+    return False
+
+
+def _lock_file(token: str) -> Path:
+    return machine_lock(f"lab-{token}")
+
+
+def _machine() -> str:
+    """This machine since its start, with its locks: a container of the same name has others."""
+    folder = _lock_file("").parent.stat()
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    started = boot.read_text("ascii") if boot.exists() else ""
+    text = f"{socket.gethostname()}:{started}:{folder.st_dev}:{folder.st_ino}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

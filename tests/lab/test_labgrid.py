@@ -1,0 +1,333 @@
+"""Phones of a labgrid coordinator: taken, given back, and taken over when a process was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.errors import DeviceGoneError, NotMeasurableError, TargetError
+from pytest_sme2.results import FarmDevice
+from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.targets import labgrid
+from pytest_sme2.targets.labgrid import Lab, _Coordinator
+from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.leases import CLAIM
+from pytest_sme2.targets.phone.target import AndroidTarget
+from tests.support.labgrid_lab import LabgridLab, labgrid_lab, wait_until
+
+PLACES = {"a1", "a2", "b1", "b2"}
+HOLDER = """
+import sys
+from pytest_sme2.targets import labgrid
+if len(sys.argv) > 3:
+    labgrid._machine = lambda: sys.argv[3]
+lab = labgrid.Lab(sys.argv[1], {"name": sys.argv[2]}, lambda line: None)
+print(lab.acquire(None).name, flush=True)
+sys.stdin.read()
+"""
+# A measurement is one that no other disturbs: the second holder of the lock fails.
+MEASURING = """
+import fcntl, os, time
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("number", range(16))
+def test_a_measurement(number, sme2_target):
+    name = f"{sme2_target.device.server}-{sme2_target.serial}".replace("/", "_")
+    with open(name, "w") as lock, open("log", "a", buffering=1) as log:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print(os.getpid(), name, file=log)
+        for _ in range(5):
+            assert sme2_target.device.shell("echo there").text == "there\\n"
+            time.sleep(0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabgridLab]:
+    with labgrid_lab(tmp_path_factory.mktemp("lab")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _fail_before_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labgrid, "_WAIT_SECONDS", 300.0)
+
+
+def farm(lab: LabgridLab, lines: list[str] | None = None, **wishes: str) -> Lab:
+    return Lab(lab.address, wishes, (lines if lines is not None else []).append)
+
+
+def hold(lab: LabgridLab, place: str, *machine: str) -> subprocess.Popen[str]:
+    """Another process that has the place."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, lab.address, place, *machine],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout.readline() == f"{place}\n"
+    return holder
+
+
+def end(holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
+    holder.stdin.close()
+    holder.stdout.close()
+
+
+def tags(lab: LabgridLab, place: str) -> dict[str, str]:
+    with contextlib.closing(_Coordinator(lab.address, "somebody/else")) as connected:
+        return dict(connected.places[place].tags)
+
+
+def take_all(lab: LabgridLab) -> None:
+    """Every place can be had, whatever happened before."""
+    mine = farm(lab)
+    taken = [mine.acquire(None) for _ in PLACES]
+    assert {device.name for device in taken} == PLACES
+    for device in taken:
+        mine.release(device, lost=False)
+
+
+def test_phones_are_taken_by_soc_and_given_back(lab: LabgridLab) -> None:
+    mine = farm(lab, soc="sm8850")
+    assert mine.size() == 2
+    first, second = mine.acquire(None), mine.acquire("SM88")
+    assert {first.name, second.name} == {"b1", "b2"}
+    assert first.serial in {phone.serial for phone in lab.phones[2:]}
+    others = farm(lab)
+    third = others.acquire("dimensity")
+    assert third.name in {"a1", "a2"}
+    others.release(third, lost=False)
+    for device in (first, second):
+        mine.release(device, lost=False)
+    take_all(lab)
+
+
+def test_what_the_lab_does_not_have_is_said(
+    lab: LabgridLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TargetError, match=r"no place with soc=x.*soc=dimensity-9500, soc=sm8850"):
+        farm(lab, soc="x").acquire(None)
+    with pytest.raises(NotMeasurableError, match="no place of the lab has a tag soc like 'Exynos'"):
+        farm(lab).acquire("Exynos")
+    monkeypatch.setattr(labgrid, "_PATIENCE_SECONDS", 0.0)
+    with pytest.raises(TargetError, match=r"127.0.0.1:9 does not work: no answer.*--sme2-lab"):
+        Lab("127.0.0.1:9", {}, lambda line: None).acquire(None)
+
+
+def test_the_place_of_a_killed_process_is_freed_by_the_next_one(lab: LabgridLab) -> None:
+    lines: list[str] = []
+    holder = hold(lab, "a1")
+    mine = farm(lab, lines, name="a1")
+    taken: list[FarmDevice] = []
+    waiting = threading.Thread(target=lambda: taken.append(mine.acquire(None)))
+    waiting.start()
+    wait_until(lambda: lines)
+    assert re.search(r"waiting for one of 1 places of the lab, in use: a1 \(", lines[0])
+    time.sleep(3)
+    assert taken == [], "its holder lives"
+    end(holder)
+    waiting.join()
+    assert lines[1].startswith("freeing the place a1: its holder")
+    mine.release(taken[0], lost=False)
+
+
+def test_a_holder_on_another_machine_is_dead_when_the_lease_on_its_phone_is_old(
+    lab: LabgridLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labgrid, "_ASK_SECONDS", 0.0)
+    end(hold(lab, "a2", "ab" * 6))
+    phone = lab.phones[1]
+    lines: list[str] = []
+    phone.lab.server.connect(phone.serial)
+    device = AdbDevice(phone.lab.server, phone.serial)
+    device.shell(f"echo '{{}}' > {CLAIM}")
+    mine = farm(lab, lines, name="a2")
+    taken: list[FarmDevice] = []
+    waiting = threading.Thread(target=lambda: taken.append(mine.acquire(None)))
+    waiting.start()
+    wait_until(lambda: lines)
+    time.sleep(3)
+    assert taken == [], "the phone is used"
+    device.shell(f"touch -d 2020-01-01T00:00:00 {CLAIM}")
+    waiting.join()
+    device.shell(f"rm {CLAIM}")
+    mine.release(taken[0], lost=False)
+
+
+def test_the_place_of_a_person_is_left_alone(lab: LabgridLab) -> None:
+    with contextlib.closing(_Coordinator(lab.address, "desk/anna")) as person:
+        person.call("AcquirePlace", placename="b1")
+        lines: list[str] = []
+        mine = farm(lab, lines, name="b1")
+        taken: list[FarmDevice] = []
+        waiting = threading.Thread(target=lambda: taken.append(mine.acquire(None)))
+        waiting.start()
+        wait_until(lambda: lines)
+        time.sleep(3)
+        assert taken == []
+        assert "b1 (desk/anna)" in lines[0]
+        person.give_back("b1", "desk/anna")
+        waiting.join()
+    mine.release(taken[0], lost=False)
+
+
+def test_a_place_whose_phone_was_lost_is_marked_and_another_taken(lab: LabgridLab) -> None:
+    mine = farm(lab, soc="sm8850")
+    lost = mine.acquire(None)
+    mine.release(lost, lost=True)
+    assert tags(lab, lost.name)["sme2"].startswith("lost_")
+    other = mine.acquire(None)
+    assert other.name != lost.name
+    # Where there is no other, it gets its chance.
+    again = farm(lab, name=lost.name)
+    back = again.acquire(None)
+    again.release(back, lost=False)
+    assert "sme2" not in tags(lab, lost.name)
+    mine.release(other, lost=False)
+
+
+def test_the_work_of_a_phone_that_dies_goes_to_another_of_its_kind(lab: LabgridLab) -> None:
+    settings = Settings(device="android", patience_seconds=1.0)
+    mine = farm(lab, name="b1")
+    held = HeldDevice(settings, lambda: "run", lambda line: None, mine)
+    first = held.prepared
+    assert isinstance(first, AndroidTarget)
+    phone = lab.phones[2]
+    assert phone.serial == first.serial
+    phone.kill_adbd()
+    mine._filter = {}
+    try:
+        held.replace(DeviceGoneError("It is gone."))
+        assert tags(lab, "b1")["sme2"].startswith("lost_")
+        assert mine._held.keys() == {"b2"}
+        second = held.prepared
+        assert isinstance(second, AndroidTarget)
+        assert second.device.shell("echo there").text == "there\n"
+    finally:
+        phone.start_adbd()
+        held.close()
+    again = farm(lab, name="b1")
+    again.release(again.acquire(None), lost=False)
+    take_all(lab)
+
+
+def test_the_higher_priority_comes_first(lab: LabgridLab) -> None:
+    holder = farm(lab, name="a1")
+    held = holder.acquire(None)
+    order: list[str] = []
+    threads = []
+    for priority in ("-1", "5"):
+        lines: list[str] = []
+        mine = farm(lab, lines, name="a1", priority=priority)
+
+        def wait(mine: Lab = mine, priority: str = priority) -> None:
+            device = mine.acquire(None)
+            order.append(priority)
+            mine.release(device, lost=False)
+
+        threads.append(threading.Thread(target=wait))
+        threads[-1].start()
+        wait_until(lambda lines=lines: lines)
+    holder.release(held, lost=False)
+    for thread in threads:
+        thread.join()
+    assert order == ["5", "-1"]
+
+
+def measure(lab: LabgridLab, folder: Path, *words: str) -> subprocess.Popen[str]:
+    folder.mkdir()
+    (folder / "test_measuring.py").write_text(MEASURING)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [
+        *(sys.executable, "-m", "pytest", "--device=android", f"--sme2-lab={lab.address}"),
+        *("--junit-xml=junit.xml", "-p", "no:cacheprovider", *words),
+    ]
+    # These runs are nobody's workers, even where this test is one's.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")
+    }
+    with (folder / "out").open("w") as out:
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, text=True
+        )
+
+
+def kill(victim: str, lab: LabgridLab, begun: list[str], chance: random.Random) -> None:
+    if victim == "worker":
+        with_phone = {int(line.split()[0]) for line in begun}
+        os.kill(chance.choice(sorted(with_phone)), signal.SIGKILL)
+    elif victim == "exporter":
+        chance.choice(lab.exporters).kill()
+    else:
+        lab.coordinator.kill()
+
+
+def one_round(lab: LabgridLab, folder: Path, victims: list[str], chance: random.Random) -> None:
+    run = measure(lab, folder, "-n", "4")
+    log = folder / "log"
+    for victim in victims:
+        before = len(log.read_text().splitlines()) if log.exists() else 0
+
+        def more(before: int = before) -> bool:
+            lines = log.read_text().splitlines() if log.exists() else []
+            return len(lines) > min(before + 1, 14) or run.poll() is not None
+
+        wait_until(more)
+        if run.poll() is None:
+            kill(victim, lab, log.read_text().splitlines(), chance)
+    run.wait(600)
+    said = (folder / "out").read_text()
+    failed = []
+    cases = list(ET.parse(folder / "junit.xml").iter("testcase"))
+    for case in cases:
+        problems = [child for child in case if child.tag in ("failure", "error", "skipped")]
+        # What a killed worker was at is told, and is no result.
+        if not problems or "crashed while running" not in (problems[0].get("message") or ""):
+            failed += problems
+    assert not failed, said[-6000:]
+    assert {case.get("name") for case in cases} == {
+        f"test_a_measurement[{number}]" for number in range(16)
+    }, said[-6000:]
+    assert said.count("crashed while running") <= 2 * victims.count("worker"), said[-6000:]
+    take_all(lab)
+
+
+@pytest.mark.parametrize("victim", ["worker", "exporter", "coordinator"])
+def test_nothing_is_lost_or_measured_twice_when_something_is_killed(
+    lab: LabgridLab, tmp_path: Path, victim: str
+) -> None:
+    one_round(lab, tmp_path / "run", [victim], random.Random(victim))
+
+
+@pytest.mark.nightly
+def test_twenty_rounds_of_random_kills(lab: LabgridLab, tmp_path: Path) -> None:
+    chance = random.Random(20)
+    for number in range(20):
+        victims = chance.choices(["worker", "exporter", "coordinator"], k=chance.randint(1, 3))
+        one_round(lab, tmp_path / str(number), victims, chance)
+
+
+def test_one_worker_for_each_place(lab: LabgridLab, tmp_path: Path) -> None:
+    run = measure(lab, tmp_path / "run", "-n", "auto", "--sme2-lab-filter=soc=sm8850")
+    assert run.wait(600) == 0, (tmp_path / "run" / "out").read_text()
+    said = (tmp_path / "run" / "out").read_text()
+    assert f"device android (from the labgrid coordinator {lab.address}; soc=sm8850)" in said
+    assert len({line.split()[0] for line in (tmp_path / "run/log").read_text().splitlines()}) == 2
+    take_all(lab)
