@@ -42,9 +42,11 @@ from pathlib import Path
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from pytest_sme2 import import_torchvision
 from pytest_sme2.export.loading import execute_model_file
 from pytest_sme2.export.rewriting import Rewriting
 
+import_torchvision()
 file, cls, names = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split(",")
 model = getattr(execute_model_file(file), cls)()
 network, inputs = model.get_eager_model().eval(), model.get_example_inputs()

@@ -194,9 +194,6 @@ class DevicePool:
 
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
 CLAIM = "/data/local/tmp/pytest-sme2-lease.json"
-SHOW_CLAIM = (
-    f'echo "$(date +%s) $(stat -c %Y {CLAIM}) $(sha256sum < {CLAIM})"; head -c 1000 {CLAIM}'
-)
 # A machine that is switched off cannot remove its claim. It renews it before every run.
 IDLE_SECONDS = 900
 
@@ -248,7 +245,7 @@ class Claim:
         # With noclobber the shell makes the file only if there is none.
         done = self.device.shell(
             f"if (set -C; printf %s {quote([self.text])} > {CLAIM}) 2>/dev/null; then echo made; "
-            f"else {SHOW_CLAIM}; fi"
+            f"else {_showing()}; fi"
         )
         if done.text == "made\n":
             return None
@@ -282,6 +279,11 @@ class Claim:
             self._remove(hashlib.sha256(self.text.encode()).hexdigest())
 
 
+def _showing() -> str:
+    """The words that print a claim; nothing in them comes from outside."""
+    return f'echo "$(date +%s) $(stat -c %Y {CLAIM}) $(sha256sum < {CLAIM})"; head -c 1000 {CLAIM}'
+
+
 def is_leased(server: AdbServer, serial: str) -> bool:
     """Whether a process of this machine uses the phone."""
     lease = DevicePool(str(server), [serial], run="")._try(serial)
@@ -292,7 +294,7 @@ def is_leased(server: AdbServer, serial: str) -> bool:
 
 def is_abandoned(device: AdbDevice) -> bool:
     """Whether the machine that claims the phone has given no sign for long."""
-    claim = parse_claim(device.shell(SHOW_CLAIM).text)
+    claim = parse_claim(device.shell(_showing()).text)
     return claim is not None and claim.idle_seconds >= IDLE_SECONDS
 
 
