@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
-from pytest_sme2.results import FORWARD, Arm, CoreUse, Output, Run, RunRequest, Toolchain
+from pytest_sme2.results import (
+    FORWARD,
+    Arm,
+    CoreUse,
+    Output,
+    Run,
+    RunRequest,
+    TensorSpec,
+    Toolchain,
+)
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_libraries, sdk_version
 from pytest_sme2.system.cache import (
@@ -187,9 +196,13 @@ class Sme2Runner(Runner):
 
     @functools.cached_property
     def takes_turns(self) -> bool:
-        # Runners of older bundles take turns but cannot give them; the program's own help tells.
+        # Runners of older bundles take turns but cannot give them.
+        return self._knows(_GIVE_TURNS)
+
+    def _knows(self, option: str) -> bool:
+        # The program's own help tells.
         try:
-            return _GIVE_TURNS.encode() in (self.folder / PROGRAM).read_bytes()
+            return option.encode() in (self.folder / PROGRAM).read_bytes()
         except OSError:
             return False
 
@@ -237,6 +250,16 @@ class Sme2Runner(Runner):
             arguments += ["--etdump", files.etdump]
         if files.outputs is not None:
             arguments += ["--outputs", files.outputs]
+        plan = request.artifact.generation
+        if plan is not None:
+            # Such a program may take several shapes.
+            arguments += _shapes("--shape", request.artifact.inputs)
+        if plan is not None and request.generate:
+            arguments += ["--generate", str(plan.new_tokens), "--prefill", plan.prefill]
+            arguments += _shapes("--prompt-shape", plan.prompt)
+            arguments += [word for name in files.prompt for word in ("--prompt", name)]
+            steps = (f"@{step}" if isinstance(step, int) else step for step in files.steps)
+            arguments += [word for step in steps for word in ("--next", step)]
         if request.counted:
             arguments += ["--marks", "on"]
         if request.turn is not None and files.turn_descriptor is not None:
@@ -246,6 +269,11 @@ class Sme2Runner(Runner):
                 *("--turn-descriptor", str(files.turn_descriptor)),
             ]
         return (*arguments, *request.extra_arguments)
+
+    @property
+    def generates(self) -> bool:
+        # A runner of an older version, in a bundle, does not.
+        return self._knows("--generate")
 
     def explain(self, returncode: int, stderr: str) -> str | None:
         if returncode not in EXIT_MEANINGS:
@@ -278,6 +306,9 @@ class Sme2Runner(Runner):
                 raise ValueError(f"it does not have {count(request.runs, 'run')}")
             if not all(_amount(value) for value in document["wall_ns"]):
                 raise ValueError("a run took no time")
+            steps = request.inferences if request.generate else 0
+            if len(document.get("step_wall_ns", ())) != steps:
+                raise ValueError(f"it does not have {count(steps, 'step')}")
             effective = document["sme2"]["effective"]
             return Run(
                 request=request,
@@ -296,6 +327,8 @@ class Sme2Runner(Runner):
                 # A runner of an older version, in a bundle, does not tell it.
                 vector_bits=_optional_amount(document["sme2"].get("vector_bits")),
                 cores=_read_cores(document.get("cores")),
+                step_wall_ns=tuple(map(_amount, document.get("step_wall_ns", ()))),
+                step_peak_bytes=tuple(map(_amount, document.get("step_peak_rss_bytes", ()))),
                 etdump=etdump,
                 log=log,
             )
@@ -304,6 +337,10 @@ class Sme2Runner(Runner):
                 f"The runner ended without an error, but its result {result} cannot be used: "
                 f"{type(error).__name__}: {error}. Its log is {log}"
             ) from error
+
+
+def _shapes(option: str, specs: Sequence[TensorSpec]) -> list[str]:
+    return [word for spec in specs for word in (option, "x".join(map(str, spec.shape)))]
 
 
 def _amount(value: object) -> int:

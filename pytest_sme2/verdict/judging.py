@@ -48,7 +48,9 @@ UNCHECKED = (Outcome.NO_BASELINE, Outcome.NOT_MEASURED)
 
 
 # Outputs are compared "against off" or "against reference", which are not versions.
-_AGAINST = re.compile(r"(latency|cost|operators)( \((on|off)\))? against (?P<reference>.+)")
+_AGAINST = re.compile(
+    r"((prefill |decode )?latency|cost|operators)( \((on|off)\))? against (?P<reference>.+)"
+)
 
 
 def metric_against(what: str, reference: str, arm: Arm | None = None) -> str:
