@@ -296,6 +296,8 @@ class Gate:
                 seconds = statistics.median(pair.candidate_ns for pair in measurement.pairs) / 1e9
                 pairs = self.session.bench.redo(lambda: versus.traced_pairs(TRACED_PAIRS, seconds))
                 self._growth = self._growth or growth_of(pairs, versus.name)
+            # The latency comes last: it may settle another check.
+            checks[-1:-1] = versus.check_generation(self.limits, arm)
         return checks
 
     def check_custom(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,18 +24,22 @@ from pytest_sme2.results import (
     StepCosts,
     Toolchain,
 )
+from pytest_sme2.session.case_timing import measure_alone
 from pytest_sme2.session.case_trace import trace_case, why_not_counted
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.phases import decode_steps, log_ratios, step_medians, whole_phases
 from pytest_sme2.timing.sampling import SamplingPlan
-from pytest_sme2.timing.stats import FALSE_ALARM_RATE
+from pytest_sme2.timing.stats import FALSE_ALARM_RATE, LOOKS
 from pytest_sme2.trace.kernel_log import BEGIN
 from pytest_sme2.verdict.numerics import compare_reference
 
 if TYPE_CHECKING:
     from pytest_sme2.session.bench import Bench
+
+FEWEST_MORE = 2
+"""Pairs more than could tell at all: one or two may stray."""
 
 
 def generate(
@@ -109,48 +114,65 @@ def _timed(
     requests: Mapping[Arm, RunRequest],
     folder: Path,
 ) -> Generated:
-    """Pairs of whole generations that take turns; single ones where only one arm can be run."""
-    runs: dict[Arm, list[Run]] = {arm: [] for arm in requests}
+    jobs = {
+        str(arm): Job(bench.runner, request, folder / f"sme2_{arm}")
+        for arm, request in requests.items()
+    }
+    # Off is the reference, and comes first.
+    sides = [str(arm) for arm in (Arm.OFF, Arm.ON) if arm in requests]
+    runs = measure_generations(bench, title, {side: jobs[side] for side in sides})
+    artifact = next(iter(requests.values())).artifact
+    agreements = [
+        one for side in sides for one in last_agreements(artifact, runs[side][0], Arm(side))
+    ]
+    # The first process of each arm is the pilot.
+    return figures(plan, {Arm(side): runs[side][1:] for side in sides}, tuple(agreements))
 
-    def make_job(label: str) -> Job:
-        arm = Arm(label)
-        place = folder / f"sme2_{arm}" / f"process_{len(runs[arm]):03}"
-        return Job(bench.runner, replace(requests[arm], keep_outputs=not runs[arm]), place)
 
-    def keep(label: str, run: Run) -> None:
-        runs[Arm(label)].append(run)
+def measure_generations(
+    bench: Bench, title: str, jobs: Mapping[str, Job], alpha: float = FALSE_ALARM_RATE
+) -> dict[str, list[Run]]:
+    """Pairs of whole generations that take turns; single ones of one side alone.
 
+    The reference is the first of ``jobs``, whose folders get one folder per process. There are
+    enough pairs to judge at the level ``alpha``.
+    """
+    runs: dict[str, list[Run]] = {side: [] for side in jobs}
+
+    def make_job(side: str) -> Job:
+        job, first = jobs[side], not runs[side]
+        place = job.folder / f"process_{len(runs[side]):03}"
+        return replace(job, request=replace(job.request, keep_outputs=first), folder=place)
+
+    def keep(side: str, run: Run) -> None:
+        runs[side].append(run)
+
+    fewest = max(LOOKS[0], FEWEST_MORE + math.ceil(-math.log2(alpha)))
     budget = SamplingPlan(
         threshold=None,
+        looks=tuple(fewest + look - LOOKS[0] for look in LOOKS),
         budget_seconds=bench.settings.budget_seconds,
         limit_seconds=bench.settings.limit_seconds,
     )
     run_arm = one_at_a_time(bench.target, make_job, keep)
+    able = all(job.runner.takes_turns for job in jobs.values())
+    sides = tuple(jobs)
     bench.cool_down()
     with bench.exclusively():
-        if len(requests) == 1:
-            from pytest_sme2.session.case_timing import measure_alone
-
-            measure_alone(run_arm, next(iter(requests)), budget, bench.clock)
+        if len(jobs) == 1:
+            measure_alone(run_arm, sides[0], budget, bench.clock)
         else:
             measure_pairs(
                 run_arm,
-                str(Arm.OFF),
-                str(Arm.ON),
+                sides[0],
+                sides[1],
                 budget,
                 progress=lambda progress: bench.show_progress(f"{title}, generation", progress),
                 clock=bench.clock,
                 redo=bench.redo,
-                in_turns=in_turns(bench.target, make_job, bench.runner.takes_turns, keep),
+                in_turns=in_turns(bench.target, make_job, able, keep),
             )
-    artifact = next(iter(requests.values())).artifact
-    first = {arm: found[0] for arm, found in runs.items()}
-    # The first process of each arm is the pilot.
-    return figures(
-        plan,
-        {arm: found[1:] for arm, found in runs.items()},
-        tuple(one for arm, run in first.items() for one in last_agreements(artifact, run, arm)),
-    )
+    return runs
 
 
 def figures(

@@ -26,6 +26,7 @@ from pytest_sme2.results import (
 from pytest_sme2.verdict import numerics
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
+    MORE_TIME,
     UPDATE_HINT,
     estimate_text,
     judge,
@@ -38,6 +39,7 @@ from pytest_sme2.verdict.stored_latency import steady_speedup
 _HEAP_SHARE, _HEAP = 0.02, 2000
 # A decode this much slower than the prompt is what one row in a tile looks like.
 _ROW = 1.15
+TOO_FEW = "The time limit left too few pairs for a verdict."
 ONE_ROW = "one row does not fill a tile"
 
 
@@ -189,7 +191,7 @@ def check_speedups(measured: CaseResult, baseline: Baseline | None, limits: Limi
 def _check_speedup(metric: str, new: Estimate, old: Estimate | None, loss: float) -> Check:
     told = f"SME2 makes it {estimate_text(new)} as fast"
     if not math.isfinite(new.high):
-        text = f"{told}. The time limit left too few pairs for a verdict."
+        text = f"{told}. {TOO_FEW} {MORE_TIME}"
         return Check(metric, Outcome.INVALID, text, new=new.value, unit="ratio")
     if old is None:
         text = f"{told}. No speedup of this phase is stored on this target. {CREATE_HINT}"
@@ -218,7 +220,9 @@ def check_against(
 def _worst(
     parts: Sequence[PhaseRatio], begins: int, limits: Limits, name: str, arm: Arm | None
 ) -> Check:
-    limit = limits.max_regression
+    limit, metric = limits.max_regression, metric_against(f"{parts[0].phase} latency", name, arm)
+    if any(not math.isfinite(part.ratio.high) for part in parts):
+        return Check(metric, Outcome.INVALID, f"{TOO_FEW} {MORE_TIME}", limit=1 + limit)
     judged = [(judge(part.ratio.low, part.ratio.high, limit), part) for part in parts]
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
     verdict, part = min(judged, key=lambda one: (order.index(one[0]), -one[1].ratio.value))
@@ -230,7 +234,6 @@ def _worst(
     )
     if verdict is Outcome.REGRESSED and part.phase == DECODE:
         text += f" It begins at context {begins}."
-    metric = metric_against(f"{part.phase} latency", name, arm)
     interval = (part.ratio.low, part.ratio.high)
     return Check(metric, verdict, text, 1.0, part.ratio.value, "ratio", interval, 1 + limit)
 

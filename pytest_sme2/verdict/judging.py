@@ -11,6 +11,7 @@ from pytest_sme2.system.wording import count
 
 UPDATE_HINT = "If that is intended, accept it with --update-baselines."
 CREATE_HINT = "Make one with --update-baselines."
+MORE_TIME = "Give more time (--sme2-budget TIME,LIMIT), or measure a smaller input."
 
 # The first that occurs decides. Without valid evidence nothing else means anything; a regression
 # must not hide behind a check that could not be made.

@@ -27,6 +27,7 @@ from pytest_sme2.verdict.baselines import differing_facts
 from pytest_sme2.verdict.frontier import decision_text, moved_cells, same_cells
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
+    MORE_TIME,
     UPDATE_HINT,
     combine,
     estimate_text,
@@ -37,7 +38,6 @@ from pytest_sme2.verdict.judging import (
 from pytest_sme2.verdict.stored_latency import same_work
 from pytest_sme2.verdict.times import (
     IT_IS_THE_MACHINE,
-    MORE_TIME,
     UNEXPLAINED,
     differences,
     explain,
