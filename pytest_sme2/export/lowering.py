@@ -69,10 +69,7 @@ class LoweringRequest:
         entry = self.entry
         return {
             "entry": {
-                "name": entry.name,
-                "kind": entry.kind,
-                "source": entry.source,
-                "class_name": entry.class_name,
+                **{key: getattr(entry, key) for key in ("name", "kind", "source", "class_name")},
                 "file": str(entry.file) if entry.file else None,
                 "module": entry.module,
             },
@@ -271,7 +268,7 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs, bo
         arguments = (given,) if isinstance(given, torch.Tensor) else tuple(given)
         keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
         keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
-        said = read_generation(model, entry.name, arguments)
+        said = read_generation(model, entry.name, arguments, keywords)
         inputs = (arguments, keywords, earlier_inputs(model), said)
         network, inputs = _in(torch.float32, network, inputs, torch)
         arguments, keywords, *_ = inputs

@@ -111,13 +111,17 @@ class Generation:
     """How many tokens the cache can hold; None where the model itself fails beyond that."""
 
 
-def read_generation(model: Model, name: str, example: Sequence[Any]) -> Generation | None:
+def read_generation(
+    model: Model, name: str, example: Sequence[Any], keywords: Mapping[str, Any]
+) -> Generation | None:
     """What the model says, if it does and it can be run."""
     make = getattr(model, "get_generation", None)
     if make is None:
         return None
     said = make()
     head = f"Model {name!r}: get_generation()"
+    if keywords:
+        raise ModelError(f"{head} is only for models without get_example_kwarg_inputs().")
     if not isinstance(said, Generation) or not said.prompt or not said.steps:
         raise ModelError(f"{head} must return a Generation with a prompt and at least one step.")
     if len(said.prompt) != len(example):

@@ -178,12 +178,8 @@ class Generated:
     agreements: tuple[Agreement, ...] = ()
     """The last step's outputs against those of the eager model, which had the same cache."""
 
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """How many tokens each step takes."""
-        return (self.prompt_tokens, *[1] * self.new_tokens)
-
     def context(self, step: int) -> int:
+        """How many tokens are in the cache after a step."""
         return self.prompt_tokens + step
 
 

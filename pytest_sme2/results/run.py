@@ -56,10 +56,6 @@ class GenerationPlan:
     prefill: str = FORWARD
     """The method that takes the prompt."""
 
-    def context(self, step: int) -> int:
-        """How many tokens are in the cache after a step; step 0 is the prompt."""
-        return self.prompt_tokens + step
-
 
 @dataclass(frozen=True)
 class Artifact:

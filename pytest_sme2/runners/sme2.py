@@ -196,11 +196,10 @@ class Sme2Runner(Runner):
 
     @functools.cached_property
     def takes_turns(self) -> bool:
-        # Runners of older bundles take turns but cannot give them.
         return self._knows(_GIVE_TURNS)
 
     def _knows(self, option: str) -> bool:
-        # The program's own help tells.
+        # Runners of older bundles know less; the program's own help tells.
         try:
             return option.encode() in (self.folder / PROGRAM).read_bytes()
         except OSError:
@@ -272,7 +271,6 @@ class Sme2Runner(Runner):
 
     @property
     def generates(self) -> bool:
-        # A runner of an older version, in a bundle, does not.
         return self._knows("--generate")
 
     def explain(self, returncode: int, stderr: str) -> str | None:

@@ -95,7 +95,7 @@ class Decoder(Stateless):
 
 
 def read(model: Any) -> Any:
-    return read_generation(model, "net", model.example)
+    return read_generation(model, "net", model.example, {})
 
 
 def test_a_generation_feeds_back_what_it_says() -> None:
@@ -105,7 +105,9 @@ def test_a_generation_feeds_back_what_it_says() -> None:
     answer, cache = last_step(Window(), said, "net", model.example)
     assert answer == 1 + 4
     assert cache.tolist() == [[1, 1, 1, 1]]
-    assert read_generation(Stateless(), "net", ()) is None
+    assert read_generation(Stateless(), "net", (), {}) is None
+    with pytest.raises(ModelError, match="only for models without get_example_kwarg_inputs"):
+        read_generation(model, "net", model.example, {"mask": None})
 
 
 @pytest.mark.parametrize(
