@@ -209,7 +209,7 @@ class Gate:
         self._check(
             lambda: [
                 ratios.check_speedup(measured, self.baseline, self.limits),
-                *generation.check_speedups(measured, self.baseline, self.limits),
+                *ratios.check_phases(measured, self.baseline, self.limits),
             ]
         )
 

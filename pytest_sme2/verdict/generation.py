@@ -15,7 +15,6 @@ from pytest_sme2.results import (
     Baseline,
     CaseResult,
     Check,
-    Estimate,
     Generated,
     Limits,
     Outcome,
@@ -173,38 +172,6 @@ def _compared(before: StepCosts, now: StepCosts) -> Iterator[tuple[int, int]]:
 
 
 # --- where times count ----------------------------------------------------------------------------
-
-
-def check_speedups(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
-    """What SME2 brings in each phase, against what is stored."""
-    found = measured.generation
-    if found is None:
-        return []
-    stored = None if baseline is None else baseline.generation
-    old = {} if stored is None else stored.speedups
-    return [
-        _check_speedup(f"{phase} speedup", new, old.get(phase), limits.max_speedup_loss)
-        for phase, new in found.speedups.items()
-    ]
-
-
-def _check_speedup(metric: str, new: Estimate, old: Estimate | None, loss: float) -> Check:
-    told = f"SME2 makes it {estimate_text(new)} as fast"
-    if not math.isfinite(new.high):
-        text = f"{told}. {TOO_FEW} {MORE_TIME}"
-        return Check(metric, Outcome.INVALID, text, new=new.value, unit="ratio")
-    if old is None:
-        text = f"{told}. No speedup of this phase is stored on this target. {CREATE_HINT}"
-        return Check(metric, Outcome.NO_BASELINE, text, new=new.value, unit="ratio")
-    least = old.value * (1 - loss)
-    verdict = Outcome.PASS
-    if new.low < least:
-        verdict = suspect(Outcome.INCONCLUSIVE, new.value < least)
-        verdict = Outcome.REGRESSED if new.high < least else verdict
-    elif new.low > old.high / (1 - loss):
-        verdict = Outcome.IMPROVED
-    text = f"{told}; {old.value:.2f}x is stored, and at least {least:.2f}x is allowed."
-    return Check(metric, verdict, text, old.value, new.value, "ratio", (new.low, new.high), least)
 
 
 def check_against(

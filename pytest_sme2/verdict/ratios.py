@@ -97,6 +97,23 @@ def check_frontier(measured: CaseResult, baseline: Baseline | None, limits: Limi
     return replace(check, details=moved)
 
 
+def check_phases(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
+    """What SME2 brings in each phase of a generation, against what is stored."""
+    stored = None if baseline is None else baseline.generation
+    old, checks = {} if stored is None else stored.speedups, []
+    found = {} if measured.generation is None else measured.generation.speedups
+    for phase, new in found.items():
+        told = f"SME2 makes it {estimate_text(new)} as fast"
+        judging = _Judging(f"{phase} {METRIC}", told, new, old.get(phase), 0.0)
+        if not math.isfinite(new.high):
+            few = f". {TOO_FEW.format('pairs')} {MORE_TIME}"
+            checks.append(judging.check(Outcome.INVALID, few))
+            continue
+        missing = "No speedup of this phase is stored on this target."
+        checks.append(judging.judge(measured, baseline, limits, False, missing))
+    return checks
+
+
 @dataclass(frozen=True)
 class _Judging:
     """One speedup, what it is compared with, and how its sentence begins."""

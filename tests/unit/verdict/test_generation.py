@@ -27,12 +27,12 @@ from pytest_sme2.verdict.generation import (
     check_against,
     check_costs,
     check_outputs,
-    check_speedups,
     figure_lines,
     sentence,
     stored_generation,
 )
 from pytest_sme2.verdict.judging import reference_of
+from pytest_sme2.verdict.ratios import check_phases
 from tests.support.gate_examples import LIMITS, agreement, emulated, measured, with_limits
 
 ON = (1_600_000, 400_000, 400_000, 400_000)
@@ -175,7 +175,7 @@ def test_what_sme2_brings_is_judged_in_each_phase() -> None:
     old = update(None, measured(generation=timed()))[0]
 
     def verdicts(found: Generated) -> list[Outcome]:
-        checks = check_speedups(measured(generation=found), old, with_limits(max_speedup_loss=0.1))
+        checks = check_phases(measured(generation=found), old, with_limits(max_speedup_loss=0.1))
         assert [check.metric for check in checks] == ["prefill speedup", "decode speedup"]
         return [check.verdict for check in checks]
 
