@@ -31,15 +31,17 @@ from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.phases import decode_steps, log_ratios, step_medians, whole_phases
 from pytest_sme2.timing.sampling import SamplingPlan
-from pytest_sme2.timing.stats import FALSE_ALARM_RATE, LOOKS
+from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.kernel_log import BEGIN
 from pytest_sme2.verdict.numerics import compare_reference
 
 if TYPE_CHECKING:
     from pytest_sme2.session.bench import Bench
 
-FEWEST_MORE = 2
-"""Pairs more than could tell at all: one or two may stray."""
+PAIRS = 20
+"""A phase is shorter than the whole, and so is noisier: the first look at the whole is too soon."""
+MORE_PAIRS = 2
+"""More than could tell at all: one or two may stray."""
 
 
 def generate(
@@ -130,12 +132,12 @@ def _timed(
 
 
 def measure_generations(
-    bench: Bench, title: str, jobs: Mapping[str, Job], alpha: float = FALSE_ALARM_RATE
+    bench: Bench, title: str, jobs: Mapping[str, Job], alpha: float | None = None
 ) -> dict[str, list[Run]]:
     """Pairs of whole generations that take turns; single ones of one side alone.
 
-    The reference is the first of ``jobs``, whose folders get one folder per process. There are
-    enough pairs to judge at the level ``alpha``.
+    The reference is the first of ``jobs``, whose folders get one folder per process. With
+    ``alpha`` there are enough pairs to judge each phase at that level, where time allows.
     """
     runs: dict[str, list[Run]] = {side: [] for side in jobs}
 
@@ -147,13 +149,14 @@ def measure_generations(
     def keep(side: str, run: Run) -> None:
         runs[side].append(run)
 
-    fewest = max(LOOKS[0], FEWEST_MORE + math.ceil(-math.log2(alpha)))
     budget = SamplingPlan(
         threshold=None,
-        looks=tuple(fewest + look - LOOKS[0] for look in LOOKS),
         budget_seconds=bench.settings.budget_seconds,
         limit_seconds=bench.settings.limit_seconds,
     )
+    if alpha is not None:
+        pairs = max(PAIRS, MORE_PAIRS + math.ceil(-math.log2(alpha)))
+        budget = replace(budget, looks=(pairs,), split=(1.0,))
     run_arm = one_at_a_time(bench.target, make_job, keep)
     able = all(job.runner.takes_turns for job in jobs.values())
     sides = tuple(jobs)
