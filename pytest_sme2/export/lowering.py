@@ -142,17 +142,17 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     check_alike([*steps, inputs], name)
     loaded = [sys.modules[name] for name in sorted(set(sys.modules) - before)]
 
+    shapes, prefill = method_of_prompt(model, said, arguments)
     progress.enter("running the eager model")
     with torch.no_grad(), _blame_model(request.entry):
         answer = last_answer(network, earlier, arguments, keywords)
-        last = None if said is None else last_step(network, said, name, arguments)
+        last = None if said is None else last_step(network, said, name, arguments, prefill)
     outputs = _leaves(answer, torch, "output", name)
 
     if request.variant.precision == "int4":
         progress.enter("quantizing the linear layers' weights to 4 bits")
         quantize_weights(network, name, torch)
 
-    shapes, prefill = method_of_prompt(model, said, arguments)
     # One method for both is captured with the prompt: torch takes a size of 1 for fixed.
     examples = {FORWARD: arguments, prefill: tuple(said.prompt) if said else arguments}
     programs, variant = {}, request.variant

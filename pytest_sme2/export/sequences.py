@@ -56,10 +56,11 @@ def last_answer(
 
 
 @contextlib.contextmanager
-def _same_state(network: Any) -> Iterator[None]:
+def _same_state(network: Any) -> Iterator[dict[str, Any]]:
+    """Gives the buffers as they are, and brings them back to that."""
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
     try:
-        yield
+        yield before
     finally:
         for name, buffer in network.named_buffers():
             if bool((buffer != before[name]).any()):
@@ -162,12 +163,21 @@ def _spec(tensor: Any) -> str:
     return "None" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
 
 
-def last_step(network: Any, said: Generation, name: str, example: Sequence[Any]) -> Any:
+def last_step(
+    network: Any, said: Generation, name: str, example: Sequence[Any], prefill: str = FORWARD
+) -> Any:
     """What the model answers in the last step; an error where it cannot generate so far."""
     from torch.utils._pytree import tree_leaves
 
-    with _same_state(network):
+    with _same_state(network) as before:
         answer = network(*said.prompt)
+        buffers = dict(network.named_buffers())
+        if prefill != FORWARD and any(bool((buffers[one] != before[one]).any()) for one in before):
+            raise ModelError(
+                f"Model {name!r} keeps its cache in its buffers, and its prompt has another shape "
+                "than its steps: two methods would not share the cache. Give "
+                "get_dynamic_shapes(), or feed the cache back."
+            )
         for number, step in enumerate(said.steps, 1):
             leaves, inputs = tree_leaves(answer), list(step)
             for place, output in said.fed_back.items():

@@ -143,3 +143,5 @@ def test_a_cache_that_is_too_short_is_named_with_the_context() -> None:
     model.example = steps[0]
     with pytest.raises(ModelError, match=r"at a context of 5 tokens \(step 2 of 3\): .* too short"):
         last_step(Short(), read(model), "net", model.example)
+    with pytest.raises(ModelError, match="two methods would not share the cache"):
+        last_step(Short(), read(model), "net", model.example, "prefill")
