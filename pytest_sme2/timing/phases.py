@@ -51,21 +51,24 @@ def compare_phases(ratios: Floats, prompt_tokens: int, alpha: float) -> list[Pha
     steps = ratios.shape[1]
     parts = np.array_split(np.arange(1, steps), min(STRETCHES, steps - 1))
     level = alpha / (1 + len(parts))
-    found = [PhaseRatio(PREFILL, prompt_tokens, prompt_tokens, _estimate(ratios[:, 0], level))]
+    found = [PhaseRatio(PREFILL, prompt_tokens, prompt_tokens, estimate_of(ratios[:, 0], level))]
     for part in parts:
         series = np.median(ratios[:, part], axis=1)
         first, last = (prompt_tokens + int(part[end]) for end in (0, -1))
-        found.append(PhaseRatio(DECODE, first, last, _estimate(series, level)))
+        found.append(PhaseRatio(DECODE, first, last, estimate_of(series, level)))
     return found
 
 
 def whole_phases(ratios: Floats, alpha: float) -> dict[str, Estimate]:
     """Each phase as a whole, reference over candidate: how many times faster the candidate is."""
     series = {PREFILL: -ratios[:, 0], DECODE: -np.median(ratios[:, 1:], axis=1)}
-    return {phase: _estimate(values, alpha) for phase, values in series.items()}
+    return {phase: estimate_of(values, alpha) for phase, values in series.items()}
 
 
-def _estimate(series: Floats, alpha: float) -> Estimate:
+def estimate_of(
+    series: Sequence[float] | Floats, alpha: float = stats.FALSE_ALARM_RATE / 2
+) -> Estimate:
+    """The ratio whose logarithms these are."""
     look = stats.take_look(series, 0.0, alpha)
     low, high = look.interval or (0.0, math.inf)
     return Estimate(look.estimate, low, high, 1 - 2 * alpha, look.pairs)
