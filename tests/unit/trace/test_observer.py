@@ -23,9 +23,7 @@ def line(prefill: int = 164, decode: int = 1025, **changes: Any) -> str:
         "aggregate_sampling_time_ms": 19, "SCALING_FACTOR_UNITS_PER_SECOND": 1000,
         **changes,
     }  # fmt: skip
-    return (
-        f"enjoy it!<|eot_id|>PyTorchObserver {json.dumps(facts)}\n\tPrompt Tokens: 14\n"
-    )
+    return f"enjoy it!<|eot_id|>PyTorchObserver {json.dumps(facts)}\n\tPrompt Tokens: 14\n"
 
 
 def written(path: Path, *lines: str) -> Path:
