@@ -91,6 +91,13 @@ BENCHMARKS = (
         "how many threads to ship, on a pretended chip whose cores share an SME unit",
         25,
     ),
+    Benchmark(
+        "generation",
+        "slowdowns in one phase of a language model's generation",
+        300,
+        quick=("--quick",),
+        quick_minutes=1.5,
+    ),
     Benchmark("history", "histories of 500 commits where every change is known (a simulation)", 6),
     Benchmark(
         "faults",

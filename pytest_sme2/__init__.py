@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pytest_sme2.errors import Sme2Error, Sme2Warning
     from pytest_sme2.export.random_weights import settle_batch_norms
     from pytest_sme2.export.registry import register_model
+    from pytest_sme2.export.sequences import Generation
     from pytest_sme2.export.torchvision_shim import import_torchvision
     from pytest_sme2.export.variant import Variant
     from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
@@ -60,11 +61,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Analysis", "AndroidTarget", "Arm", "Artifact", "Bounds", "Case", "CaseResult", "Category",
     "Check", "Columns", "Comparison", "Coverage", "Executor", "FakeLab", "FakePhone", "FarmDevice",
-    "Fingerprint", "Gate", "KernelCensus", "Limits", "Outcome", "Pair", "Profile", "Reference",
-    "Rule", "Run", "RunRequest", "Runner", "Session", "Settings", "Sme2Error", "Sme2Runner",
-    "Sme2Warning", "Target", "Tolerance", "Turn", "Variant", "__version__", "analyze_file",
-    "choose_target", "compare", "fake_target", "import_torchvision", "profile_frames",
-    "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
+    "Fingerprint", "Gate", "Generation", "KernelCensus", "Limits", "Outcome", "Pair", "Profile",
+    "Reference", "Rule", "Run", "RunRequest", "Runner", "Session", "Settings", "Sme2Error",
+    "Sme2Runner", "Sme2Warning", "Target", "Tolerance", "Turn", "Variant", "__version__",
+    "analyze_file", "choose_target", "compare", "fake_target", "import_torchvision",
+    "profile_frames", "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
 ]  # fmt: skip
 
 # Where names live that are no values of ``results``.
@@ -72,6 +73,7 @@ _MODULES = {
     "errors": "Sme2Error Sme2Warning",
     "export.random_weights": "settle_batch_norms",
     "export.registry": "register_model",
+    "export.sequences": "Generation",
     "export.torchvision_shim": "import_torchvision",
     "export.variant": "Variant",
     "fake_phone.lab": "FakeLab FakePhone fake_target",

@@ -47,6 +47,7 @@ from pytest_sme2.targets.phone.power import NOTE, SETTINGS, Heat, parse_note
 from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.library import read_package
+from pytest_sme2.trace.observer import read_observed
 from pytest_sme2.trace.program import read_outline
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 from tests.support.phones import answering
@@ -354,7 +355,28 @@ def library(chance: Random, folder: Path) -> None:
     read_within_bounds(lambda: read_package(path), path.name)
 
 
+OBSERVED = (
+    'PyTorchObserver {"prompt_tokens":14,"generated_tokens":54,"model_load_start_ms":100,'
+    '"model_load_end_ms":2377,"inference_start_ms":2377,"inference_end_ms":3566,'
+    '"prompt_eval_end_ms":2541,"first_token_ms":2541,"aggregate_sampling_time_ms":19,'
+    '"SCALING_FACTOR_UNITS_PER_SECOND":1000}\n'
+)
+
+
+def observer(chance: Random, folder: Path) -> None:
+    """What a runner of language models printed: no time is negative or without end."""
+    path = folder / "llama.log"
+    path.write_bytes(damaged_text(chance, OBSERVED.encode()))
+
+    def read() -> None:
+        for found in read_observed(path):
+            expect(all(0 <= time <= 1e9 for time in found.token_ms.values()), "impossible times")
+
+    read_within_bounds(read, path.name)
+
+
 SUBJECTS = (
+    Subject("fuzz-observer", "damaged output of llama_main", 500, 30, observer),
     Subject("fuzz-library", "damaged libraries and apps", 1000, 40, library),
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
     Subject("fuzz-program", "damaged programs without model code", 1000, 40, program),
@@ -397,6 +419,7 @@ READERS = {
     "trace/etdump": "fuzz-etdump",
     "trace/etrecord": "fuzz-etrecord",
     "trace/library": "fuzz-library",
+    "trace/observer": "fuzz-observer",
     "verdict/baseline_file": "fuzz-baseline",
     "verdict/baselines": "fuzz-baseline",
     "verdict/contract": "fuzz-contract",

@@ -128,6 +128,7 @@ class Export:
             "inputs": answer["inputs"],
             "outputs": answer["outputs"],
             "tokens": answer["tokens"],
+            "generation": answer["generation"],
             "parameters": answer["parameters"],
             "operators": answer["operators"],
             "passes": answer["passes"],

@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +28,29 @@ from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
 from pytest_sme2.export.sequences import (
+    Generation,
     Steps,
     check_alike,
+    describe_generation,
     earlier_inputs,
     last_answer,
+    last_step,
+    method_of_prompt,
+    raw_values,
+    read_generation,
+    tensor_spec,
     token_count,
+    write_generation,
+    write_tensors,
 )
 from pytest_sme2.export.torchvision_shim import import_torchvision, misses_operators
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
+from pytest_sme2.results import FORWARD
 
-_Inputs = tuple[tuple[Any, ...], dict[str, Any], Steps]
-"""Of the measured inference, by place and by keyword, and of those before it."""
+_Inputs = tuple[tuple[Any, ...], dict[str, Any], Steps, Generation | None]
+"""Of the measured inference, by place and by keyword, of those before it, and of a generation."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +69,7 @@ class LoweringRequest:
         entry = self.entry
         return {
             "entry": {
-                "name": entry.name,
-                "kind": entry.kind,
-                "source": entry.source,
-                "class_name": entry.class_name,
+                **{key: getattr(entry, key) for key in ("name", "kind", "source", "class_name")},
                 "file": str(entry.file) if entry.file else None,
                 "module": entry.module,
             },
@@ -129,27 +136,34 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     progress.enter("loading the model")
     progress.own_files = request.entry.source_files()
     name = request.entry.name
-    model, network, (arguments, keywords, earlier), bfloat16 = _load(request, torch)
+    model, network, (arguments, keywords, earlier, said), bfloat16 = _load(request, torch)
     inputs = _leaves((arguments, keywords), torch, "input", name)
     steps = [_leaves((step, keywords), torch, "input", name) for step in earlier]
     check_alike([*steps, inputs], name)
     loaded = [sys.modules[name] for name in sorted(set(sys.modules) - before)]
 
+    shapes, prefill = method_of_prompt(model, said, arguments)
     progress.enter("running the eager model")
     with torch.no_grad(), _blame_model(request.entry):
         answer = last_answer(network, earlier, arguments, keywords)
+        last = None if said is None else last_step(network, said, name, arguments, prefill)
     outputs = _leaves(answer, torch, "output", name)
 
     if request.variant.precision == "int4":
         progress.enter("quantizing the linear layers' weights to 4 bits")
         quantize_weights(network, name, torch)
 
-    progress.enter("capturing the graph")
-    program = _capture(network, arguments, keywords, request.variant.rewrites, torch)
-    progress.captured = program
-    if request.variant.precision in IN_THE_GRAPH:
-        progress.enter("quantizing, calibrated on the example inputs")
-        program = quantize(program, request.variant.precision, arguments, keywords, torch)
+    # One method for both is captured with the prompt: torch takes a size of 1 for fixed.
+    examples = {FORWARD: arguments, prefill: tuple(said.prompt) if said else arguments}
+    programs, variant = {}, request.variant
+    for method, example in examples.items():
+        progress.enter("capturing the graph")
+        program = _capture(network, example, keywords, variant.rewrites, torch, shapes)
+        progress.captured = program
+        if variant.precision in IN_THE_GRAPH:
+            progress.enter("quantizing, calibrated on the example inputs")
+            program = quantize(program, variant.precision, example, keywords, torch, shapes)
+        programs[method] = program
 
     progress.enter("lowering to XNNPACK")
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -157,7 +171,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
 
     passes = _recommended_passes() if request.variant.passes else []
     edge = to_edge_transform_and_lower(
-        program,
+        programs if len(programs) > 1 else programs[FORWARD],
         transform_passes=passes or None,
         partitioner=[XnnpackPartitioner()],
         generate_etrecord=True,
@@ -178,8 +192,9 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         if steps:
             values = b"".join(raw_values(step[index], torch) for step in steps)
             (request.folder / f"earlier_{index}.bin").write_bytes(values)
-    for index, tensor in enumerate(outputs):
-        (request.folder / f"reference_{index}.bin").write_bytes(raw_values(tensor, torch))
+    if said is not None:
+        write_generation(request.folder, said, _leaves(last, torch, "output", name), torch)
+    write_tensors(request.folder, "reference", outputs, torch)
     if request.graph:
         graph = {"captured": _nodes(progress.captured), "lowered": lowered}
         (request.folder / "graph.json").write_text(json.dumps(graph, indent=1), "utf-8")
@@ -188,6 +203,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "inputs": [tensor_spec(tensor) for tensor in inputs],
         "outputs": [tensor_spec(tensor) for tensor in outputs],
         "tokens": token_count(model, name),
+        "generation": None if said is None else describe_generation(said, prefill, inputs),
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operators": operators,
         "passes": [type(one).__name__ for one in passes],
@@ -210,14 +226,15 @@ def _capture(
     keywords: dict[str, Any],
     rewrites: tuple[str, ...],
     torch: Any,
+    shapes: Any,
 ) -> Any:
     """The model's graph, with rewrites applied where the variant names some."""
     if not rewrites:
-        return torch.export.export(network, arguments, keywords)
+        return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
     from pytest_sme2.export.rewriting import FOLDED, Rewriting, fold_constants
 
     with Rewriting(rewrites):
-        program = torch.export.export(network, arguments, keywords)
+        program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
     # Some rewrites make constants: masks, and the weights of a mean.
     return fold_constants(program) if FOLDED.intersection(rewrites) else program
 
@@ -252,9 +269,10 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs, bo
         arguments = (given,) if isinstance(given, torch.Tensor) else tuple(given)
         keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
         keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
-        inputs = (arguments, keywords, earlier_inputs(model))
+        said = read_generation(model, entry.name, arguments, keywords)
+        inputs = (arguments, keywords, earlier_inputs(model), said)
         network, inputs = _in(torch.float32, network, inputs, torch)
-        arguments, keywords, _ = inputs
+        arguments, keywords, *_ = inputs
         example = entry.kind == "executorch"
         # All variants get the same weights, so fp32 decides for all.
         if request.weights is None and (example or _is_dead(network, inputs, torch)):
@@ -277,7 +295,12 @@ def _in(dtype: Any, network: Any, inputs: _Inputs, torch: Any) -> tuple[Any, _In
             value = value.to(dtype)
         return value.detach().contiguous()
 
-    return network.to(dtype), tree_map(fit, inputs)
+    *given, said = inputs
+    if said is not None:
+        prompt, steps = tree_map(fit, (list(said.prompt), [list(step) for step in said.steps]))
+        said = replace(said, prompt=prompt, steps=steps)
+    arguments, keywords, earlier = tree_map(fit, tuple(given))
+    return network.to(dtype), (arguments, keywords, earlier, said)
 
 
 def _is_dead(network: Any, inputs: _Inputs, torch: Any) -> bool:
@@ -287,7 +310,7 @@ def _is_dead(network: Any, inputs: _Inputs, torch: Any) -> bool:
     """
     from torch.utils._pytree import tree_leaves
 
-    arguments, keywords, earlier = inputs
+    arguments, keywords, earlier, _ = inputs
     with torch.no_grad():
         outputs = tree_leaves(last_answer(network, earlier, arguments, keywords))
     return any(
@@ -422,17 +445,6 @@ def _model_error(entry: ModelEntry, error: BaseException) -> ModelError:
 
 
 # --- the program ----------------------------------------------------------------------------------
-
-
-def raw_values(tensor: Any, torch: Any) -> bytes:
-    """The raw values, in row-major order."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    data: bytes = flat.view(torch.uint8).numpy().tobytes()
-    return data
-
-
-def tensor_spec(tensor: Any) -> dict[str, Any]:
-    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
 
 
 def _operators(program: Any) -> dict[str, Any]:

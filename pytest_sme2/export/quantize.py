@@ -13,9 +13,17 @@ IN_THE_GRAPH = ("int8", "int8_dynamic", "int4_channel")
 
 
 def quantize(
-    program: Any, precision: str, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
+    program: Any,
+    precision: str,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    torch: Any,
+    shapes: Any = None,
 ) -> Any:
-    """int8: all operators with an int8 kernel in XNNPACK. The others: only linear layers."""
+    """int8: all operators with an int8 kernel in XNNPACK. The others: only linear layers.
+
+    ``shapes`` are those that a program takes besides the arguments', if it takes several.
+    """
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         get_symmetric_quantization_config,
     )
@@ -36,19 +44,29 @@ def quantize(
         quantizer.set_operator_type(
             linear, get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True, **bits)
         )
-    return quantize_with(quantizer, program, arguments, keywords, torch)
+    return quantize_with(quantizer, program, arguments, keywords, torch, shapes)
 
 
 def quantize_with(
-    quantizer: Any, program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], torch: Any
+    quantizer: Any,
+    program: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    torch: Any,
+    shapes: Any = None,
 ) -> Any:
     """The program as this quantizer makes it, calibrated on the example inputs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    prepared = prepare_pt2e(program.module(), quantizer)
+    # The guards of a program that takes several shapes do not survive being rewritten.
+    guards = {} if shapes is None else {"check_guards": False}
+    prepared = prepare_pt2e(program.module(**guards), quantizer)
     with torch.no_grad():
         prepared(*arguments, **keywords)
-    return torch.export.export(convert_pt2e(prepared), arguments, keywords)
+    converted = convert_pt2e(prepared)
+    if shapes is not None:
+        _ = converted.code  # quicker.py compiles it only now, and shapes belong to named inputs
+    return torch.export.export(converted, arguments, keywords, dynamic_shapes=shapes)
 
 
 def _quantizer() -> Any:

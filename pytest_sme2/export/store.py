@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_sme2.errors import ExportError, UsageError
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import Artifact, TensorSpec
+from pytest_sme2.results import Artifact, GenerationPlan, TensorSpec
 from pytest_sme2.system.cache import find_cache
 from pytest_sme2.system.files import decode, file_sha256, safe_name
 from pytest_sme2.system.reading import read_json
@@ -58,6 +58,7 @@ class Meta:
     dependencies: Dependencies
     files: dict[str, FileFacts]
     tokens: int | None = None
+    generation: GenerationPlan | None = None
 
 
 def load_artifact(folder: Path) -> Artifact:
@@ -135,7 +136,14 @@ def read_meta(folder: Path) -> Meta:
             raise ExportError(f"The artifact {folder} is damaged: {name} has changed.")
     if meta.pte not in meta.files:
         raise ExportError(f"The artifact {folder} is damaged: it has no program.")
-    for spec in (*meta.inputs, *meta.outputs):
+    plan = meta.generation
+    if plan is not None:
+        needed = [f"prompt_{index}.bin" for index in range(len(plan.prompt))]
+        needed += [f"next_{i}.bin" for i, output in enumerate(plan.fed_back) if output is None]
+        numbers = (plan.prompt_tokens, plan.new_tokens)
+        if not (min(numbers) > 0 and set(needed) <= set(meta.files)):
+            raise ExportError(f"The artifact {folder} is damaged: its generation is not whole.")
+    for spec in (*meta.inputs, *meta.outputs, *(plan.prompt if plan else ())):
         if not all(0 <= size < 2**63 for size in spec.shape):
             raise ExportError(f"The artifact {folder} is damaged: {spec.shape} is not a shape.")
     return meta
@@ -163,6 +171,7 @@ def artifact_from(folder: Path, meta: Meta) -> Artifact:
             if name in meta.files
         ),
         tokens=meta.tokens,
+        generation=meta.generation,
     )
 
 

@@ -57,6 +57,7 @@ from pytest_sme2.system.files import encode
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.frontier import arm_word, decision_text
+from pytest_sme2.verdict.generation import sentence
 
 SCHEMA = 1
 MOST_DETAILS = 5
@@ -151,6 +152,7 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         },
         "speedup": _speedup(measured),
         "frontier": _frontier(measured),
+        "generation": _generation(measured),
         "precision": _precision(record),
         "cost": _case_cost(measured),
         "tokens": measured.tokens,
@@ -216,6 +218,26 @@ def _frontier(measured: CaseResult) -> dict[str, Any] | None:
         lines.setdefault(str(cell.arm), []).append(entry)
     names = {arm: "time" if found.alone else arm_word(Arm(arm), sme1) for arm in lines}
     return {"lines": lines, "names": names, "decision": decision_text(found, sme1)}
+
+
+def _generation(measured: CaseResult) -> dict[str, Any] | None:
+    """What each step of a generation takes, by context and per token: a line per arm."""
+    found = measured.generation
+    if found is None:
+        return None
+    steps: dict[Arm, Sequence[float]] = {
+        **{arm: costs.instructions for arm, costs in found.costs.items()},
+        **{arm: [time / 1e6 for time in times] for arm, times in found.steps_ns.items()},
+    }
+    return {
+        "context": [found.context(step) for step in range(1 + found.new_tokens)],
+        "lines": {
+            str(arm): [values[0] / found.prompt_tokens, *values[1:]]
+            for arm, values in steps.items()
+        },
+        "unit": "milliseconds" if found.steps_ns else "instructions",
+        "told": sentence(found) or f"{found.prompt_tokens} tokens, then {found.new_tokens} more",
+    }
 
 
 def _precision(record: CaseRecord) -> list[float | None] | None:

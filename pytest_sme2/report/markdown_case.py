@@ -29,6 +29,7 @@ from pytest_sme2.results import (
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.generation import figure_lines, sentence
 
 
 def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
@@ -40,6 +41,7 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
         ("Metadata", _metadata(record)),
         ("Latency", latency_lines(record)),
         ("Best number of threads", _threads(measured)),
+        ("Generation", _generated(measured)),
         ("Category breakdown", category_lines(measured, timed)),
         ("Cost", cost_lines(measured)),
         ("What was accelerated", _accelerated(comparison, timed)),
@@ -133,6 +135,12 @@ def _threads(measured: CaseResult) -> Iterator[str]:
         yield from table(*frontier_rows(measured, found))
         yield ""
         yield from (f"- {prose(note)}" for note in frontier_notes(measured, found))
+
+
+def _generated(measured: CaseResult) -> Iterator[str]:
+    found = measured.generation
+    if found is not None:
+        yield from (f"- {prose(line)}" for line in (*figure_lines(found), sentence(found)) if line)
 
 
 def category_lines(measured: CaseResult, timed: bool) -> Iterator[str]:

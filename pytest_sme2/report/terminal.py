@@ -26,6 +26,7 @@ from pytest_sme2.report.versus_baseline import (
 from pytest_sme2.results import AS_EXPORTED, Check, Outcome, Topic
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING, combine, reference_of
 from pytest_sme2.verdict.times import unlike_kin
 
@@ -73,6 +74,9 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
     for record in records:
         if record.measured.frontier is not None:
             lines += ["", f"{printable(record.id)}:", *_wrapped(record, width)]
+    said = [(one, sentence(g)) for one in records if (g := one.measured.generation)]
+    lines += [""] * any(text for _, text in said)
+    lines += [f"{printable(record.id)}: {text}" for record, text in said if text]
     if verbosity < 0:
         return lines
     found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)

@@ -6,12 +6,18 @@ annotations only. What computes, reads or prints does not live here.
 """
 
 from pytest_sme2.results.case import (
+    DECODE,
+    PHASES,
+    PREFILL,
     RUNTIME,
     Agreement,
     CaseResult,
+    Generated,
     OperatorCount,
+    PhaseRatio,
     Sample,
     Spread,
+    StepCosts,
     Structure,
     Tolerance,
 )
@@ -66,6 +72,7 @@ from pytest_sme2.results.run import (
     CoreUse,
     FarmDevice,
     Fingerprint,
+    GenerationPlan,
     Output,
     Run,
     RunRequest,
@@ -106,5 +113,6 @@ from pytest_sme2.results.verdict import (
     Check,
     Limits,
     StoredFrontier,
+    StoredGeneration,
     Verdict,
 )

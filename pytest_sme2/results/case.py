@@ -14,6 +14,10 @@ from pytest_sme2.results.timing import Estimate, Frontier
 RUNTIME = "executorch runtime"
 """The key of ``versions`` for what ran the program; ``executorch`` is what exported it."""
 
+PREFILL, DECODE = "prefill", "decode"
+PHASES = (PREFILL, DECODE)
+"""What a user waits for: the first token, then each further one."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -133,6 +137,53 @@ class Agreement:
 
 
 @dataclass(frozen=True)
+class StepCosts:
+    """What the steps of one arm executed on the emulator; the first is the prompt."""
+
+    instructions: tuple[int, ...]
+    system: tuple[int, ...]
+    """Of these, those in files of the toolchain."""
+    toolchain: str = ""
+
+
+@dataclass(frozen=True)
+class PhaseRatio:
+    """One phase of a generation on two sides that took turns, candidate over reference."""
+
+    phase: str
+    context: int
+    """The tokens in the cache where it begins; of a decode, it is judged in stretches."""
+    last: int
+    """And where it ends."""
+    ratio: Estimate
+
+
+@dataclass(frozen=True)
+class Generated:
+    """All of it on each arm. Step 0 is the prompt; every other step is one token."""
+
+    prompt_tokens: int
+    new_tokens: int
+    costs: Mapping[Arm, StepCosts] = field(default_factory=dict)
+    """Only on the emulator."""
+    steps_ns: Mapping[Arm, tuple[float, ...]] = field(default_factory=dict)
+    """Of each step the median over processes; only where times count, as all that follows."""
+    decode_p95_ns: Mapping[Arm, float] = field(default_factory=dict)
+    """Of single steps, those of all processes together."""
+    loads_ns: Mapping[Arm, float] = field(default_factory=dict)
+    peak_bytes: Mapping[Arm, tuple[int, ...]] = field(default_factory=dict)
+    """After each step, the median over processes."""
+    speedups: Mapping[str, Estimate] = field(default_factory=dict)
+    """By phase: off over on, from pairs."""
+    agreements: tuple[Agreement, ...] = ()
+    """The last step's outputs against those of the eager model, which had the same cache."""
+
+    def context(self, step: int) -> int:
+        """How many tokens are in the cache after a step."""
+        return self.prompt_tokens + step
+
+
+@dataclass(frozen=True)
 class CaseResult:
     """Everything measured for one model and variant on one target."""
 
@@ -194,6 +245,8 @@ class CaseResult:
     """The SHA-256 of the runner, libraries included."""
     tokens: int | None = None
     """How many tokens one inference takes; None where the model does not say."""
+    generation: Generated | None = None
+    """None where the model does not say how it generates, or that was not measured."""
 
     @property
     def coverage(self) -> Coverage | None:

@@ -44,6 +44,20 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class GenerationPlan:
+    """A whole generation of a language model: the prompt, then one token a step."""
+
+    prompt_tokens: int
+    new_tokens: int
+    prompt: tuple[TensorSpec, ...]
+    """The inputs of the prompt; those of a step are the artifact's."""
+    fed_back: tuple[int | None, ...]
+    """For each input of a step, the output of the step before; None where it comes from a file."""
+    prefill: str = FORWARD
+    """The method that takes the prompt."""
+
+
+@dataclass(frozen=True)
 class Artifact:
     """One exported program and everything that was written beside it."""
 
@@ -69,6 +83,22 @@ class Artifact:
     of them in order. They fill the state of the program, such as a key/value cache."""
     tokens: int | None = None
     """How many tokens the measured inference takes; None where the model does not say."""
+    generation: GenerationPlan | None = None
+    """None where the model is no decoder, or does not say so."""
+
+    @property
+    def generation_files(self) -> tuple[tuple[Path, ...], tuple[Path | int, ...]]:
+        """The inputs of the prompt; those of the steps, or which output of the step before."""
+        plan = self.generation
+        if plan is None:
+            return (), ()
+        return (
+            tuple(self.folder / f"prompt_{index}.bin" for index in range(len(plan.prompt))),
+            tuple(
+                self.folder / f"next_{index}.bin" if output is None else output
+                for index, output in enumerate(plan.fed_back)
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -103,6 +133,14 @@ class RunRequest:
     """Where it takes turns with another process; None where it runs alone."""
     sme1: bool = False
     """Whether ``on`` must hide SME2: an emulated CPU has it, whatever chip it stands for."""
+    generate: bool = False
+    """Whether each run is a whole generation, and not one inference."""
+
+    @property
+    def inferences(self) -> int:
+        """Of all its timed runs."""
+        plan = self.artifact.generation if self.generate else None
+        return self.runs * (1 if plan is None else 1 + plan.new_tokens)
 
     @property
     def switch(self) -> Arm:
@@ -174,6 +212,10 @@ class Run:
     """Cycles over the time in which they were counted, on all its threads; None: not counted."""
     uncounted: str = ""
     """Why cycles were not counted."""
+    step_wall_ns: tuple[int, ...] = ()
+    """Of generations, the steps of all of them in order; the prompt is the first of each."""
+    step_peak_bytes: tuple[int, ...] = ()
+    """The peak resident set after each of these steps."""
 
 
 SME1_ONLY = "no, only SME1"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pytest_sme2.results.case import Agreement, Spread, Structure, Tolerance
+from pytest_sme2.results.case import Agreement, Spread, StepCosts, Structure, Tolerance
 from pytest_sme2.results.cost import StoredCost
 from pytest_sme2.results.evidence import KernelCensus
 from pytest_sme2.results.profile import Category
@@ -68,6 +68,17 @@ class StoredFrontier:
 
 
 @dataclass(frozen=True)
+class StoredGeneration:
+    """What a baseline keeps of it."""
+
+    prompt_tokens: int
+    new_tokens: int
+    cpu: str = ""
+    costs: Mapping[Arm, StepCosts] = field(default_factory=dict)
+    speedups: Mapping[str, Estimate] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Baseline:
     """What was accepted for one model and variant on one target."""
 
@@ -81,6 +92,7 @@ class Baseline:
     figures: Mapping[int, BaselineFigures] = field(default_factory=dict)
     """By thread count."""
     frontier: StoredFrontier | None = None
+    generation: StoredGeneration | None = None
     costs: Mapping[Arm, StoredCost] = field(default_factory=dict)
     """What one inference executes on the emulator; only the arms that were counted."""
     pte_bytes: int | None = None
@@ -114,7 +126,7 @@ class Baseline:
             }
             for name in ("structures", "kernels", "costs")
         }
-        return replace(self, **changed)
+        return replace(self, generation=None, **changed)
 
 
 @dataclass(frozen=True)

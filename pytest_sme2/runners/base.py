@@ -32,6 +32,10 @@ class ProcessFiles:
     """The inputs of inferences that come before, where there are some."""
     turn_descriptor: int | None = None
     """Given where the request takes turns."""
+    prompt: tuple[str, ...] = ()
+    """Of a generation: the inputs of the prompt, where the request generates."""
+    steps: tuple[str | int, ...] = ()
+    """And those of its steps, or which output of the step before each of them is."""
 
 
 TURN_DESCRIPTOR = 3
@@ -84,6 +88,11 @@ class Runner(abc.ABC):
     @property
     def makes_marks(self) -> bool:
         """Whether it can mark an inference for an emulator that counts instructions."""
+        return False
+
+    @property
+    def generates(self) -> bool:
+        """Whether one of its processes can run a whole generation."""
         return False
 
     def traces(self, request: RunRequest) -> bool:

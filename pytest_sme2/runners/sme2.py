@@ -14,11 +14,18 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
-from pytest_sme2.results import FORWARD, Arm, CoreUse, Output, Run, RunRequest, Toolchain
+from pytest_sme2.results import (
+    FORWARD,
+    Arm,
+    Run,
+    RunRequest,
+    TensorSpec,
+    Toolchain,
+)
 from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.runners.result_file import run_of
 from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_libraries, sdk_version
 from pytest_sme2.system.cache import (
     cache_folder,
@@ -37,7 +44,6 @@ from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.shared_store import fetch, offer
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_cmake, find_compiler, find_ninja
-from pytest_sme2.system.wording import count
 
 RUNNER_SOURCES = Path(__file__).parent / "cpp"
 
@@ -188,9 +194,12 @@ class Sme2Runner(Runner):
 
     @functools.cached_property
     def takes_turns(self) -> bool:
-        # Runners of older bundles take turns but cannot give them; the program's own help tells.
+        return self._knows(_GIVE_TURNS)
+
+    def _knows(self, option: str) -> bool:
+        # Runners of older bundles know less; the program's own help tells.
         try:
-            return _GIVE_TURNS.encode() in (self.folder / PROGRAM).read_bytes()
+            return option.encode() in (self.folder / PROGRAM).read_bytes()
         except OSError:
             return False
 
@@ -238,6 +247,16 @@ class Sme2Runner(Runner):
             arguments += ["--etdump", files.etdump]
         if files.outputs is not None:
             arguments += ["--outputs", files.outputs]
+        plan = request.artifact.generation
+        if plan is not None:
+            # Such a program may take several shapes.
+            arguments += _shapes("--shape", request.artifact.inputs)
+        if plan is not None and request.generate:
+            arguments += ["--generate", str(plan.new_tokens), "--prefill", plan.prefill]
+            arguments += _shapes("--prompt-shape", plan.prompt)
+            arguments += [word for name in files.prompt for word in ("--prompt", name)]
+            steps = (f"@{step}" if isinstance(step, int) else step for step in files.steps)
+            arguments += [word for step in steps for word in ("--next", step)]
         if request.counted:
             arguments += ["--marks", "on"]
         if request.turn is not None and files.turn_descriptor is not None:
@@ -247,6 +266,10 @@ class Sme2Runner(Runner):
                 *("--turn-descriptor", str(files.turn_descriptor)),
             ]
         return (*arguments, *request.extra_arguments)
+
+    @property
+    def generates(self) -> bool:
+        return self._knows("--generate")
 
     def explain(self, returncode: int, stderr: str) -> str | None:
         if returncode not in EXIT_MEANINGS:
@@ -271,34 +294,14 @@ class Sme2Runner(Runner):
     ) -> Run:
         document = read_json(result, remedy=f"The runner's log is {log}.", error=RunError)
         try:
-            if document["schema"] != 1:
-                raise ValueError(f"its schema is {document['schema']!r}, not 1")
-            if document["sme2"]["requested"] != str(request.switch):
-                raise ValueError("it belongs to the other arm")
-            if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
-                raise ValueError(f"it does not have {count(request.runs, 'run')}")
-            if not all(_amount(value) for value in document["wall_ns"]):
-                raise ValueError("a run took no time")
-            effective = document["sme2"]["effective"]
-            return Run(
-                request=request,
+            return run_of(
+                document,
+                request,
                 target=target,
                 runner=self.kind,
                 emulated=emulated,
-                sme2_effective=None if effective is None else bool(effective),
-                wall_ns=tuple(map(_amount, document["wall_ns"])),
-                cpu_ns=tuple(map(_amount, document["cpu_ns"])),
-                warmup_wall_ns=tuple(map(_amount, document["warmup_wall_ns"])),
-                load_ns=_amount(document["load_ns"]),
-                peak_rss_load_bytes=_optional_amount(document["peak_rss_load_bytes"]),
-                peak_rss_bytes=_optional_amount(document["peak_rss_bytes"]),
-                outputs=tuple(_read_output(value, outputs) for value in document["outputs"]),
-                cpu_features=tuple(str(name) for name in document["cpu_features"]),
-                # A runner of an older version, in a bundle, does not tell it.
-                vector_bits=_optional_amount(document["sme2"].get("vector_bits")),
-                cores=_read_cores(document.get("cores")),
-                **_read_clock(document.get("clock")),
                 etdump=etdump,
+                outputs=outputs,
                 log=log,
             )
         except (ValueError, KeyError, TypeError) as error:
@@ -308,46 +311,8 @@ class Sme2Runner(Runner):
             ) from error
 
 
-def _amount(value: object) -> int:
-    """A time or a size in 64 bits, as the runner counts them."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r} is neither a time nor a size")
-    return value
-
-
-def _optional_amount(value: object) -> int | None:
-    return None if value is None else _amount(value)
-
-
-def _read_cores(value: Any) -> CoreUse | None:
-    # A runner of an older version, in a bundle, does not know them.
-    if value is None:
-        return None
-    return CoreUse(
-        performance_ns=_amount(value["performance_ns"]),
-        efficiency_ns=_amount(value["efficiency_ns"]),
-        energy_nj=_amount(value["energy_nj"]),
-        quality=str(value["quality"]),
-    )
-
-
-def _read_clock(value: Any) -> dict[str, Any]:
-    # Nor does it count cycles.
-    if value is None:
-        return {}
-    cycles, ns = _amount(value["cycles"]), _amount(value["ns"])
-    known = cycles > 0 < ns
-    return {"clock_ghz": cycles / ns if known else None, "uncounted": str(value["refused"])[:200]}
-
-
-def _read_output(value: Any, folder: Path | None) -> Output:
-    return Output(
-        dtype=str(value["dtype"]),
-        shape=tuple(map(_amount, value["shape"])),
-        sha256=str(value["sha256"]),
-        has_nan=bool(value["has_nan"]),
-        file=None if folder is None or value["file"] is None else folder / Path(value["file"]).name,
-    )
+def _shapes(option: str, specs: Sequence[TensorSpec]) -> list[str]:
+    return [word for spec in specs for word in (option, "x".join(map(str, spec.shape)))]
 
 
 def wheel_runner(

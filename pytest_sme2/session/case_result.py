@@ -24,6 +24,7 @@ from pytest_sme2.results import (
     Estimate,
     Fingerprint,
     Frontier,
+    Generated,
     InferenceCost,
     Pair,
     PairedTiming,
@@ -89,6 +90,7 @@ def assemble(
     runtime_sha256: str = "",
     costs: Mapping[Arm, InferenceCost | str] | None = None,
     frontier: Frontier | None = None,
+    generation: Generated | None = None,
 ) -> CaseResult:
     """Everything one pair showed.
 
@@ -135,6 +137,7 @@ def assemble(
         costs={arm: cost for arm, cost in (costs or {}).items() if isinstance(cost, InferenceCost)},
         uncounted=next((cost for cost in (costs or {}).values() if isinstance(cost, str)), ""),
         frontier=frontier,
+        generation=generation,
         **timed,
     )
 

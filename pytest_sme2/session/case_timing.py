@@ -73,7 +73,7 @@ def measure_case(
     )
     if len(requests) == 1:
         arm = next(iter(requests))
-        alone_runs = measure_alone(run_arm, arm, plan, bench.clock)
+        alone_runs = measure_alone(run_arm, str(arm), plan, bench.clock)
         return _timing({arm: alone_runs}, None, yardstick, bench)
     measurement = measure_pairs(
         run_arm,
@@ -128,11 +128,11 @@ def _mean_clocks(processes: Mapping[Arm, Sequence[Run]]) -> dict[str, str]:
 
 
 def measure_alone(
-    run_arm: RunArm, arm: Arm, plan: SamplingPlan, clock: Callable[[], float] = time.monotonic
+    run_arm: RunArm, arm: str, plan: SamplingPlan, clock: Callable[[], float] = time.monotonic
 ) -> list[Run]:
     """Fresh processes of one arm: as many as a first look takes, fewer only at the hard limit."""
     begun = clock()
-    pilot = run_arm(str(arm), warmup=PILOT_WARMUP, runs=PILOT_RUNS)
+    pilot = run_arm(arm, warmup=PILOT_WARMUP, runs=PILOT_RUNS)
     spent = clock() - begun
     single = min(pilot.wall_ns) / 1e9
     overhead = max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS))
@@ -141,7 +141,7 @@ def measure_alone(
     sampling = choose_sampling(single, overhead, left, plan)
     counted: list[Run] = []
     while len(counted) < plan.looks[0]:
-        counted.append(run_arm(str(arm), warmup=sampling.warmup, runs=sampling.runs))
+        counted.append(run_arm(arm, warmup=sampling.warmup, runs=sampling.runs))
         used = clock() - begun
         if used + (used - spent) / len(counted) > plan.hard_limit:
             break

@@ -64,7 +64,10 @@ def trace_case(
     if traced.run.etdump is not None:
         artifact = request.artifact
         method = artifact.method or FORWARD
-        keep_shapes(traced.run.etdump, artifact.pte, bench.say, method)
+        plan = artifact.generation
+        # Of a program that takes several shapes, the file tells the largest.
+        if plan is None or plan.prefill != FORWARD:
+            keep_shapes(traced.run.etdump, artifact.pte, bench.say, method)
         keep_origins(traced.run.etdump, artifact.etrecord, bench.say, method)
     return traced
 

@@ -19,7 +19,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import cost, judging, numerics, ratios, structure, times
+from pytest_sme2.verdict import cost, generation, judging, numerics, ratios, structure, times
 from pytest_sme2.verdict.baselines import system_change
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since, located
 
@@ -134,22 +134,37 @@ class Gate:
 
     @_reported("cost")
     def check_cost(self) -> None:
-        """The instructions that one inference executes, where the target can count them."""
+        """The instructions that one inference executes, where the target can count them; of a
+        language model those of each phase of a generation, too.
+        """
         reason = self.session.uncounted(self.case)
         if reason:
             raise NotMeasurableError(reason)
-        self._check_arms(
-            lambda arm: cost.check_cost(self.measured, self.baseline, self.limits, arm)
+        self._check(
+            lambda: [
+                *(
+                    cost.check_cost(self.measured, self.baseline, self.limits, arm)
+                    for arm in self.session.bench.arms
+                ),
+                *generation.check_costs(self.measured, self.baseline, self.limits),
+            ]
         )
 
     # --- numerics ------------------------------------------------------------------------------
 
     @_reported("outputs")
     def check_outputs(self, against: str = "reference") -> None:
-        """The outputs against the eager model (``reference``) or SME2 on against ``off``."""
+        """The outputs against the eager model (``reference``) or SME2 on against ``off``; with the
+        former, those of a generation's last step.
+        """
         if against == "off":
             self.session.bench.require_sme2()
-        self._check(lambda: [numerics.check_outputs(self.measured, self.limits, against)])
+        self._check(
+            lambda: [
+                numerics.check_outputs(self.measured, self.limits, against),
+                *generation.check_outputs(self.measured, self.limits, against),
+            ]
+        )
 
     # --- time and memory: only where the target can measure them --------------------------------
 
@@ -188,10 +203,15 @@ class Gate:
 
     @_reported("speedup")
     def check_speedup(self) -> None:
-        """How many times faster SME2 makes it."""
+        """How many times faster SME2 makes it, and each phase of a generation."""
         self.session.bench.require_sme2()
         measured = self.timed
-        self._check(lambda: [ratios.check_speedup(measured, self.baseline, self.limits)])
+        self._check(
+            lambda: [
+                ratios.check_speedup(measured, self.baseline, self.limits),
+                *ratios.check_phases(measured, self.baseline, self.limits),
+            ]
+        )
 
     @_reported(ratios.FRONTIER)
     def check_frontier(self) -> None:
@@ -276,6 +296,8 @@ class Gate:
                 seconds = statistics.median(pair.candidate_ns for pair in measurement.pairs) / 1e9
                 pairs = self.session.bench.redo(lambda: versus.traced_pairs(TRACED_PAIRS, seconds))
                 self._growth = self._growth or growth_of(pairs, versus.name)
+            # The latency comes last: it may settle another check.
+            checks[-1:-1] = versus.check_generation(self.limits, arm)
         return checks
 
     def check_custom(self) -> None:

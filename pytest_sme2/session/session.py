@@ -377,16 +377,17 @@ class Session:
         self.turn_to(case)  # Report problems before a long export.
         if timed:
             self.timing(case)
-        timing: Timing | None = self._known("timing", case)
-        frontier: Frontier | None = self._known("frontier", case)
+        timing, frontier = (self._known(stage, case) for stage in ("timing", "frontier"))
 
         def make() -> CaseResult:
             from pytest_sme2.session.case_result import assemble
             from pytest_sme2.session.case_timing import Timing
+            from pytest_sme2.session.generation import generate
 
             found = timing or Timing({}, None)
             artifact = self.artifact(case)  # a broken model needs no device to say so
             arms, (runtime, runtime_sha256) = self.arms(case), self.runtime(case)
+            requests = {arm: self.request(case, arm) for arm in arms}
             pair = Pair(
                 artifact=artifact,
                 target=self.bench.target.name,
@@ -410,6 +411,7 @@ class Session:
                 runtime_sha256=runtime_sha256,
                 costs={arm: self.cost(case, arm) for arm in arms},
                 frontier=frontier,
+                generation=generate(self.bench, case.id, requests, self.folder(case), timing),
             )
 
         return self._once(make, "measured", case, timing is not None, frontier is not None)
@@ -439,8 +441,8 @@ class Session:
             from pytest_sme2.verdict import baselines
 
             # The emulator's operators are those of any Arm CPU, and of no other.
-            arm_cpu = self.bench.target.platform != LINUX_X86_64
-            load = baselines.load_structure if arm_cpu else baselines.load
+            other = self.bench.target.platform == LINUX_X86_64
+            load = baselines.load if other else baselines.load_structure
             fingerprint = self.bench.target.fingerprint()
             found = load(self.baseline_folder, case.model, case.variant_name, fingerprint)
             return found.on_chip(fingerprint) if found else None

@@ -22,12 +22,16 @@ from pytest_sme2.results import (
     RunRequest,
 )
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
+from pytest_sme2.session.generation import measure_generations
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.phases import STRETCHES, beginning, compare_phases, log_ratios
 from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.verdict import generation
 from pytest_sme2.verdict.cost import compare_costs
 from pytest_sme2.verdict.judging import metric_against
 from pytest_sme2.verdict.structure import operator_differences
@@ -153,6 +157,25 @@ class Versus:
             unit="count",
             details=details,
         )
+
+    def check_generation(self, limits: Limits, arm: Arm | None = None) -> list[Check]:
+        """Each phase of whole generations that take turns; none where a side does not generate."""
+        plans = [artifact.generation for artifact, _ in self.sides.values()]
+        able = all(runner.generates for _, runner in self.sides.values())
+        plan = plans[-1]
+        if plan is None or plans[0] != plan or not able:
+            return []
+        folder, alpha = self.folder / "generation", FALSE_ALARM_RATE / self.family
+        jobs = {
+            side: self._job(side, folder / self._file_name(side), generate=True)
+            for side in self.sides
+        }
+        runs = measure_generations(self.bench, self.title, jobs, alpha / (1 + STRETCHES))
+        old, new = (runs[side][1:] for side in jobs)
+        ratios = log_ratios(old, new, 1 + plan.new_tokens)
+        phases = compare_phases(ratios, plan.prompt_tokens, alpha)
+        begins = beginning(ratios, plan.prompt_tokens)
+        return generation.check_against(phases, begins, limits, self.name, arm)
 
     def measure(self, threshold: float, budgets: int = 1) -> PairedTiming:
         """Interleaved pairs until the answer is clear or so many time budgets are used up."""

@@ -163,6 +163,7 @@ class ProcessPlace:
     def command(self, job: Job, turn_descriptor: int | None = None) -> tuple[str, ...]:
         artifact = job.request.artifact
         name = _pad_path if job.request.counted else str
+        prompt, steps = artifact.generation_files if job.request.generate else ((), ())
         return job.runner.command(
             job.request,
             ProcessFiles(
@@ -173,6 +174,10 @@ class ProcessPlace:
                 etdump=None if self.etdump is None else name(self.etdump),
                 outputs=None if self.outputs is None else name(self.outputs),
                 turn_descriptor=turn_descriptor,
+                prompt=tuple(name(path.absolute()) for path in prompt),
+                steps=tuple(
+                    step if isinstance(step, int) else name(step.absolute()) for step in steps
+                ),
             ),
         )
 

@@ -199,7 +199,8 @@ def _counted_once(
             raise_failure(failure, folder / LOG_NAME, counts)
         _refuse_cut_log(log)
         files = runner.files(request.arm)
-        return run, read_counts(counts, log, files, target.cpu.vector_bits)
+        bits = target.cpu.vector_bits
+        return run, read_counts(counts, log, files, bits, request.inferences)
     finally:
         counts.unlink(missing_ok=True)
 
@@ -313,6 +314,11 @@ def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
         "program": [request.artifact.sha256, request.artifact.method],
         "inputs": [file_sha256(path) for path in request.artifact.input_files],
         "earlier": [file_sha256(path) for path in request.artifact.earlier_files],
+        "generation": [
+            step if isinstance(step, int) else file_sha256(step)
+            for files in request.artifact.generation_files
+            for step in files
+        ],
         "request": asked,
     }
     text = json.dumps(parts, sort_keys=True, default=str)

@@ -385,15 +385,16 @@ _Row = NDArray[np.int64]
 
 
 def read_counts(
-    counts: Path, rest: Path, libraries: Iterable[Path], vector_bits: int
+    counts: Path, rest: Path, libraries: Iterable[Path], vector_bits: int, inferences: int = 1
 ) -> CountedInference:
-    """The one inference that was counted.
+    """What was counted: one inference, or as many as were asked for.
 
     Args:
         counts: the counter's file of blocks, counts and marks.
         rest: the other lines of the emulator's log.
         libraries: the files that code may stand in.
         vector_bits: the length of a streaming vector.
+        inferences: how many ran between marks.
     """
     code = CodeMap.of(libraries)
     with rest.open("rb") as file:
@@ -409,14 +410,14 @@ def read_counts(
     except (ValueError, LookupError) as error:
         raise RunError(f"The counts in {counts} cannot be read: {error}. Run it again.") from error
     return CountedInference(
-        vector_bits, tuple(reader.segments), reader.problem or _problem(reader.segments)
+        vector_bits, tuple(reader.segments), reader.problem or _problem(reader.segments, inferences)
     )
 
 
-def _problem(segments: list[Segment]) -> str:
+def _problem(segments: list[Segment], inferences: int) -> str:
     marks = [segment.mark for segment in segments]
-    if marks.count(BEGIN) != 1 or marks.count(DONE) != 1:
-        return f"counted {count(marks.count(BEGIN), 'inference')}, not 1"
+    if marks.count(BEGIN) != inferences or marks.count(DONE) != inferences:
+        return f"counted {count(marks.count(BEGIN), 'inference')}, not {inferences}"
     return ""
 
 

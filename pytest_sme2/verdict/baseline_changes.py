@@ -10,6 +10,7 @@ from pytest_sme2.results import (
     BaselineChange,
     BaselineFigures,
     StoredCost,
+    StoredGeneration,
     Structure,
 )
 from pytest_sme2.system.wording import count
@@ -50,6 +51,8 @@ def _facts(baseline: Baseline) -> dict[str, str]:
         stored = baseline.frontier
         best = ", ".join(f"{arm} {count(of, 'thread')}" for arm, of in stored.best.items())
         facts["best against best"] = f"{estimate_text(stored.speedup)} ({best})"
+    if baseline.generation is not None:
+        facts |= _generation_facts(baseline.generation)
     if baseline.pte_bytes is not None:
         facts["program size"] = f"{baseline.pte_bytes} bytes"
     facts["weights"] = baseline.weights
@@ -74,6 +77,16 @@ def _cost_facts(cost: StoredCost, arm: Arm) -> dict[str, str]:
         f"outer products ({arm})": f"{cost.total.outer_products:,}",
         f"counted on ({arm})": cost.cpu,
     }
+
+
+def _generation_facts(stored: StoredGeneration) -> dict[str, str]:
+    facts = {"generation": f"{stored.prompt_tokens} tokens and {stored.new_tokens} more"}
+    for arm, costs in stored.costs.items():
+        facts[f"instructions of the prompt ({arm})"] = f"{costs.instructions[0]:,}"
+        facts[f"instructions of new tokens ({arm})"] = f"{sum(costs.instructions[1:]):,}"
+    for phase, speedup in stored.speedups.items():
+        facts[f"speedup of {phase}"] = estimate_text(speedup)
+    return facts
 
 
 def _figure_facts(figures: BaselineFigures, threads: int) -> dict[str, str]:

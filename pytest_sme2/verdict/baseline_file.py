@@ -30,10 +30,12 @@ from pytest_sme2.results import (
     Spread,
     StoredCost,
     StoredFrontier,
+    StoredGeneration,
     Structure,
 )
 from pytest_sme2.system.files import cattrs_library
 from pytest_sme2.system.reading import json_value
+from pytest_sme2.system.wording import count
 
 # A change of the file's meaning raises the number, and needs what turns the version before into it.
 SCHEMA = 2
@@ -142,6 +144,7 @@ class _File:
     versions: dict[str, str]
     cost: dict[Arm, StoredCost] = field(default_factory=dict)
     frontier: StoredFrontier | None = None
+    generation: StoredGeneration | None = None
 
 
 @functools.cache
@@ -253,6 +256,7 @@ def _from_document(file: _File) -> Baseline:
         pte_sha256=file.program.sha256,
         weights=file.program.weights,
         frontier=_possible_frontier(file.frontier),
+        generation=_possible_generation(file.generation),
         costs=file.cost,
         agreements=tuple(file.outputs),
         versions=file.versions,
@@ -271,6 +275,19 @@ def _possible_frontier(found: StoredFrontier | None) -> StoredFrontier | None:
         estimate = found.speedup
         if min((estimate.low, estimate.value, estimate.high, *times)) <= 0:
             raise ValueError("frontier: holds a time or a speedup of 0 or less")
+    return found
+
+
+def _possible_generation(found: StoredGeneration | None) -> StoredGeneration | None:
+    if found is not None:
+        steps = 1 + found.new_tokens
+        for costs in found.costs.values():
+            whole = len(costs.instructions) == len(costs.system) == steps
+            if not whole or min(costs.instructions) <= 0:
+                raise ValueError(f"generation: does not hold {count(steps, 'step')} of each arm")
+        ends = [end for one in found.speedups.values() for end in (one.low, one.value, one.high)]
+        if min((found.prompt_tokens, found.new_tokens, *ends)) <= 0:
+            raise ValueError("generation: holds a speedup or a number of tokens of 0 or less")
     return found
 
 
@@ -350,9 +367,10 @@ def _to_document(baseline: Baseline) -> Document:
         versions=dict(baseline.versions),
         cost=dict(baseline.costs),
         frontier=baseline.frontier,
+        generation=baseline.generation,
     )
     document: Document = _converter().unstructure(file)
-    for name in ("cost", "frontier"):
+    for name in ("cost", "frontier", "generation"):
         if not document[name]:
             del document[name]
     for entry in document["outputs"]:

@@ -35,6 +35,7 @@ from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
 from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.frontier import stored_frontier
+from pytest_sme2.verdict.generation import stored_generation
 from pytest_sme2.verdict.judging import too_hot
 from pytest_sme2.verdict.stored_latency import (
     same_work,
@@ -212,6 +213,7 @@ def update(
         sessions=_with_session(old, measured),
         figures=_with_figures(old, measured),
         frontier=stored_frontier(old.frontier, measured.frontier),
+        generation=stored_generation(old.generation, measured),
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,
         pte_sha256=measured.pte_sha256 or old.pte_sha256,
         agreements=_agreements(old, measured),

@@ -11,6 +11,7 @@ from pytest_sme2.system.wording import count
 
 UPDATE_HINT = "If that is intended, accept it with --update-baselines."
 CREATE_HINT = "Make one with --update-baselines."
+MORE_TIME = "Give more time (--sme2-budget TIME,LIMIT), or measure a smaller input."
 
 # The first that occurs decides. Without valid evidence nothing else means anything; a regression
 # must not hide behind a check that could not be made.
@@ -48,7 +49,9 @@ UNCHECKED = (Outcome.NO_BASELINE, Outcome.NOT_MEASURED)
 
 
 # Outputs are compared "against off" or "against reference", which are not versions.
-_AGAINST = re.compile(r"(latency|cost|operators)( \((on|off)\))? against (?P<reference>.+)")
+_AGAINST = re.compile(
+    r"((prefill |decode )?latency|cost|operators)( \((on|off)\))? against (?P<reference>.+)"
+)
 
 
 def metric_against(what: str, reference: str, arm: Arm | None = None) -> str:

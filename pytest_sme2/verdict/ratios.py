@@ -27,6 +27,7 @@ from pytest_sme2.verdict.baselines import differing_facts
 from pytest_sme2.verdict.frontier import decision_text, moved_cells, same_cells
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
+    MORE_TIME,
     UPDATE_HINT,
     combine,
     estimate_text,
@@ -37,7 +38,6 @@ from pytest_sme2.verdict.judging import (
 from pytest_sme2.verdict.stored_latency import same_work
 from pytest_sme2.verdict.times import (
     IT_IS_THE_MACHINE,
-    MORE_TIME,
     UNEXPLAINED,
     differences,
     explain,
@@ -95,6 +95,23 @@ def check_frontier(measured: CaseResult, baseline: Baseline | None, limits: Limi
     if check.verdict is not Outcome.PASS and moved:
         check = replace(check, message=f"{check.message} Since then: {'; '.join(moved)}.")
     return replace(check, details=moved)
+
+
+def check_phases(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
+    """What SME2 brings in each phase of a generation, against what is stored."""
+    stored = None if baseline is None else baseline.generation
+    old, checks = {} if stored is None else stored.speedups, []
+    found = {} if measured.generation is None else measured.generation.speedups
+    for phase, new in found.items():
+        told = f"SME2 makes it {estimate_text(new)} as fast"
+        judging = _Judging(f"{phase} {METRIC}", told, new, old.get(phase), 0.0)
+        if not math.isfinite(new.high):
+            few = f". {TOO_FEW.format('pairs')} {MORE_TIME}"
+            checks.append(judging.check(Outcome.INVALID, few))
+            continue
+        missing = "No speedup of this phase is stored on this target."
+        checks.append(judging.judge(measured, baseline, limits, False, missing))
+    return checks
 
 
 @dataclass(frozen=True)

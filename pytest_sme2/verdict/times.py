@@ -23,6 +23,7 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.baselines import BUSY, differing_facts
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
+    MORE_TIME,
     UPDATE_HINT,
     cycles_or_clock,
     judge,
@@ -58,7 +59,6 @@ OTHER_INPUTS = "The inputs are not those of the baseline."
 DECIDE_HINT = (
     "Pairs decide it: keep what the baseline measured (sme2 bundle), or name it with --against."
 )
-MORE_TIME = "Give more time (--sme2-budget TIME,LIMIT), or measure a smaller input."
 
 
 def untimed(metric: str, measured: CaseResult) -> Check | None:

@@ -29,6 +29,7 @@ class PretendedRunner(Runner):
     platform: str = "linux-aarch64"
     executorch: str = "1.5.1"
     folder: Path = Path("runner")
+    generates = True
 
     def files(self, arm: Arm) -> tuple[Path, ...]:
         return ()
@@ -55,6 +56,8 @@ class PretendedTarget:
     """By the hash of a program: which ETDump it leaves, ``toy_fp16_{arm}`` where none is named."""
     factors: dict[tuple[Arm, int], float] = field(default_factory=dict)
     """By the arm and the number of threads: how many times longer it takes."""
+    steps: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """By the hash of a program: how many times longer each step of a generation takes."""
     cores: tuple[Core, ...] = ()
     stuck: bool = False
     """Whether the runner says that SME2 was off in either arm."""
@@ -102,6 +105,13 @@ class PretendedTarget:
         wall = tuple(
             int(level * (1 + abs(self.random.gauss(0, 0.003)))) for _ in range(request.runs)
         )
+        steps: tuple[int, ...] = ()
+        if request.generate:
+            every = self.steps[program] * request.runs
+            steps = tuple(int(level * by * (1 + self.random.gauss(0, 0.02))) for by in every)
+            each = request.inferences // request.runs
+            wall = tuple(sum(steps[at : at + each]) for at in range(0, len(steps), each))
+            level *= each
         self.now += 0.02 + (sum(wall) + request.warmup * level) / 1e9
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "runner.log"
@@ -122,6 +132,8 @@ class PretendedTarget:
             peak_rss_load_bytes=None,
             peak_rss_bytes=50_000_000,
             outputs=(),
+            step_wall_ns=steps,
+            step_peak_bytes=(50_000_000,) * len(steps),
             etdump=etdump,
             log=log,
         )

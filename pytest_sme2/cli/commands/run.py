@@ -215,6 +215,7 @@ def _lines(
     session: Session, case: Case, measured: CaseResult, folder: Path, precise: Noise | None
 ) -> list[str]:
     from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
+    from pytest_sme2.verdict.generation import figure_lines, sentence
 
     able = session.bench.target.capabilities()
     lines = [f"{case.id} on {session.bench.target.name}, weights: {measured.weights}"]
@@ -253,6 +254,9 @@ def _lines(
         lines.append(f"speedup    {estimate_text(measured.speedup)}")
     tokens = (instructions_per_token(measured), tokens_per_second(measured))
     lines += [f"tokens     {text}" for text in tokens if text]
+    if measured.generation is not None:
+        lines += [f"generation {line}" for line in figure_lines(measured.generation)]
+        lines.append(f"generation {sentence(measured.generation)}")
     if precise is not None:
         lines.append(f"measured   {precise}")
     if not able.timing:

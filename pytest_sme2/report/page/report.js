@@ -479,6 +479,22 @@
     }));
   }
 
+  // What each token of a generation takes as the context grows; the first point is the prompt's.
+  function generation(parent, chosen) {
+    const found = chosen.generation;
+    if (!found) return;
+    chart(parent, "Tokens of a generation", found.told, found.told, () => ({
+      traces: Object.entries(found.lines).map(([arm, steps]) => ({
+        type: "scatter", mode: "lines+markers", name: `SME2 ${arm}`, x: found.context, y: steps,
+        line: { color: colour(`--${arm}`) },
+        marker: { symbol: steps.map((_, index) => index ? "circle" : "square") },
+        text: steps.map((_, index) => index ? "new token" : "token of the prompt"),
+        hovertemplate: `context %{x}, %{text}: %{y:.5g} ${found.unit}<extra>SME2 ${arm}</extra>`,
+      })),
+      layout: { xaxis: { title: { text: "context, in tokens" } }, yaxis: { title: { text: `${found.unit} per token` }, rangemode: "tozero" } },
+    }));
+  }
+
   // --- the parts of one case ---------------------------------------------------------------------
 
   function facts(chosen) {
@@ -673,6 +689,7 @@
     breakdown(charts, chosen);
     distribution(charts, chosen);
     frontier(charts, chosen);
+    generation(charts, chosen);
     history(charts, chosen);
     timeline(charts, chosen);
     shift(body, chosen);

@@ -13,7 +13,9 @@ const char* const kUsage =
     "usage: sme2_runner --model FILE --sme2 on|off|sme1 --json FILE|-\n"
     "                   [--threads N] [--warmup N] [--runs N] [--etdump FILE]\n"
     "                   [--input FILE]... [--earlier FILE]... [--outputs FOLDER] [--seed N]\n"
-    "                   [--method NAME]\n"
+    "                   [--method NAME] [--shape SHAPE]...\n"
+    "                   [--generate N --prompt FILE... --next FILE|@OUTPUT...\n"
+    "                    [--prefill NAME] [--prompt-shape SHAPE]...]\n"
     "                   [--turn N --turn-descriptor FD [--lead N]] [--marks on|off]\n"
     "       sme2_runner --give-turns N LOG... -- COMMAND... [-- COMMAND...]\n"
     "\n"
@@ -34,6 +36,15 @@ const char* const kUsage =
     "  --outputs FOLDER  write each output of the last inference as output_N.bin\n"
     "  --seed N          seed of the random inputs, 0 unless given\n"
     "  --method NAME     forward unless given\n"
+    "  --shape SHAPE     such as 1x16, of one input, in order, once an input: for programs that\n"
+    "                    take several shapes\n"
+    "  --generate N      a run is a whole generation: the prompt, then N steps of one token. The\n"
+    "                    program's state before it is as loaded, and is kept from step to step\n"
+    "  --prompt FILE     one input of the prompt, in order, once an input\n"
+    "  --prompt-shape SHAPE  its shape, as --shape\n"
+    "  --prefill NAME    the method for the prompt; that of --method unless given\n"
+    "  --next FILE|@OUTPUT  one input of the steps, in order, once an input: the values of all\n"
+    "                    steps, one after the other, or which output of the step before it\n"
     "  --turn N          take turns with another process: before every N timed inferences,\n"
     "                    write a byte to the descriptor and wait for one on standard input\n"
     "  --turn-descriptor FD  an open pipe, of the process that gives the turns\n"
@@ -81,7 +92,9 @@ Arguments parse_arguments(int count, char** values) {
       throw Failure(Exit::kUsage, "no value follows " + quoted(option));
     }
     const std::string value = values[index + 1];
-    if (!seen.insert(option).second && option != "--input" && option != "--earlier") {
+    static const std::set<std::string> kRepeated = {
+        "--input", "--earlier", "--shape", "--prompt", "--prompt-shape", "--next"};
+    if (!seen.insert(option).second && kRepeated.count(option) == 0) {
       throw Failure(Exit::kUsage, option + " was given twice");
     }
     if (option == "--model") {
@@ -113,6 +126,18 @@ Arguments parse_arguments(int count, char** values) {
       arguments.turn_descriptor = static_cast<int>(number(option, value, 3, 1000000));
     } else if (option == "--lead") {
       arguments.lead = static_cast<int>(number(option, value, 0, 1000));
+    } else if (option == "--shape") {
+      arguments.shapes.push_back(value);
+    } else if (option == "--generate") {
+      arguments.generate = static_cast<int>(number(option, value, 1, 1000000));
+    } else if (option == "--prefill") {
+      arguments.prefill = value;
+    } else if (option == "--prompt") {
+      arguments.prompt.push_back(value);
+    } else if (option == "--prompt-shape") {
+      arguments.prompt_shapes.push_back(value);
+    } else if (option == "--next") {
+      arguments.next.push_back(value);
     } else if (option == "--marks") {
       arguments.marks = switched(option, value);
     } else if (option == "--json") {
@@ -131,6 +156,13 @@ Arguments parse_arguments(int count, char** values) {
   }
   if (arguments.turn > 0 && !arguments.etdump.empty()) {
     throw Failure(Exit::kUsage, "--turn does not go with --etdump");
+  }
+  const bool described = !arguments.prompt.empty() && !arguments.next.empty();
+  if ((arguments.generate > 0) != described) {
+    throw Failure(Exit::kUsage, "--generate, --prompt and --next go together");
+  }
+  if (arguments.generate > 0 && !(arguments.etdump.empty() && arguments.earlier.empty())) {
+    throw Failure(Exit::kUsage, "--generate goes neither with --etdump nor with --earlier");
   }
   return arguments;
 }

@@ -25,6 +25,14 @@ struct Arguments {
   int lead = 0;
   int turn_descriptor = -1;
   bool marks = false;
+  // The shapes of inputs, where the program does not fix them: 1x16.
+  std::vector<std::string> shapes;
+  // A generation: so many steps after the prompt, 0 for none; see generation.h.
+  int generate = 0;
+  std::string prefill;
+  std::vector<std::string> prompt;
+  std::vector<std::string> prompt_shapes;
+  std::vector<std::string> next;
 };
 
 // Throws Failure(kUsage).

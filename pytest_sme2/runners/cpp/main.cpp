@@ -11,6 +11,7 @@
 #include "cores.h"
 #include "cycles.h"
 #include "failure.h"
+#include "generation.h"
 #include "giver.h"
 #include "json.h"
 #include "machine.h"
@@ -33,6 +34,9 @@ struct Measured {
   std::vector<int64_t> warmup_wall_ns;
   std::vector<int64_t> wall_ns;
   std::vector<int64_t> cpu_ns;
+  // Of a generation: one value a step, and of all generations one after the other.
+  std::vector<int64_t> step_wall_ns;
+  std::vector<int64_t> step_peak_rss_bytes;
   CoreMeter cores;
   CycleMeter cycles;
 };
@@ -124,6 +128,54 @@ void run_all(
     measured.cpu_ns.push_back(cpu_end - cpu_start);
     if ((i + 1) % turn == 0 || i + 1 == arguments.runs) {
       measured.cycles.stop();
+      measured.cores.stop();
+    }
+  }
+}
+
+// Whole generations in place of inferences. A run takes as long as its steps together: what stands
+// between two steps is this runner's work.
+void generate_all(const Arguments& arguments, Generation& generation, Measured& measured) {
+  for (int i = -arguments.warmup; i < arguments.runs; ++i) {
+    const bool timed = i >= 0;
+    const int turn = arguments.turn > 0 ? arguments.turn : arguments.runs;
+    if (timed && arguments.turn > 0 && i % turn == 0) {
+      wait_for_turn(arguments.turn_descriptor);
+    }
+    if (timed && i % turn == 0) {
+      measured.cores.start();
+    }
+    int64_t wall = 0;
+    int64_t cpu = 0;
+    for (int step = 0; step < generation.size(); ++step) {
+      generation.prepare(step);
+      if (timed && i == 0 && step == 0) {
+        pause_at_mark();
+      }
+      const int64_t cpu_start = cpu_ns(arguments.threads);
+      const int64_t wall_start = wall_ns();
+      if (timed) {
+        mark("sme2:inference");
+      }
+      generation.execute(step);
+      if (timed) {
+        mark("sme2:done");
+      }
+      const int64_t taken = wall_ns() - wall_start;
+      cpu += cpu_ns(arguments.threads) - cpu_start;
+      wall += taken;
+      if (timed) {
+        measured.step_wall_ns.push_back(taken);
+        measured.step_peak_rss_bytes.push_back(peak_rss_bytes().value_or(0));
+      }
+    }
+    if (!timed) {
+      measured.warmup_wall_ns.push_back(wall);
+      continue;
+    }
+    measured.wall_ns.push_back(wall);
+    measured.cpu_ns.push_back(cpu);
+    if ((i + 1) % turn == 0 || i + 1 == arguments.runs) {
       measured.cores.stop();
     }
   }
@@ -231,6 +283,11 @@ std::string describe(
   json.key("warmup_wall_ns").numbers(measured.warmup_wall_ns);
   json.key("wall_ns").numbers(measured.wall_ns);
   json.key("cpu_ns").numbers(measured.cpu_ns);
+  if (arguments.generate > 0) {
+    json.key("generated").number(arguments.generate);
+    json.key("step_wall_ns").numbers(measured.step_wall_ns);
+    json.key("step_peak_rss_bytes").numbers(measured.step_peak_rss_bytes);
+  }
   add_optional(json, "peak_rss_load_bytes", measured.peak_rss_load_bytes);
   add_optional(json, "peak_rss_bytes", measured.peak_rss_bytes);
   add_cores(json, measured.cores.total());
@@ -277,13 +334,24 @@ void run(const Arguments& arguments) {
   }
   const int64_t start = wall_ns();
   Program program(arguments.model, arguments.method, tracer ? tracer->events() : nullptr);
+  std::unique_ptr<Program> prefill;
+  if (!arguments.prefill.empty() && arguments.prefill != arguments.method) {
+    prefill = std::make_unique<Program>(arguments.model, arguments.prefill, nullptr);
+  }
   measured.load_ns = wall_ns() - start;
   measured.peak_rss_load_bytes = peak_rss_bytes();
-  const auto inputs = make_inputs(program.meta(), arguments.inputs, arguments.seed);
-  const auto earlier = make_input_sequence(program.meta(), arguments.earlier);
-  forget_errors();
-  const Preparation prepare(program, inputs, earlier, tracer.get());
-  run_all(arguments, program, prepare, tracer.get(), measured);
+  const auto inputs = make_inputs(
+      program.meta(), arguments.inputs, arguments.seed, arguments.shapes);
+  const auto earlier = make_input_sequence(program.meta(), arguments.earlier, arguments.shapes);
+  if (arguments.generate > 0) {
+    Generation generation(arguments, program, prefill.get());
+    forget_errors();
+    generate_all(arguments, generation, measured);
+  } else {
+    forget_errors();
+    const Preparation prepare(program, inputs, earlier, tracer.get());
+    run_all(arguments, program, prepare, tracer.get(), measured);
+  }
   measured.peak_rss_bytes = peak_rss_bytes();
   const std::vector<Output> outputs = program.copy_outputs();
   if (tracer) {

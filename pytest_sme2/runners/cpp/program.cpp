@@ -233,6 +233,10 @@ void Program::restore_state() {
   }
 }
 
+const executorch::runtime::EValue& Program::output(size_t index) const {
+  return parts_->method->get_output(index);
+}
+
 std::vector<Output> Program::copy_outputs() const {
   std::vector<Output> outputs;
   for (size_t index = 0; index < parts_->method->outputs_size(); ++index) {

@@ -32,6 +32,8 @@ class Program {
   void keep_state();
   void restore_state();
   std::vector<Output> copy_outputs() const;
+  // One output of the last inference, where it stands.
+  const executorch::runtime::EValue& output(size_t index) const;
 
  private:
   struct Parts;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <sstream>
 
 #include <sys/stat.h>
 
@@ -13,6 +14,15 @@
 #include "failure.h"
 
 namespace sme2 {
+
+std::string describe(const Spec& spec) {
+  std::string text = spec.dtype + "[";
+  for (size_t i = 0; i < spec.shape.size(); ++i) {
+    text += (i == 0 ? "" : "x") + std::to_string(spec.shape[i]);
+  }
+  return text + "]";
+}
+
 namespace {
 
 using executorch::aten::ScalarType;
@@ -141,19 +151,36 @@ void each_element(
   }
 }
 
-std::string describe(const Spec& spec) {
-  std::string text = spec.dtype + "[";
-  for (size_t i = 0; i < spec.shape.size(); ++i) {
-    text += (i == 0 ? "" : "x") + std::to_string(spec.shape[i]);
-  }
-  return text + "]";
-}
-
 // A file with the values of one inference, or of several: then of which.
 struct Source {
   const std::string* file = nullptr;
   std::optional<size_t> step;
+  // 1x16, where it is not the largest that the program takes.
+  const std::string* shape = nullptr;
 };
+
+// Throws Failure(kWrongInput) where the program does not take the shape.
+void take_shape(Input& input, const std::string& shape, size_t index) {
+  std::vector<executorch::aten::SizesType> sizes;
+  std::istringstream parts(shape);
+  bool fits = shape.find_first_not_of("0123456789x") == std::string::npos && shape.size() < 100;
+  for (std::string part; fits && std::getline(parts, part, 'x');) {
+    fits = !part.empty() && part.size() < 10;
+    sizes.push_back(fits ? static_cast<executorch::aten::SizesType>(std::stol(part)) : 0);
+  }
+  fits = fits && sizes.size() == input.sizes.size();
+  for (size_t axis = 0; fits && axis < sizes.size(); ++axis) {
+    fits = sizes[axis] <= input.sizes[axis];
+  }
+  if (!fits) {
+    throw Failure(
+        Exit::kWrongInput,
+        "input " + std::to_string(index) + " is at most " + describe(input.spec) + ", which " +
+            quoted(shape) + " does not fit");
+  }
+  input.sizes = sizes;
+  input.spec.shape.assign(sizes.begin(), sizes.end());
+}
 
 std::vector<uint8_t> read_input(
     const Source& source, const Spec& spec, size_t expected, size_t index) {
@@ -198,19 +225,23 @@ void build_tensor(
   input.sizes.assign(info.sizes().begin(), info.sizes().end());
   input.dim_order.assign(info.dim_order().begin(), info.dim_order().end());
   input.spec.shape.assign(input.sizes.begin(), input.sizes.end());
+  if (source.shape != nullptr) {
+    take_shape(input, *source.shape, index);
+  }
   input.strides.resize(input.sizes.size());
   executorch::aten::StridesType stride = 1;
   for (size_t i = input.dim_order.size(); i-- > 0;) {
     input.strides[input.dim_order[i]] = stride;
     stride *= input.sizes[input.dim_order[i]];
   }
+  const size_t bytes = static_cast<size_t>(stride) * executorch::runtime::elementSize(type);
   if (input.spec.dtype.empty()) {
     throw Failure(
         Exit::kWrongInput,
         "input " + std::to_string(index) + " has a type that this runner cannot make");
   }
   if (source.file != nullptr) {
-    input.data = read_input(source, input.spec, info.nbytes(), index);
+    input.data = read_input(source, input.spec, bytes, index);
     if (!row_major(input.dim_order)) {
       const std::vector<uint8_t> rows = input.data;
       const size_t width = executorch::runtime::elementSize(type);
@@ -220,7 +251,7 @@ void build_tensor(
           });
     }
   } else {
-    input.data.resize(info.nbytes());
+    input.data.resize(bytes);
     fill_random(input.data, type, Random(seed * 0x100000001b3ULL + index));
   }
   input.tensor = std::make_unique<executorch::aten::TensorImpl>(
@@ -306,7 +337,8 @@ std::vector<std::unique_ptr<Input>> make_step(
     const executorch::runtime::MethodMeta& meta,
     const std::vector<std::string>& files,
     uint64_t seed,
-    std::optional<size_t> step) {
+    std::optional<size_t> step,
+    const std::vector<std::string>& shapes) {
   const size_t count = meta.num_inputs();
   if (!files.empty() && files.size() != count) {
     throw Failure(
@@ -314,10 +346,17 @@ std::vector<std::unique_ptr<Input>> make_step(
         "the program takes " + std::to_string(count) + " inputs, but " +
             std::to_string(files.size()) + " were given");
   }
+  if (!shapes.empty() && shapes.size() != count) {
+    throw Failure(
+        Exit::kWrongInput,
+        "the program takes " + std::to_string(count) + " inputs, but " +
+            std::to_string(shapes.size()) + " shapes were given");
+  }
   std::vector<std::unique_ptr<Input>> inputs;
   for (size_t index = 0; index < count; ++index) {
     auto input = std::make_unique<Input>();
-    const Source source{files.empty() ? nullptr : &files[index], step};
+    const Source source{
+        files.empty() ? nullptr : &files[index], step, shapes.empty() ? nullptr : &shapes[index]};
     const auto tag = meta.input_tag(index);
     if (!tag.ok()) {
       throw Failure(Exit::kNotAProgram, "input " + std::to_string(index) + " is not described");
@@ -361,17 +400,20 @@ size_t steps_in(const std::string& path, const Input& input, size_t index) {
 std::vector<std::unique_ptr<Input>> make_inputs(
     const executorch::runtime::MethodMeta& meta,
     const std::vector<std::string>& files,
-    uint64_t seed) {
-  return make_step(meta, files, seed, std::nullopt);
+    uint64_t seed,
+    const std::vector<std::string>& shapes) {
+  return make_step(meta, files, seed, std::nullopt, shapes);
 }
 
 std::vector<std::vector<std::unique_ptr<Input>>> make_input_sequence(
-    const executorch::runtime::MethodMeta& meta, const std::vector<std::string>& files) {
+    const executorch::runtime::MethodMeta& meta,
+    const std::vector<std::string>& files,
+    const std::vector<std::string>& shapes) {
   std::vector<std::vector<std::unique_ptr<Input>>> sequence;
   if (files.empty()) {
     return sequence;
   }
-  sequence.push_back(make_step(meta, files, 0, 0));
+  sequence.push_back(make_step(meta, files, 0, 0, shapes));
   size_t steps = 0;
   for (size_t index = 0; index < files.size(); ++index) {
     const size_t found = steps_in(files[index], *sequence[0][index], index);
@@ -384,7 +426,7 @@ std::vector<std::vector<std::unique_ptr<Input>>> make_input_sequence(
     steps = found;
   }
   for (size_t step = 1; step < steps; ++step) {
-    sequence.push_back(make_step(meta, files, 0, step));
+    sequence.push_back(make_step(meta, files, 0, step, shapes));
   }
   return sequence;
 }

@@ -30,15 +30,22 @@ struct Input {
   executorch::runtime::EValue value;
 };
 
-// From the files, one an input, or random without any. Throws Failure(kWrongInput, kNoSuchFile).
+// From the files, one an input, or random without any; in these shapes (1x16), or in the largest
+// that the program takes. Throws Failure(kWrongInput, kNoSuchFile).
 std::vector<std::unique_ptr<Input>> make_inputs(
     const executorch::runtime::MethodMeta& meta,
     const std::vector<std::string>& files,
-    uint64_t seed);
+    uint64_t seed,
+    const std::vector<std::string>& shapes = {});
 
 // Those of several inferences, which stand one after the other in the files. Throws the same.
 std::vector<std::vector<std::unique_ptr<Input>>> make_input_sequence(
-    const executorch::runtime::MethodMeta& meta, const std::vector<std::string>& files);
+    const executorch::runtime::MethodMeta& meta,
+    const std::vector<std::string>& files,
+    const std::vector<std::string>& shapes = {});
+
+// float32[1x8], for messages.
+std::string describe(const Spec& spec);
 
 struct Output {
   Spec spec;

@@ -318,14 +318,17 @@ class PhoneProcesses:
     ) -> PhoneRun:
         runner, request, artifact = job.runner, job.request, job.request.artifact
         model = self.storage.put({artifact.pte.name: artifact.pte})
-        inputs, earlier = (
-            tuple(f"{self.storage.put({file.name: file})}/{file.name}" for file in those)
-            for those in (artifact.input_files, artifact.earlier_files)
-        )
+        prompt_files, step_files = artifact.generation_files if request.generate else ((), ())
+
+        def there(file: Path) -> str:
+            return f"{self.storage.put({file.name: file})}/{file.name}"
+
         files = ProcessFiles(
             model=f"{model}/{artifact.pte.name}",
-            inputs=inputs,
-            earlier=earlier,
+            inputs=tuple(map(there, artifact.input_files)),
+            earlier=tuple(map(there, artifact.earlier_files)),
+            prompt=tuple(map(there, prompt_files)),
+            steps=tuple(step if isinstance(step, int) else there(step) for step in step_files),
             result=f"{place}/{RESULT_NAME}",
             etdump=f"{place}/{ETDUMP_NAME}" if runner.traces(request) else None,
             outputs=f"{place}/{OUTPUTS_NAME}" if request.keep_outputs else None,

@@ -16,7 +16,7 @@ from pytest_sme2.report.history import history_record
 from pytest_sme2.report.html import embedded_json, page, write_html
 from pytest_sme2.report.html_data import ReportCase, report_document
 from pytest_sme2.report.markdown_case import case_lines
-from pytest_sme2.results import PAIR, Arm, Check, Outcome
+from pytest_sme2.results import PAIR, Arm, Check, Generated, Outcome, StepCosts
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines
 from tests.support.etdump_builder import build_etdump
@@ -130,6 +130,21 @@ def test_a_frontier_is_a_line_per_arm_with_its_best_marked(tmp_path: Path) -> No
     assert kept.conditions["best threads (on)"] == "2"
     alone = replace(known, frontier=frontier(arms=(Arm.OFF,)))
     assert "best against best" not in history_record(replace(record, measured=alone)).figures
+
+
+def test_a_generation_is_a_line_per_arm_by_context(tmp_path: Path) -> None:
+    folder = toy_run(tmp_path)[0]
+    record = read_record(folder)
+    costs = {arm: StepCosts((8000, 300, 400), (0, 0, 0)) for arm in (Arm.ON, Arm.OFF)}
+    known = replace(record.measured, generation=Generated(16, 2, costs=costs))
+    (case,) = report_document([ReportCase(folder, replace(record, measured=known))])["cases"]
+    found = case["generation"]
+    assert found["context"] == [16, 17, 18]
+    assert found["lines"] == {"on": [500, 300, 400], "off": [500, 300, 400]}
+    assert found["unit"] == "instructions"
+    text = "\n".join(case_lines(replace(record, measured=known), "##"))
+    assert "### Generation" in text
+    assert "- SME2 on: 500 instructions per token of the prompt (16), 350 per new token" in text
 
 
 def test_the_baselines_sessions_are_the_history(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""A generation that is slower in one phase: is it found there, and where it begins?
+
+    python -m benchmarks.generation [--quick] [--trials N] [--json FILE]
+
+Real generations of a random Llama of 32 million parameters on this machine, in pairs that take
+turns, judged by ``check_against``. The slowdown is planted: a library before the runner waits for a
+tenth of each step's time, in the prompt only, in new tokens only, or from a context of 512 on. With
+--quick it is ``tiny_llama``, and one trial each: it shows that all of it works, and no figure.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.harness import Claim, finish, parser_of
+from benchmarks.running import ROOT
+from pytest_sme2.export.artifacts import export_model
+from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.results import Arm, Artifact, Outcome
+from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
+from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.reference import OpenReference, Reference
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.versus import CANDIDATE, Versus
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.system.processes import run_process
+from pytest_sme2.system.toolchain import find_compiler
+from pytest_sme2.verdict.limits import default_limits
+
+SOURCE = Path(__file__).with_name("slow_steps.cpp")
+SLOWER = 0.10
+BEGINS = 512
+NEAR = 8
+"""Tokens that the named context may be off."""
+LARGE = {
+    "LAYERS": 8, "WIDTH": 512, "HEADS": 8, "KEY_VALUE_HEADS": 4, "FEED_FORWARD": 1408,
+    "WORDS": 8192, "CACHE": 640, "LONGEST_PROMPT": 512, "    prompt": 448, "    new": 128,
+}  # fmt: skip
+
+
+def exported(folder: Path, sizes: dict[str, int]) -> Artifact:
+    """``tiny_llama`` in these sizes."""
+    text = (ROOT / "models" / "tiny_llama" / "model.py").read_text("utf-8")
+    for name, size in sizes.items():
+        text, found = re.subn(rf"^{name} = \d+$", f"{name} = {size}", text, flags=re.MULTILINE)
+        assert found == 1, name
+    (folder / "llama").mkdir(parents=True)
+    (folder / "llama" / "model.py").write_text(text, "utf-8")
+    return export_model(discover([folder]).get("tiny_llama"), parse_variant("fp32"), progress=print)
+
+
+def slowed(runner: Sme2Runner, folder: Path, steps: int, first: int, last: int) -> Sme2Runner:
+    """The same runner, whose steps from ``first`` to ``last`` of each generation take longer."""
+    shutil.copytree(runner.folder, folder)
+    (folder / PROGRAM).rename(folder / "real_runner")
+    library = folder / "slow_steps.so"
+    compiler = find_compiler(host_platform()).cxx
+    command = [compiler, "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"]
+    made = run_process(command, timeout_seconds=120)
+    assert made.returncode == 0, made.stderr
+    # The product looks in the program for the options that it knows.
+    script = (
+        "#!/bin/sh\n# --give-turns --generate\n"
+        f"export SLOW_STEPS={steps}:{first}:{last}:{SLOWER} LD_PRELOAD={library}\n"
+        'exec ./real_runner "$@"\n'
+    )
+    (folder / PROGRAM).write_text(script, "utf-8")
+    (folder / PROGRAM).chmod(0o755)
+    return replace(runner, folder=folder)
+
+
+def verdicts(
+    artifact: Artifact, runners: tuple[Sme2Runner, Sme2Runner], folder: Path
+) -> tuple[set[str], int]:
+    """The phases that are said to be slower, and where the decode begins to be."""
+    bench = Bench(Settings(device="linux"), lambda: "benchmark", lambda line: None)
+    known = {(artifact.model, artifact.variant): artifact}
+    reference = OpenReference(Reference("bundle", "as it is"), None, known)
+    versus = Versus(bench, "llama", folder, bench.request(artifact, Arm.OFF, 1), reference)
+    versus.sides = {
+        side: (artifact, runner)
+        for side, runner in zip((versus.name, CANDIDATE), runners, strict=True)
+    }
+    checks = versus.check_generation(default_limits())
+    shutil.rmtree(folder, ignore_errors=True)
+    named = re.search(r"begins at context (\d+)", checks[1].message)
+    slower = {one.metric.split()[0] for one in checks if one.verdict is Outcome.REGRESSED}
+    return slower, int(named[1]) if named else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small model, one trial of each")
+    parser.add_argument("--trials", type=int, default=20, help="of each kind (default: 20)")
+    arguments = parser.parse_args(argv)
+    trials = 1 if arguments.quick else arguments.trials
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        artifact = exported(root / "models", {} if arguments.quick else LARGE)
+        plan = artifact.generation
+        assert plan is not None
+        begins = plan.prompt_tokens + 3 if arguments.quick else BEGINS
+        steps, last = 1 + plan.new_tokens, plan.new_tokens
+        kinds = {
+            "nothing": (set(), 0, (1, 0)),
+            "the prompt": ({"prefill"}, 0, (0, 0)),
+            "new tokens": ({"decode"}, plan.prompt_tokens + 1, (1, last)),
+            f"new tokens from a context of {begins} on": (
+                {"decode"}, begins, (begins - plan.prompt_tokens, last)
+            ),
+        }  # fmt: skip
+        claims = []
+        # The library costs a little itself, so the other side has it as well.
+        usual = slowed(wheel_runner(host_platform()), root / "runner", steps, 1, 0)
+        for number, (kind, (expected, place, slow)) in enumerate(kinds.items()):
+            candidate = slowed(
+                wheel_runner(host_platform()), root / f"runner_{number}", steps, *slow
+            )
+            found = [verdicts(artifact, (usual, candidate), root / "runs") for _ in range(trials)]
+            right = sum(
+                phases == expected and abs(where - place) <= (NEAR if place else where)
+                for phases, where in found
+            )
+            print(f"{kind}: {right} of {trials}", flush=True)
+            what = f"a slowdown of {SLOWER:.0%} in {kind}: found there, and nowhere else"
+            what = "the same program: no alarm in either phase" if not expected else what
+            limit = None if arguments.quick else trials
+            claims.append(Claim(f"kind_{number}", what, right, limit=limit, least=True))
+    return finish(claims, arguments.json, {"trials": str(trials), "model": artifact.sha256[:12]})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

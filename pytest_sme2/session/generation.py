@@ -1,0 +1,212 @@
+"""Measures whole generations of one case: counted on the emulator, in turns where times count."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_sme2.errors import NotMeasurableError
+from pytest_sme2.results import (
+    Agreement,
+    Arm,
+    Artifact,
+    CountedInference,
+    Generated,
+    GenerationPlan,
+    Run,
+    RunRequest,
+    StepCosts,
+    Toolchain,
+)
+from pytest_sme2.session.case_timing import measure_alone
+from pytest_sme2.session.case_trace import trace_case, why_not_counted
+from pytest_sme2.targets.base import Job
+from pytest_sme2.timing.arms import in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.phases import decode_steps, log_ratios, step_medians, whole_phases
+from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.stats import FALSE_ALARM_RATE
+from pytest_sme2.trace.kernel_log import BEGIN
+from pytest_sme2.verdict.numerics import compare_reference
+
+if TYPE_CHECKING:
+    from pytest_sme2.session.bench import Bench
+
+PAIRS = 20
+"""A phase is shorter than the whole, and so is noisier: the first look at the whole is too soon."""
+MORE_PAIRS = 2
+"""More than could tell at all: one or two may stray."""
+
+
+def generate(
+    bench: Bench,
+    title: str,
+    requests: Mapping[Arm, RunRequest],
+    folder: Path,
+    timing: object | None,
+) -> Generated | None:
+    """All generations of a case; None where the model does not say how it generates.
+
+    Where times count, they are measured with the case's own: None without ``timing``.
+    """
+    artifact = next(iter(requests.values())).artifact
+    plan = artifact.generation
+    if plan is None or not bench.runner.generates or (bench.timed and timing is None):
+        return None
+    asked = {arm: replace(request, generate=True) for arm, request in requests.items()}
+    if bench.timed:
+        return _timed(bench, title, plan, asked, folder / "generation")
+    return _counted(bench, title, plan, asked, folder / "generation")
+
+
+def _counted(
+    bench: Bench,
+    title: str,
+    plan: GenerationPlan,
+    requests: Mapping[Arm, RunRequest],
+    folder: Path,
+) -> Generated | None:
+    costs: dict[Arm, StepCosts] = {}
+    agreements: list[Agreement] = []
+    for arm, request in requests.items():
+        if why_not_counted(bench, request.threads):
+            return None
+        bench.say(f"{title}: a generation on {bench.target.name}, SME2 {arm}")
+        once = replace(request, counted=True, keep_outputs=True, warmup=0, runs=1)
+        traced = trace_case(bench, once, folder / f"sme2_{arm}")
+        if traced.counted is None or traced.counted.problem:
+            why = "nothing was" if traced.counted is None else traced.counted.problem
+            raise NotMeasurableError(f"the generation was not counted: {why}")
+        costs[arm] = step_costs(traced.counted, bench.runner.toolchain)
+        agreements += last_agreements(request.artifact, traced.run, arm)
+    return Generated(plan.prompt_tokens, plan.new_tokens, costs=costs, agreements=tuple(agreements))
+
+
+def step_costs(counted: CountedInference, toolchain: Toolchain) -> StepCosts:
+    """What each inference executed."""
+    instructions: list[int] = []
+    system: list[int] = []
+    for segment in counted.segments:
+        if segment.mark == BEGIN:
+            instructions.append(0)
+            system.append(0)
+            continue
+        for name, counts in segment.code.items():
+            instructions[-1] += counts[0]
+            system[-1] += counts[0] if name in toolchain.files else 0
+    return StepCosts(tuple(instructions), tuple(system), toolchain.identity)
+
+
+def last_agreements(artifact: Artifact, run: Run, arm: Arm) -> tuple[Agreement, ...]:
+    """The last step's answer against the eager model's: a cache that was lost shows here."""
+    files = tuple(artifact.folder / f"generated_{i}.bin" for i in range(len(artifact.outputs)))
+    return compare_reference(replace(artifact, reference_files=files), run.outputs, arm)
+
+
+def _timed(
+    bench: Bench,
+    title: str,
+    plan: GenerationPlan,
+    requests: Mapping[Arm, RunRequest],
+    folder: Path,
+) -> Generated:
+    jobs = {
+        str(arm): Job(bench.runner, request, folder / f"sme2_{arm}")
+        for arm, request in requests.items()
+    }
+    # Off is the reference, and comes first.
+    sides = [str(arm) for arm in (Arm.OFF, Arm.ON) if arm in requests]
+    runs = measure_generations(bench, title, {side: jobs[side] for side in sides})
+    artifact = next(iter(requests.values())).artifact
+    agreements = [
+        one for side in sides for one in last_agreements(artifact, runs[side][0], Arm(side))
+    ]
+    # The first process of each arm is the pilot.
+    return figures(plan, {Arm(side): runs[side][1:] for side in sides}, tuple(agreements))
+
+
+def measure_generations(
+    bench: Bench, title: str, jobs: Mapping[str, Job], alpha: float | None = None
+) -> dict[str, list[Run]]:
+    """Pairs of whole generations that take turns; single ones of one side alone.
+
+    The reference is the first of ``jobs``, whose folders get one folder per process. With
+    ``alpha`` there are enough pairs to judge each phase at that level, where time allows.
+    """
+    runs: dict[str, list[Run]] = {side: [] for side in jobs}
+
+    def make_job(side: str) -> Job:
+        job, first = jobs[side], not runs[side]
+        place = job.folder / f"process_{len(runs[side]):03}"
+        return replace(job, request=replace(job.request, keep_outputs=first), folder=place)
+
+    def keep(side: str, run: Run) -> None:
+        runs[side].append(run)
+
+    budget = SamplingPlan(
+        threshold=None,
+        budget_seconds=bench.settings.budget_seconds,
+        limit_seconds=bench.settings.limit_seconds,
+    )
+    if alpha is not None:
+        pairs = max(PAIRS, MORE_PAIRS + math.ceil(-math.log2(alpha)))
+        budget = replace(budget, looks=(pairs,), split=(1.0,))
+    run_arm = one_at_a_time(bench.target, make_job, keep)
+    able = all(job.runner.takes_turns for job in jobs.values())
+    sides = tuple(jobs)
+    bench.cool_down()
+    with bench.exclusively():
+        if len(jobs) == 1:
+            measure_alone(run_arm, sides[0], budget, bench.clock)
+        else:
+            measure_pairs(
+                run_arm,
+                sides[0],
+                sides[1],
+                budget,
+                progress=lambda progress: bench.show_progress(f"{title}, generation", progress),
+                clock=bench.clock,
+                redo=bench.redo,
+                in_turns=in_turns(bench.target, make_job, able, keep),
+            )
+    return runs
+
+
+def figures(
+    plan: GenerationPlan, runs: Mapping[Arm, Sequence[Run]], agreements: tuple[Agreement, ...] = ()
+) -> Generated:
+    """What the processes of each arm come to."""
+    steps = 1 + plan.new_tokens
+    medians = {arm: np.array([step_medians(run, steps) for run in of]) for arm, of in runs.items()}
+    speedups = {}
+    if {Arm.ON, Arm.OFF} <= set(runs):
+        ratios = log_ratios(runs[Arm.OFF], runs[Arm.ON], steps)
+        speedups = whole_phases(ratios, FALSE_ALARM_RATE / 2)
+    return Generated(
+        plan.prompt_tokens,
+        plan.new_tokens,
+        steps_ns={arm: tuple(np.median(of, axis=0).tolist()) for arm, of in medians.items()},
+        decode_p95_ns={
+            arm: float(np.percentile(np.concatenate([decode_steps(run, steps) for run in of]), 95))
+            for arm, of in runs.items()
+        },
+        loads_ns={
+            arm: statistics.median(float(run.load_ns or 0) for run in of)
+            for arm, of in runs.items()
+        },
+        peak_bytes={
+            arm: tuple(
+                int(value)
+                for value in np.median([run.step_peak_bytes[:steps] for run in of], axis=0)
+            )
+            for arm, of in runs.items()
+        },
+        speedups=speedups,
+        agreements=agreements,
+    )

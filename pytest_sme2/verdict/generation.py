@@ -1,0 +1,233 @@
+"""A whole generation against its baseline and limits, phase by phase, and in one sentence. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pytest_sme2.results import (
+    DECODE,
+    PHASES,
+    PREFILL,
+    Arm,
+    Baseline,
+    CaseResult,
+    Check,
+    Generated,
+    Limits,
+    Outcome,
+    PhaseRatio,
+    StepCosts,
+    StoredGeneration,
+)
+from pytest_sme2.verdict import numerics
+from pytest_sme2.verdict.judging import (
+    CREATE_HINT,
+    MORE_TIME,
+    UPDATE_HINT,
+    estimate_text,
+    judge,
+    metric_against,
+    suspect,
+)
+from pytest_sme2.verdict.stored_latency import steady_speedup
+
+# What the C library executes depends on the state of the heap: so much of a step, at least.
+_HEAP_SHARE, _HEAP = 0.02, 2000
+# A decode this much slower than the prompt is what one row in a tile looks like.
+_ROW = 1.15
+TOO_FEW = "The time limit left too few pairs for a verdict."
+ONE_ROW = "one row does not fill a tile"
+
+
+def phase_speedups(found: Generated) -> dict[str, float]:
+    """Off over on, of each phase: of times where they count, of instructions on the emulator."""
+    if found.speedups:
+        return {phase: estimate.value for phase, estimate in found.speedups.items()}
+    if not {Arm.ON, Arm.OFF} <= set(found.costs):
+        return {}
+    on, off = (found.costs[arm].instructions for arm in (Arm.ON, Arm.OFF))
+    return {PREFILL: off[0] / on[0], DECODE: sum(off[1:]) / sum(on[1:])}
+
+
+def sentence(found: Generated) -> str:
+    """``prefill 4.1x, decode 0.9x: one row does not fill a tile``."""
+    speedups = phase_speedups(found)
+    if not speedups:
+        return ""
+    text = ", ".join(f"{phase} {speedups[phase]:.1f}x" for phase in PHASES)
+    text += "" if found.speedups else " in instructions"
+    row = speedups[PREFILL] > _ROW * speedups[DECODE] and speedups[DECODE] < _ROW
+    return f"{text}: {ONE_ROW}" if row else text
+
+
+def figure_lines(found: Generated) -> Iterator[str]:
+    """What a user waits for, a line per arm."""
+    for arm, costs in found.costs.items():
+        steps = costs.instructions
+        prompt = steps[0] / found.prompt_tokens
+        yield (
+            f"SME2 {arm}: {prompt:,.0f} instructions per token of the prompt "
+            f"({found.prompt_tokens}), {statistics.median(steps[1:]):,.0f} per new token "
+            f"(context {found.context(1)} to {found.context(found.new_tokens)})"
+        )
+    for arm, times in found.steps_ns.items():
+        decode = statistics.median(times[1:])
+        first = found.loads_ns[arm] + times[0]
+        yield (
+            f"SME2 {arm}: load {found.loads_ns[arm] / 1e6:.1f} ms, first token after "
+            f"{first / 1e6:.1f} ms, prefill {found.prompt_tokens * 1e9 / times[0]:,.1f} tokens/s, "
+            f"decode {1e9 / decode:,.1f} tokens/s (a step {decode / 1e6:.3f} ms, 95 % within "
+            f"{found.decode_p95_ns[arm] / 1e6:.3f} ms), memory "
+            f"{found.peak_bytes[arm][-1] / 1e6:.1f} MB"
+        )
+
+
+def check_outputs(measured: CaseResult, limits: Limits, against: str) -> list[Check]:
+    """The last step's outputs: they are right only if every step found the cache before it."""
+    found = measured.generation
+    if found is None or not any(entry.against == against for entry in found.agreements):
+        return []
+    last = replace(measured, agreements=found.agreements)
+    check = numerics.check_outputs(last, limits, against)
+    return [replace(check, metric=f"generated {check.metric}")]
+
+
+# --- on the emulator ------------------------------------------------------------------------------
+
+
+def check_costs(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
+    """The instructions of each phase and arm; none where the model does not generate."""
+    found = measured.generation
+    if found is None:
+        return []
+    stored = None if baseline is None else baseline.generation
+    cpu = dict(measured.fingerprint.facts).get("cpu", "")
+    return [
+        _check_phase(found, phase, arm, stored, cpu, limits.max_cost_growth)
+        for arm in found.costs
+        for phase in PHASES
+    ]
+
+
+def _check_phase(
+    found: Generated, phase: str, arm: Arm, stored: StoredGeneration | None, cpu: str, limit: float
+) -> Check:
+    metric, now = f"{phase} cost ({arm})", found.costs[arm]
+    new = _per_token(found, now.instructions, phase)
+    told = f"{new:,.0f} instructions per token"
+    before = None if stored is None else stored.costs.get(arm)
+    if stored is None or before is None or stored.cpu != cpu:
+        text = f"{told}; there is no baseline. {CREATE_HINT}"
+        return Check(metric, Outcome.NO_BASELINE, text, new=new, unit="count")
+    if (stored.prompt_tokens, stored.new_tokens) != (found.prompt_tokens, found.new_tokens):
+        text = (
+            f"{told}; the baseline is of {stored.prompt_tokens} and {stored.new_tokens} tokens, "
+            f"this generation of {found.prompt_tokens} and {found.new_tokens}. {UPDATE_HINT}"
+        )
+        return Check(metric, Outcome.INVALID, text, new=new, unit="count")
+    old = _per_token(found, before.instructions, phase)
+    pairs = list(_compared(before, now))[:1] if phase == PREFILL else [*_compared(before, now)][1:]
+    first = 0 if phase == PREFILL else 1
+    grown = [
+        (first + place, one, other)
+        for place, (one, other) in enumerate(pairs)
+        if other > one * (1 + limit)
+    ]
+    less = all(other * (1 + limit) < one for one, other in pairs)
+    change = "the same as" if old == new else f"{new / old - 1:+.2%} of"
+    message = f"{told}; {change} the baseline ({old:,.0f}); {limit:.2%} more is allowed."
+    verdict = Outcome.IMPROVED if less else Outcome.PASS
+    details: tuple[str, ...] = ()
+    if grown:
+        verdict = Outcome.REGRESSED
+        step, one, other = grown[0]
+        where = f"at context {found.context(step)}" if phase == DECODE else "in the prompt"
+        begins = f"It begins {where}: {one:,} to {other:,} instructions ({other / one - 1:+.2%})."
+        message += f" {begins} {UPDATE_HINT}"
+        details = tuple(
+            f"context {found.context(step)}: {one:,} → {other:,} instructions"
+            for step, one, other in grown[:10]
+        )
+    return Check(metric, verdict, message, old, new, "count", None, old * (1 + limit), details)
+
+
+def _per_token(found: Generated, steps: Sequence[int], phase: str) -> float:
+    return steps[0] / found.prompt_tokens if phase == PREFILL else sum(steps[1:]) / len(steps[1:])
+
+
+def _compared(before: StepCosts, now: StepCosts) -> Iterator[tuple[int, int]]:
+    """Each step of both, without the C library's part where the heap explains its difference, or
+    where it is another library.
+    """
+    same = before.toolchain in ("", now.toolchain)
+    for old, new, old_system, new_system in zip(
+        before.instructions, now.instructions, before.system, now.system, strict=True
+    ):
+        heap = abs(new_system - old_system) <= max(_HEAP, _HEAP_SHARE * old)
+        leave = heap or not same
+        yield (old - old_system, new - new_system) if leave else (old, new)
+
+
+# --- where times count ----------------------------------------------------------------------------
+
+
+def check_against(
+    phases: Sequence[PhaseRatio], begins: int, limits: Limits, name: str, arm: Arm | None
+) -> list[Check]:
+    """Each phase against another version's, from pairs; ``begins`` is where a decode slows down."""
+    return [
+        _worst([part for part in phases if part.phase == phase], begins, limits, name, arm)
+        for phase in PHASES
+    ]
+
+
+def _worst(
+    parts: Sequence[PhaseRatio], begins: int, limits: Limits, name: str, arm: Arm | None
+) -> Check:
+    limit, metric = limits.max_regression, metric_against(f"{parts[0].phase} latency", name, arm)
+    if any(not math.isfinite(part.ratio.high) for part in parts):
+        return Check(metric, Outcome.INVALID, f"{TOO_FEW} {MORE_TIME}", limit=1 + limit)
+    judged = [(judge(part.ratio.low, part.ratio.high, limit), part) for part in parts]
+    order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
+    verdict, part = min(judged, key=lambda one: (order.index(one[0]), -one[1].ratio.value))
+    verdict = suspect(verdict, part.ratio.value > 1 + limit)
+    place = f" at context {part.context} to {part.last}" if part.phase == DECODE else ""
+    text = (
+        f"{part.phase.capitalize()}{place} takes {estimate_text(part.ratio)} of the time of "
+        f"{name}; {limit:.0%} more is allowed."
+    )
+    if verdict is Outcome.REGRESSED and part.phase == DECODE:
+        text += f" It begins at context {begins}."
+    interval = (part.ratio.low, part.ratio.high)
+    return Check(metric, verdict, text, 1.0, part.ratio.value, "ratio", interval, 1 + limit)
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def stored_generation(
+    old: StoredGeneration | None, measured: CaseResult
+) -> StoredGeneration | None:
+    """What a baseline keeps: the old one where the heap or noise is all the difference."""
+    found = measured.generation
+    if found is None:
+        return old
+    cpu = dict(measured.fingerprint.facts).get("cpu", "") if found.costs else ""
+    tokens = (found.prompt_tokens, found.new_tokens)
+    same = old is not None and (old.prompt_tokens, old.new_tokens, old.cpu) == (*tokens, cpu)
+    before: Mapping[Arm, StepCosts] = old.costs if old is not None and same else {}
+    speedups = {} if old is None or not same else dict(old.speedups)
+    for phase, new in found.speedups.items():
+        kept = steady_speedup(speedups.get(phase), new)
+        speedups |= {} if kept is None else {phase: kept}
+    costs = {**before, **{arm: _steady(before.get(arm), now) for arm, now in found.costs.items()}}
+    return StoredGeneration(*tokens, cpu, costs, speedups)
+
+
+def _steady(before: StepCosts | None, now: StepCosts) -> StepCosts:
+    if before is None or before.toolchain != now.toolchain:
+        return now
+    return before if all(old == new for old, new in _compared(before, now)) else now

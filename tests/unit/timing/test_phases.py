@@ -1,0 +1,75 @@
+"""Phases of generations: planted slowdowns are found in their phase, and where they begin."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Run, RunRequest
+from pytest_sme2.timing.phases import (
+    Floats,
+    beginning,
+    compare_phases,
+    decode_steps,
+    log_ratios,
+    step_medians,
+    whole_phases,
+)
+
+PROMPT, STEPS, PAIRS = 16, 65, 14
+
+
+def ratios(prompt: float = 1.0, decode: float = 1.0, since: int = 0, seed: int = 0) -> Floats:
+    """Of pairs with noise; the decode is slower from the step ``since`` on."""
+    noise = np.random.default_rng(seed).normal(0, 0.01, (PAIRS, STEPS))
+    noise[:, 0] += math.log(prompt)
+    noise[:, 1 + since :] += math.log(decode)
+    return noise
+
+
+def run(steps_ns: tuple[int, ...]) -> Run:
+    folder = Path()
+    artifact = Artifact("net", "fp32", folder, folder, "", (), ())
+    request = RunRequest(artifact, Arm.OFF)
+    return Run(
+        request, "linux", "wheel", False, None, (1,), (1,), 1, None, None, (), step_wall_ns=steps_ns
+    )
+
+
+def slower(found: Floats) -> list[tuple[str, int]]:
+    parts = compare_phases(found, PROMPT, 0.01)
+    return [(part.phase, part.context) for part in parts if part.ratio.low > 1.02]
+
+
+def test_a_step_is_compared_with_the_same_step() -> None:
+    old, new = run((10, 4, 6, 30, 4, 6)), run((10, 8, 6, 30, 8, 6))
+    assert step_medians(old, 3).tolist() == [20, 4, 6]
+    assert decode_steps(old, 3).tolist() == [4, 6, 4, 6]
+    assert np.exp(log_ratios([old], [new], 3))[0].tolist() == pytest.approx([1, 2, 1])
+
+
+def test_each_phase_is_judged_on_its_own() -> None:
+    assert slower(ratios()) == []
+    assert slower(ratios(prompt=1.1)) == [(PREFILL, PROMPT)]
+    assert {phase for phase, _ in slower(ratios(decode=1.1))} == {DECODE}
+    assert slower(ratios(decode=1.1, since=48)) == [(DECODE, PROMPT + 49)]
+
+
+@pytest.mark.parametrize("since", [0, 20, 48])
+def test_the_context_where_a_decode_slows_down_is_found(since: int) -> None:
+    found = [beginning(ratios(decode=1.1, since=since, seed=seed), PROMPT) for seed in range(20)]
+    assert all(abs(context - (PROMPT + 1 + since)) <= 1 for context in found)
+
+
+def test_no_phase_of_the_same_thing_is_slower() -> None:
+    assert [slower(ratios(seed=seed)) for seed in range(20)] == [[]] * 20
+
+
+def test_a_speedup_is_that_of_the_candidate() -> None:
+    found = whole_phases(ratios(prompt=0.25, decode=1.1), 0.005)
+    assert found[PREFILL].value == pytest.approx(4, rel=0.02)
+    assert found[DECODE].value == pytest.approx(1 / 1.1, rel=0.02)
+    assert found[DECODE].low < found[DECODE].value < found[DECODE].high
