@@ -195,7 +195,9 @@ def test_the_program_sees_the_same_machine_everywhere(
 def test_the_program_reads_no_other_file_about_the_machine(tmp_path: Path) -> None:
     log = tmp_path / "log"
     target = provision.emulator().with_options("-d", "strace", "-D", str(log))
-    request = RunRequest(provision.artifact("int8"), Arm.ON, warmup=0, runs=1, traced=True)
+    request = RunRequest(
+        provision.artifact("int8"), Arm.ON, warmup=0, runs=1, traced=True, counted=True
+    )
     target.run(provision.runner(), request, tmp_path)
     read = set(re.findall(r'openat\([^"]*"(/(?:sys|proc)/[^"]*)"', log.read_text()))
     assert "/sys/devices/system/cpu/possible" in read

@@ -179,6 +179,7 @@ class PretendedRunner:
     executorch: str = "1.5.1"
     sha256: str = "f" * 64
     takes_turns: bool = True
+    generates: bool = False
 
 
 def program(name: str) -> Artifact:
