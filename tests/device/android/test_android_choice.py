@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -251,15 +252,18 @@ def test_a_device_that_went_away_is_a_lost_connection(
         device.shell("true")
 
 
+PAGE = (Path(__file__).parents[3] / "docs" / "fleets.md").read_text("utf-8")
 # pytester gives tests another home folder, so this is asked before.
 CACHE = cache_folder()
-FARM = """
-from pytest_sme2 import FarmDevice
 
-def pytest_sme2_acquire_device(config, soc):
-    server, serial = {phones}[int(config.workerinput["workerid"].removeprefix("gw"))]
-    return FarmDevice(serial=serial, adb_server=server)
-"""
+
+def documented_conftest(phones: list[tuple[str, str]]) -> str:
+    """The example of the documentation, with these phones."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = [block for block in blocks if "PHONES" in block]
+    changed, count = re.subn(r"^PHONES = .*$", f"PHONES = {phones!r}", text, flags=re.MULTILINE)
+    assert count == 1
+    return changed
 
 
 def test_one_run_uses_the_phones_of_two_computers(
@@ -276,7 +280,7 @@ def test_one_run_uses_the_phones_of_two_computers(
         # Neither can be reached but through its own server, and their names are the same.
         assert phones[0].serial == phones[1].serial
         servers = [(phone.lab.address, phone.serial) for phone in phones]
-        pytester.makeconftest(FARM.format(phones=servers))
+        pytester.makeconftest(documented_conftest(servers))
         words = ("--device=android", "-n", "2", "--sme2-out=out", "-p", "no:cacheprovider")
         done = pytester.runpytest_inprocess(*words)
         done.assert_outcomes(passed=2)
