@@ -1,16 +1,17 @@
-"""The table of docs/findings.md about architectures: does advice name what saves most?
+"""Does advice name what saves most? Architectures that nothing was prepared for, and twelve more.
 
 ``python -m benchmarks.architectures [NAME …]`` runs the models of ``benchmarks/zoo`` and
 ``benchmarks/unprepared`` on the emulator. It tries every rewrite that changes a model, also those
 that the advice does not name, and holds the multiply-accumulates against those that PyTorch counts
-in the model itself. Rows are kept in ``benchmarks/results/architectures.json``. ``--write`` runs
-nothing and puts the table into the page. Counts do not depend on what else runs.
+in the model itself. Rows are kept in ``benchmarks/results/architectures.json``. Counts do not
+depend on what else runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,13 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.findings import PAGE, ROOT, Table
+from benchmarks.findings import ROOT
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.findings import advice
-from pytest_sme2.report.text import percent
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import named_rewrites, run_once, try_rewrites
@@ -111,7 +111,8 @@ def measured(model: str) -> dict[str, Any]:
             (case,) = session.cases()
             before = run_once(session, case)
         except Sme2Error as error:
-            return {"problem": str(error).splitlines()[0]}
+            # Without the paths of this machine.
+            return {"problem": re.sub(r"'?/[\w./-]+'?", "…", str(error).splitlines()[0])}
         named = named_rewrites(before)
         others = [name for name in (*known["changing"], "constant") if name not in named]
         trials = {
@@ -161,48 +162,14 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def table() -> str:
-    lines = [
-        "| model | on SME2 | of the work that PyTorch counts | costs most | rewrite, and what it "
-        "saves |",
-        "| --- | ---: | ---: | --- | --- |",
-    ]
-    for model, row in kept().items():
-        if "problem" in row:
-            lines.append(f"| `{model}` | | | *not exported:* {_short(row['problem'])} | |")
-            continue
-        name, saving = best_of(row)
-        told = "" if names_the_best(row) else " (not named)"
-        cells = (
-            f"`{model}`",
-            f"{row['sme2_operators']} of {row['matrix_operators']}",
-            percent(row["macs"] / row["macs_in_torch"]) if row["macs_in_torch"] else "",
-            f"{row['costs_most']} ({percent(row['share'])})" if row["costs_most"] else "",
-            f"`{name}` {percent(saving)}{told}" if name else "",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _short(problem: str) -> str:
-    return problem.replace("|", "/")[:160]
-
-
-TABLE = Table(PAGE, "architectures", table, "benchmarks.architectures")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     known = discover(FOLDERS).names
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
-    parser.add_argument("--write", action="store_true", help="write the table into its page")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in known]
     if unknown:
         parser.error(f"{unknown[0]!r} is not one of: {', '.join(known)}.")
-    if options.write:
-        TABLE.write()
-        return 0
     for name in options.names or known:
         print(name, flush=True)
         found = {**kept(), name: measured(name)}
