@@ -21,7 +21,6 @@ from pytest_sme2 import __version__
 from pytest_sme2.cli.options import add_arguments
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.session.options import OLD_OF_COMMANDS, renamed
-from pytest_sme2.system.confine import TOO_MUCH_MEMORY, confine
 from pytest_sme2.system.terminal import plain_output
 
 # Heading -> name -> one line for the overview. The module of a command is
@@ -172,6 +171,8 @@ def _run(words: list[str], *, own_process: bool) -> int:
 
 
 def _run_confined(arguments: argparse.Namespace) -> int:
+    from pytest_sme2.system.confine import confine
+
     confine([path for word in arguments.typed if (path := Path(word)).exists()])
     return int(arguments.run(arguments))
 
@@ -192,6 +193,8 @@ def exit_code(run: Callable[[argparse.Namespace], int], arguments: argparse.Name
         print(f"sme2: {error}", file=sys.stderr)
         return error.exit_code
     except MemoryError:
+        from pytest_sme2.system.confine import TOO_MUCH_MEMORY
+
         print(f"sme2: {TOO_MUCH_MEMORY}", file=sys.stderr)
         return Sme2Error.exit_code
     except KeyboardInterrupt:

@@ -44,7 +44,7 @@ from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import LOADER, PROGRAM, Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
 from pytest_sme2.system.confine import run_confined
-from pytest_sme2.system.files import decode, encode, file_sha256, replacing
+from pytest_sme2.system.files import FileFacts, decode, encode, file_facts, file_sha256, replacing
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.reading import json_value
@@ -88,15 +88,6 @@ class Bundle:
 
 
 @dataclass(frozen=True)
-class _File:
-    """What the manifest says about one file."""
-
-    bytes: int
-    sha256: str
-    executable: bool = False
-
-
-@dataclass(frozen=True)
 class _RunnerFacts:
     kind: str
     platform: str
@@ -115,7 +106,7 @@ class _Manifest:
     schema: int
     runner: _RunnerFacts
     artifacts: tuple[_Program, ...]
-    files: dict[str, _File]
+    files: dict[str, FileFacts]
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -142,10 +133,7 @@ def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Pa
         tuple(
             _Program(artifact.model, artifact.variant, _folder(artifact)) for artifact in artifacts
         ),
-        {
-            name: _File(path.stat().st_size, file_sha256(path), os.access(path, os.X_OK))
-            for name, path in files.items()
-        },
+        {name: file_facts(path) for name, path in files.items()},
     )
     text = json.dumps(encode(manifest), indent=2, sort_keys=True).encode() + b"\n"
     with writing(out):
@@ -358,7 +346,7 @@ def _read_manifest(text: bytes, path: Path) -> _Manifest:
     return manifest
 
 
-def _is_intact(folder: Path, files: Mapping[str, _File]) -> bool:
+def _is_intact(folder: Path, files: Mapping[str, FileFacts]) -> bool:
     """Whether a folder holds these files, unchanged, and no others."""
     if not folder.is_dir():
         return False
@@ -369,7 +357,7 @@ def _is_intact(folder: Path, files: Mapping[str, _File]) -> bool:
     )
 
 
-def _unpack(members: Members, files: Mapping[str, _File], folder: Path) -> None:
+def _unpack(members: Members, files: Mapping[str, FileFacts], folder: Path) -> None:
     """Write the listed files to a new folder, and put it in place once all of them are right."""
     with working_folder(folder) as staged:
         left = dict(files)
@@ -383,7 +371,7 @@ def _unpack(members: Members, files: Mapping[str, _File], folder: Path) -> None:
         put_in_place(staged, folder)
 
 
-def _copy(content: IO[bytes], path: Path, member: tarfile.TarInfo, facts: _File) -> None:
+def _copy(content: IO[bytes], path: Path, member: tarfile.TarInfo, facts: FileFacts) -> None:
     if member.size != facts.bytes:
         raise ValueError(f"{member.name!r} is not as long as its manifest says")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -69,14 +69,13 @@ def limit_process(seconds: int | None = None) -> None:
 
 def _lower(kind: int, soft: int, hard: int) -> None:
     """Never raise a limit that somebody else set."""
-    allowed = [resource.RLIM_INFINITY if value < 0 else value for value in resource.getrlimit(kind)]
-    pair = [
+    soft, hard = (
         wanted if there == resource.RLIM_INFINITY else min(wanted, there)
-        for wanted, there in zip((soft, hard), allowed, strict=True)
-    ]
+        for wanted, there in zip((soft, hard), resource.getrlimit(kind), strict=True)
+    )
     # macOS refuses a limit of memory.
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(kind, (min(pair), pair[1]))
+        resource.setrlimit(kind, (min(soft, hard), hard))
 
 
 def _leave_network() -> bool:

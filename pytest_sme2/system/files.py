@@ -11,6 +11,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,6 +39,20 @@ def file_sha256(path: Path) -> str:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """By which a file is known again elsewhere."""
+
+    bytes: int
+    sha256: str
+    executable: bool = False
+
+
+def file_facts(path: Path) -> FileFacts:
+    status = path.stat()
+    return FileFacts(status.st_size, file_sha256(path), bool(status.st_mode & stat.S_IXUSR))
 
 
 _LONGEST_SAFE_NAME = 120

@@ -30,7 +30,15 @@ from urllib.parse import unquote, urlsplit
 
 from pytest_sme2.errors import Sme2Error, Sme2Warning, UsageError, plain
 from pytest_sme2.system.cache import KINDS, put_in_place, working_folder
-from pytest_sme2.system.files import decode, encode, file_sha256, inside, replacing
+from pytest_sme2.system.files import (
+    FileFacts,
+    decode,
+    encode,
+    file_facts,
+    file_sha256,
+    inside,
+    replacing,
+)
 from pytest_sme2.system.reading import json_value, open_plain
 
 ADDRESS, WRITE = "SME2_STORE", "SME2_STORE_WRITE"
@@ -48,13 +56,6 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class _File:
-    sha256: str
-    bytes: int
-    executable: bool
-
-
-@dataclass(frozen=True)
 class _List:
     """What an ``ac`` holds: the files of one folder of the cache."""
 
@@ -62,7 +63,7 @@ class _List:
     name: str
     """By which it is looked up; of an export this is the start of the folder's name."""
     folder: str
-    files: dict[str, _File]
+    files: dict[str, FileFacts]
     signature: str = ""
     """Of all the rest, by the key."""
 
@@ -184,7 +185,7 @@ class Store:
         made = hmac.new(self.key.encode(), text, "sha256").hexdigest() if self.key else ""
         return replace(entry, signature=made)
 
-    def _fetch_file(self, file: _File, path: Path) -> None:
+    def _fetch_file(self, file: FileFacts, path: Path) -> None:
         if not re.fullmatch("[0-9a-f]{64}", file.sha256):
             raise ValueError(f"{file.sha256!r} is not a SHA-256")
 
@@ -206,8 +207,7 @@ class Store:
         files = {}
         for path in sorted(folder.rglob("*")):
             if path.is_file() and not path.is_symlink():
-                status = path.stat()
-                file = _File(file_sha256(path), status.st_size, bool(status.st_mode & 0o100))
+                file = file_facts(path)
                 files[path.relative_to(folder).as_posix()] = file
                 self._offer_file(file, path)
         signed = self._signed(_List(kind, name, folder.name, files))
@@ -215,7 +215,7 @@ class Store:
         # Last: whoever finds the list finds the files.
         _within(ANSWER_SECONDS, lambda: self._write(listed, io.BytesIO(text), len(text)))
 
-    def _offer_file(self, file: _File, path: Path) -> None:
+    def _offer_file(self, file: FileFacts, path: Path) -> None:
         name = f"cas/{file.sha256}"
 
         def write() -> None:

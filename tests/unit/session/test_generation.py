@@ -25,18 +25,11 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.versus import Versus
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
-from tests.support.pretended_target import PretendedTarget, use
+from tests.support.pretended_target import PretendedTarget
 
 PROMPT, NEW = 32, 96
 PLAN = GenerationPlan(PROMPT, NEW, (), ())
 USUAL = (8.0,) + (1.0,) * NEW
-
-
-@pytest.fixture
-def target(monkeypatch: pytest.MonkeyPatch) -> PretendedTarget:
-    target = PretendedTarget()
-    use(target, monkeypatch)
-    return target
 
 
 @pytest.fixture

@@ -17,16 +17,9 @@ from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import DEVICE_TRACE, Session
 from pytest_sme2.session.settings import Settings
 from tests.support.gate_examples import baseline
-from tests.support.pretended_target import PretendedTarget, use
+from tests.support.pretended_target import PretendedTarget
 
 PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
-
-
-@pytest.fixture
-def target(monkeypatch: pytest.MonkeyPatch) -> PretendedTarget:
-    target = PretendedTarget()
-    use(target, monkeypatch)
-    return target
 
 
 @pytest.fixture

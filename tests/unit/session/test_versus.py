@@ -13,14 +13,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.versus import CANDIDATE, Versus
 from pytest_sme2.timing.sampling import SamplingPlan
 from tests.support.artifacts import make_artifact
-from tests.support.pretended_target import PretendedTarget, use
-
-
-@pytest.fixture
-def target(monkeypatch: pytest.MonkeyPatch) -> PretendedTarget:
-    target = PretendedTarget()
-    use(target, monkeypatch)
-    return target
+from tests.support.pretended_target import PretendedTarget
 
 
 @pytest.fixture
