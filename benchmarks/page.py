@@ -44,8 +44,8 @@ HEADLINES: tuple[tuple[str, str], ...] = (
     (
         "detection_gate",
         "The whole gate on a loaded machine: of {slower} verdicts on programs at least 5 % slower, "
-        "**{green}** pass. Of {equal} on equal programs, {alarms} are REGRESSED, {suspected} "
-        "SUSPECTED and {invalid} INVALID (too noisy).",
+        "**{green}** pass. Of {equal} on equal programs, {alarms} are red, whatever the "
+        "verdict is called.",
     ),
     (
         "culprits",

@@ -105,6 +105,8 @@ class PairSample:
     """The mean clock of the reference and of the candidate; None where cycles are not counted."""
     energy_nj: tuple[float, float] | None = None
     """What an inference of each took, as the system estimates it; None where it does not."""
+    quickest_ns: tuple[float, float] | None = None
+    """The shortest run of the reference and of the candidate."""
 
     @property
     def slowed(self) -> bool:

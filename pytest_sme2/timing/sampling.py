@@ -24,8 +24,8 @@ MIN_WARMUP_SLOW_MODEL = 1
 
 LIMIT_OF_BUDGETS = 10
 """The hard limit of a measurement in time budgets, where none is given."""
-BUDGETS_IN_DOUBT = 3
-"""A test that would fail without being certain is worth more time."""
+BUDGETS_IN_DOUBT = 6
+"""An answer that is still open is worth more time."""
 
 PILOT_WARMUP, PILOT_RUNS = 1, 3
 
@@ -59,8 +59,8 @@ class SamplingPlan:
     looks: tuple[int, ...] = stats.LOOKS
     split: tuple[float, ...] = stats.ERROR_SPLIT
     budget_seconds: float = 60.0
-    """For all looks after the first, which is completed even where it takes longer. Where a test
-    would fail on what is not certain, there are BUDGETS_IN_DOUBT of it."""
+    """For all looks after the first, which is completed even where it takes longer. There are
+    BUDGETS_IN_DOUBT of it where the answer is open."""
     limit_seconds: float | None = None
     """After this even the first look is given up; None: LIMIT_OF_BUDGETS budgets."""
     seed: int = 0

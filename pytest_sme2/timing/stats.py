@@ -194,7 +194,7 @@ def decide_ratio(
         seen = series[:pairs]
         look = take_look(seen, threshold, alpha * part)
         taken.append(look)
-        outcome = _outcome(look, seen, threshold, alarm_level(pairs, alpha * part, family))
+        outcome = outcome_of(look, seen, threshold, alarm_level(pairs, alpha * part, family))
         if outcome is not Outcome.INCONCLUSIVE:
             break
     p_value = min(look.p_value / part for look, part in zip(taken, split, strict=False))
@@ -211,8 +211,9 @@ def alarm_level(pairs: int, alpha: float, family: int) -> float:
     return min(alpha, max(alpha / family, 0.5**pairs))
 
 
-def _outcome(look: Look, series: Floats, threshold: float, alarm_alpha: float) -> Outcome:
-    if math.exp(float(_bounds(series, alarm_alpha)[0])) > 1 + threshold:
+def outcome_of(look: Look, series: ArrayLike, threshold: float, alarm_alpha: float) -> Outcome:
+    """What one look says, where REGRESSED may spend ``alarm_alpha``."""
+    if math.exp(float(_bounds(_checked(series), alarm_alpha)[0])) > 1 + threshold:
         return Outcome.REGRESSED
     if look.interval is None:
         return Outcome.INCONCLUSIVE

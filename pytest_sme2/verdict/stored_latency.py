@@ -21,6 +21,12 @@ PROVISIONAL_SESSIONS = 3
 USUAL_SPREAD = 0.005
 """How far sessions of one program are expected to differ before two have been seen. It weighs as
 much as one session; each further one makes the machine's own spread count more."""
+RARE = 0.995
+"""How often a new session of the same program lies below what ``by_chance`` gives."""
+CAUTIOUS_SPREAD, CAUTION = 0.009, 14
+"""For that, sessions are expected to differ by more. That weighs as much as so many sessions while
+there is one, and less with each. With these, at most one in a hundred is above where sessions
+differ by up to 3 %, most of which the yardstick feels as well (benchmarks.simulated_gate)."""
 EPOCH_SHIFT = 0.05
 """An accepted latency that surely lies further off than this starts an epoch of its own: averaging
 it with what it replaces would describe neither."""
@@ -51,6 +57,30 @@ def session_interval(
     between = math.sqrt(squares / count * (1 + 1 / count))
     half = _student(0.5 + SESSION_CONFIDENCE / 2, count) * math.hypot(between, inside)
     return math.exp(shift - half), math.exp(shift + half)
+
+
+def by_chance(
+    new: Sequence[float],
+    sessions: Sequence[Sequence[float]],
+    yardsticks: Sequence[float | None],
+) -> float:
+    """How many times longer than the old sessions a new one of the same program may take.
+
+    What each session's yardstick felt is taken off before they are compared.
+    """
+    known = [value for value in yardsticks if value is not None]
+    machine = known if len(known) == len(sessions) else [1.0] * len(sessions)
+    levels = [
+        math.log(statistics.median(session) / speed)
+        for session, speed in zip(sessions, machine, strict=True)
+    ]
+    count = len(levels)
+    caution = -(-CAUTION // count)
+    freedom = caution + count - 1
+    seen = (count - 1) * statistics.variance(levels) if count > 1 else 0.0
+    between = (caution * CAUTIOUS_SPREAD**2 + seen) / freedom
+    inside = _median_error([math.log(value) for value in new])
+    return math.exp(_student(RARE, freedom) * math.sqrt((between + inside**2) * (1 + 1 / count)))
 
 
 def starts_epoch(

@@ -35,6 +35,7 @@ from pytest_sme2.verdict.judging import (
 from pytest_sme2.verdict.stored_latency import (
     FEWEST_PROCESSES,
     PROVISIONAL_SESSIONS,
+    by_chance,
     same_work,
     session_interval,
 )
@@ -135,7 +136,8 @@ def _against_sessions(
             "compared.",
         )
     current = () if baseline is None else baseline.current(measured.threads)
-    sessions = [tuple(of(session)) for session in current if of(session)]
+    timed = [session for session in current if of(session)]
+    sessions = [tuple(of(session)) for session in timed]
     if not sessions:
         return refused(
             Outcome.NO_BASELINE,
@@ -160,7 +162,9 @@ def _against_sessions(
     if same_work(measured, current):
         verdict, remark = _of_same_work(measured, current, interval, limit)
     else:
-        verdict = _of_other_code(explain(measured, current), centre / old, interval, limit)
+        chance = by_chance(new, sessions, [session.yardstick_ns for session in timed])
+        least = max(1 + limit, chance)
+        verdict = _of_other_code(explain(measured, current), centre / old, interval, limit, least)
         inputs = "" if same_inputs(measured, current) else OTHER_INPUTS
         remark = " ".join(filter(None, (inputs, unlike(measured, current))))
     if arm is not None and verdict is not Outcome.PASS:
@@ -203,16 +207,17 @@ def _of_other_code(
     ratio: float,
     interval: tuple[float, float],
     limit: float,
+    least: float,
 ) -> Outcome:
     """What a stored time says about a program or a runtime that is not the one it was taken with.
 
     Whatever the machine itself can explain is taken off first. A stored time that is in doubt
-    never gives a PASS.
+    never gives a PASS. Nothing is suspected below the ratio ``least``.
     """
     found = judge(interval[0] / explained.most, interval[1] / explained.least, limit)
     if explained.doubtful and found in (Outcome.PASS, Outcome.IMPROVED):
         found = Outcome.INCONCLUSIVE
-    return suspect(found, ratio / explained.likely > 1 + limit)
+    return suspect(found, ratio / explained.likely > least)
 
 
 # --- how much the machine can explain -------------------------------------------------------------

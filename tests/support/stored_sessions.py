@@ -6,14 +6,21 @@ import math
 import random
 
 from pytest_sme2.results import Arm, Outcome
-from pytest_sme2.verdict import times
+from pytest_sme2.verdict.times import check_latency
 from tests.support.gate_examples import LIMITS, baseline, measured, session
 
 
-def drawn(generator: random.Random, spread: float, slowdown: float = 0.0) -> tuple[float, ...]:
-    """One session: ten processes that vary by 0.4 % about a centre that strays by ``spread``."""
-    centre = 10e6 * (1 + slowdown) * math.exp(generator.gauss(0, spread))
-    return tuple(centre * math.exp(generator.gauss(0, 0.004)) for _ in range(10))
+def drawn(
+    generator: random.Random, spread: float, slowdown: float = 0.0
+) -> tuple[tuple[float, ...], float]:
+    """One session: ten processes that vary by 0.4 % about a centre that strays by ``spread``, and
+    its yardstick, which feels most of that (as in ``pretended_device``).
+    """
+    common = generator.gauss(0, 0.9 * spread)
+    apart = generator.gauss(0, 0.4 * spread)
+    centre = 10e6 * (1 + slowdown) * math.exp(common + apart)
+    times = tuple(centre * math.exp(generator.gauss(0, 0.004)) for _ in range(10))
+    return times, 1e6 * math.exp(common + generator.gauss(0, 0.001))
 
 
 def outcomes(spread: float, count: int, slowdown: float, trials: int = 200) -> list[Outcome]:
@@ -21,12 +28,12 @@ def outcomes(spread: float, count: int, slowdown: float, trials: int = 200) -> l
     found = []
     generator = random.Random(7)
     for _ in range(trials):
-        old = baseline(
-            sessions=tuple(
-                session(number, medians_ns={Arm.ON: drawn(generator, spread)})
-                for number in range(1, count + 1)
-            )
-        )
-        now = measured(medians_ns={Arm.ON: drawn(generator, spread, slowdown)})
-        found.append(times.check_latency(now, old, LIMITS, Arm.ON).verdict)
+        sessions = []
+        for number in range(1, count + 1):
+            times, yardstick = drawn(generator, spread)
+            sessions.append(session(number, medians_ns={Arm.ON: times}, yardstick_ns=yardstick))
+        times, yardstick = drawn(generator, spread, slowdown)
+        now = measured(medians_ns={Arm.ON: times}, yardstick_ns=yardstick)
+        old = baseline(sessions=tuple(sessions))
+        found.append(check_latency(now, old, LIMITS, Arm.ON).verdict)
     return found

