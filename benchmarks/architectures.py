@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.findings import ROOT
+from benchmarks.findings import ARCHITECTURES as KEPT
+from benchmarks.findings import LEAST, ROOT
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.rewrites import NAMES
@@ -30,10 +31,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import named_rewrites, run_once, try_rewrites
 
 FOLDERS = (ROOT / "benchmarks" / "zoo", ROOT / "benchmarks" / "unprepared")
-KEPT = ROOT / "benchmarks" / "results" / "architectures.json"
 VARIANT = "fp32"
-# A saving below is none; two that differ by less are equally good.
-LEAST = 0.01
 
 # Runs where torch is: which rewrites change the model, and its multiply-accumulates.
 _IN_TORCH = """

@@ -1,4 +1,4 @@
-"""Tables of docs/findings.md, made from ``baselines/emulated`` and recorded runs.
+"""Tables of docs/findings.md, from ``baselines/emulated`` and ``benchmarks.architectures``.
 
 ``python -m benchmarks.findings`` prints them, ``--write`` puts them
 into the page. The baselines come from real runs on the emulator: see baselines/README.md.
@@ -7,6 +7,7 @@ into the page. The baselines come from real runs on the emulator: see baselines/
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,22 +16,21 @@ from pathlib import Path
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.coverage import settled
-from pytest_sme2.profile.findings import case_findings
-from pytest_sme2.report.findings import advice
 from pytest_sme2.report.text import percent
-from pytest_sme2.results import PAIR, Arm, Baseline, Executor
+from pytest_sme2.results import PAIR, Arm, Baseline
 from pytest_sme2.verdict import baselines
-from tests.support.recorded_runs import TWELVE, recorded
-from tests.support.recorded_runs import measured as recorded_run
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
 STORED = ROOT / "baselines" / "emulated"
+ARCHITECTURES = ROOT / "benchmarks" / "results" / "architectures.json"
+LEAST = 0.01
+"""A saving below is none."""
 BEGIN, END = "<!-- begin {}: python -m {} --write -->\n", "<!-- end -->\n"
 # The order of the rows.
 MODELS = (
     "toy_cnn", "mobilenet_v3_small", "edgetam_image_encoder", "squeeze_sam", "efficient_sam",
-    "llama_block_decode", "llama_block_prefill",
+    "llama_block_prefill",
 )  # fmt: skip
 
 
@@ -51,25 +51,24 @@ def overview() -> str:
 
 
 def architectures() -> str:
-    """One row per recorded architecture in fp16: coverage, and what costs most."""
+    """One row per architecture: what costs most, and the best rewrite, which advice names."""
     lines = [
-        "| model | on SME2 | outside of the delegate | costs most |",
-        "| --- | ---: | ---: | --- |",
+        "| model | on SME2 | costs most | best rewrite saves |",
+        "| --- | ---: | --- | --- |",
     ]
-    for model in TWELVE:
-        if f"{model}-fp16" not in recorded():
+    for model, row in json.loads(ARCHITECTURES.read_text("utf-8")).items():
+        if "problem" in row:
+            lines.append(f"| `{model}` |  | is refused |  |")
             continue
-        measured = recorded_run(f"{model}-fp16")
-        profile = measured.profiles[measured.arm]
-        coverage = profile.coverage
-        costly = next(iter(advice({"fp16": case_findings(measured)})), None)
+        saves = ((value or 0.0, name) for name, value in row["savings"].items())
+        saving, name = max(saves, default=(0.0, ""))
         cells = (
             f"`{model}`",
-            f"{coverage.sme2_operators} of {coverage.matrix_operators}",
-            profile.executor_counts.get(Executor.PORTABLE, 0),
-            f"{costly.what} ({percent(costly.share)})" if costly else "",
+            f"{row['sme2_operators']} of {row['matrix_operators']}",
+            f"{row['costs_most']} ({percent(row['share'])})" if row["costs_most"] else "",
+            f"`{name}` {percent(saving)}" if saving >= LEAST else "",
         )
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""llama_block: one decoder layer of a Llama-shaped language model, for decode and for prefill.
+"""llama_block: one decoder layer of a Llama-shaped language model, with a prompt after a cache.
 
-Two models: decode takes one token and multiplies matrices with vectors (GEMV), prefill takes a
-prompt and multiplies matrices with matrices (GEMM). They run on different kernels.
+A prompt multiplies matrices with matrices (GEMM). With one token (``@1``) it is a step of decoding,
+which multiplies matrices with vectors (GEMV) on other kernels.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ HEAD_WIDTH = WIDTH // HEADS
 FEED_FORWARD = 1536
 ROTARY_BASE = 100_000.0
 EPSILON = 1e-5
+CACHED = 128
 
 
 class DecoderLayer(nn.Module):
@@ -91,28 +92,6 @@ def _causal_mask(cached: int, tokens: int) -> torch.Tensor:
     )
 
 
-def _inputs(cached: int, tokens: int) -> tuple[torch.Tensor, ...]:
-    cache = (1, KEY_VALUE_HEADS, cached, HEAD_WIDTH)
-    return torch.randn(1, tokens, WIDTH), torch.randn(cache), torch.randn(cache)
-
-
-@register_model(
-    "llama_block_decode",
-    variants=("fp32", "fp16", "int8_dynamic", "int4"),
-)
-class DecodeModel:
-    """One token against a cache of 256 positions (itself included), or of the size asked for."""
-
-    def __init__(self, size: int = 256) -> None:
-        self.cached = size - 1
-
-    def get_eager_model(self) -> nn.Module:
-        return DecoderLayer(self.cached, tokens=1)
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return _inputs(self.cached, tokens=1)
-
-
 @register_model(
     "llama_block_prefill",
     variants=("fp32", "fp16", "int8_dynamic", "int4"),
@@ -125,7 +104,8 @@ class PrefillModel:
         self.tokens = size
 
     def get_eager_model(self) -> nn.Module:
-        return DecoderLayer(cached=128, tokens=self.tokens)
+        return DecoderLayer(CACHED, self.tokens)
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return _inputs(128, self.tokens)
+        cache = (1, KEY_VALUE_HEADS, CACHED, HEAD_WIDTH)
+        return torch.randn(1, self.tokens, WIDTH), torch.randn(cache), torch.randn(cache)

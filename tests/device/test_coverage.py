@@ -28,7 +28,7 @@ from tests.support.inspector import inspected
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 # Each data type once, the two kinds of QP8 operators among them.
-CASES = (("toy_cnn", "fp32,fp16,int8,int8_dynamic,int4"), ("llama_block_decode", "fp32"))
+CASES = (("toy_cnn", "fp32,fp16,int8,int8_dynamic,int4"), ("llama_block_prefill", "fp32@1"))
 # Of the networks that were recorded: one in each block, as their configurations have it.
 DEPTHWISE = {
     "convnext": 4,
