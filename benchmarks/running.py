@@ -99,6 +99,7 @@ BENCHMARKS = (
         quick_minutes=1.5,
     ),
     Benchmark("history", "histories of 500 commits where every change is known (a simulation)", 6),
+    Benchmark("attacks", "whole runs of pytest that must not end green", 3),
     Benchmark("fleet", "300 programs over four shards, then a new machine with a warm store", 16),
     Benchmark(
         "faults",
