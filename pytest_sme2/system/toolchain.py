@@ -47,7 +47,7 @@ def find_cmake() -> str:
     raise BuildError(
         f"Building the runner needs CMake {LEAST_CMAKE} or newer; "
         f"{'; '.join(seen) or 'none was found'}. "
-        f"Install it with: pip install 'cmake>={LEAST_CMAKE}'"
+        "Install it with: pip install 'pytest-sme2[build]'"
     )
 
 
@@ -56,7 +56,7 @@ def find_ninja() -> str:
     if found is None:
         raise BuildError(
             "Building the runner needs Ninja, which was not found. "
-            "Install it with: pip install ninja"
+            "Install it with: pip install 'pytest-sme2[build]'"
         )
     return found
 

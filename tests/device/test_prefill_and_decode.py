@@ -1,4 +1,4 @@
-"""A language model with a cache, as the documentation writes it, run for real on the emulator."""
+"""A model with a cache, as the documentation writes it, run for real on the emulator."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from tests.support.phones import start_lab
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("transformers")
     (page,) = [
         block
         for block in blocks(ROOT / "docs" / "models.md")
-        if block.language == "python" and "llama_decode" in block.text
+        if block.language == "python" and "my_decode" in block.text
     ]
-    folder = tmp_path_factory.mktemp("models") / "llama"
+    folder = tmp_path_factory.mktemp("models") / "net"
     folder.mkdir()
     (folder / "model.py").write_text(page.text)
     return folder.parent
@@ -53,7 +52,7 @@ def logits(
 
 
 def test_decode_sees_the_cache_that_earlier_tokens_filled(models: Path, tmp_path: Path) -> None:
-    artifact = exported(models, "llama_decode", "fp32@8")
+    artifact = exported(models, "my_decode", "fp32@8")
     assert artifact.tokens == 1
     assert [path.stat().st_size for path in artifact.earlier_files] == [8 * 8, 8 * 8]
     (reference,) = (np.fromfile(path, "float32") for path in artifact.reference_files)
@@ -66,7 +65,7 @@ def test_decode_sees_the_cache_that_earlier_tokens_filled(models: Path, tmp_path
 
 
 def test_a_phone_is_given_the_earlier_tokens_too(models: Path, tmp_path: Path) -> None:
-    artifact = exported(models, "llama_decode", "fp32@8")
+    artifact = exported(models, "my_decode", "fp32@8")
     (reference,) = (np.fromfile(path, "float32") for path in artifact.reference_files)
     with start_lab(emulator=find_qemu().path) as lab:
         target = fake_target(lab.add())
@@ -81,7 +80,7 @@ def test_both_phases_say_what_a_token_costs(
 ) -> None:
     provision.emulator()
     costs = {}
-    for name, tokens in (("llama_prefill", 8), ("llama_decode", 1)):
+    for name, tokens in (("my_prefill", 8), ("my_decode", 1)):
         words = ["run", name, "--variant", "fp32@8", "--device", "emulated"]
         where = ["--models-folder", str(models), "--out", str(tmp_path / name)]
         code = main([*words, *where])
@@ -96,4 +95,4 @@ def test_both_phases_say_what_a_token_costs(
         assert max(compared.values()) < 1e-3
         costs[name] = measured.costs[Arm.ON].total.instructions / tokens
     # One row at a time uses a tile badly.
-    assert costs["llama_prefill"] < costs["llama_decode"]
+    assert costs["my_prefill"] < costs["my_decode"]
