@@ -207,6 +207,7 @@ class _Measuring:
         self.budgets = 1.0
         self.single = 1.0
         self.blocks: list[float] = []
+        self.quickest_decided = False
 
     def measure(self) -> PairedTiming:
         sampling = self.pilot()
@@ -261,6 +262,7 @@ class _Measuring:
         hidden = decision.looks[-1].estimate > 1 + threshold + BLIND_MARGIN
         if outcome is Outcome.INCONCLUSIVE or (outcome is not Outcome.REGRESSED and hidden):
             return decision
+        self.quickest_decided = True
         return Decision(outcome, threshold, (*decision.looks, look), decision.p_value)
 
     def measure_blocks(self, sampling: Sampling) -> None:
@@ -448,6 +450,11 @@ class _Measuring:
 
     def notes(self, sampling: Sampling, drift: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
         notes = [sampling.note] if sampling.note else []
+        if self.quickest_decided:
+            notes.append(
+                "Noise hit most runs of both sides, so the quickest runs decided: those in "
+                f"{QUIETEST} parts of the pairs."
+            )
         levels = self.ledger.levels()
         if not levels:
             why = "several threads run" if self.threads != 1 else "the runner gives no CPU time"

@@ -73,7 +73,7 @@ def metadata() -> dict[str, Any]:
 def project() -> dict[str, list[str]]:
     return {
         "base": metadata()["dependencies"],
-        "build": document()["build-system"]["requires"],
+        "build-system": document()["build-system"]["requires"],
         **metadata()["optional-dependencies"],
     }
 

@@ -243,12 +243,15 @@ class Bursty(Machine):
 
 @pytest.mark.parametrize(("slowdown", "says"), [(0.0, Outcome.PASS), (0.05, Outcome.REGRESSED)])
 def test_where_noise_hits_most_runs_the_quickest_decide(slowdown, says):
+    told = []
     for seed in range(10):
         machine = Bursty(slowdown=slowdown, base_ns=0.3e9, seed=seed)
         result = machine.measure(budget_seconds=30.0)
         assert result.decision.outcome is says
         assert result.interval[0] <= 1 + slowdown <= result.interval[1]
         assert sum(look.alpha for look in result.looks) <= 0.01
+        told += [note for note in result.notes if "the quickest runs decided" in note]
+    assert told
 
 
 def test_the_quickest_do_not_hide_a_program_that_is_slow_now_and_then():
