@@ -74,6 +74,7 @@ ROWS = (
     Row("splitting", ("group_norm",)),
     Row("splitting", ("hardsigmoid",)),
     Row("splitting", ("transposed",)),
+    Row("splitting", ("conv1d",)),
 )
 HEADING = (
     "| model | rewrites | instructions before | after | change | outside of the delegate "
