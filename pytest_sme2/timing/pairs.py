@@ -12,7 +12,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_sme2.results import (
     BLIND_MARGIN,
@@ -38,6 +38,7 @@ from pytest_sme2.timing.processes import (
 from pytest_sme2.timing.sampling import (
     BLOCK_SECONDS,
     BUDGETS_IN_DOUBT,
+    FEWEST_RUNS,
     Sampling,
     SamplingPlan,
     choose_blocks,
@@ -52,8 +53,8 @@ QUIETEST = 14
 """Into so many parts pairs are gathered for their quickest runs: then the test has levels that fit
 what earlier looks left of the error."""
 BURSTS = 0.03
-"""Where the usual run of both arms takes this much longer than the quickest, it was hit by noise
-that lasts about as long as a run."""
+"""Where a quarter of the processes of both arms take this much longer than the quickest run, noise
+hit them that lasts about as long as a run."""
 EFFICIENCY_MARGIN = 0.01
 """A pair is suspect when more than this part of a process's CPU time was on efficiency cores."""
 
@@ -219,6 +220,7 @@ class _Measuring:
             if not in_time and self.undecided(due):
                 # No verdict is given here: a look that was not planned would spend error.
                 self.budgets = BUDGETS_IN_DOUBT
+                sampling = self.longer(sampling)
                 in_time = self.collect(due, sampling)
             looks, decision = self.look()
             if self.clear(decision):
@@ -237,8 +239,15 @@ class _Measuring:
         self.measure_blocks(sampling)
         return self.result(sampling, looks, decision, stopped)
 
+    def longer(self, sampling: Sampling) -> Sampling:
+        """More runs per process of a slow model, which spends much of a short one on its warm-up;
+        no more than leave time for two such pairs in each part of ``decide_by_quickest``.
+        """
+        affordable = self.seconds_left() / (4 * QUIETEST) / self.single - sampling.warmup
+        return replace(sampling, runs=max(sampling.runs, min(int(affordable), 2 * FEWEST_RUNS)))
+
     def decide_by_quickest(self, decision: Decision) -> Decision:
-        """One look more, with the error that is left, where noise hit most runs of both arms.
+        """One look more, with the error that is left, where noise hit both arms.
 
         It may acquit only where all runs together say nearly the same: a program that is slow in
         some of its processes has quick ones, too.
@@ -247,7 +256,7 @@ class _Measuring:
         pairs = [pair.quickest_ns for pair in kept if pair.quickest_ns is not None]
         usual = [(pair.reference_ns, pair.candidate_ns) for pair in kept]
         disturbed = (
-            statistics.median(took) > (1 + BURSTS) * min(quick)
+            sorted(took)[3 * len(took) // 4] > (1 + BURSTS) * min(quick)
             for took, quick in zip(zip(*usual, strict=True), zip(*pairs, strict=True), strict=True)
         )
         if len(pairs) < max(len(kept), 2 * QUIETEST) or not all(disturbed):
@@ -452,7 +461,7 @@ class _Measuring:
         notes = [sampling.note] if sampling.note else []
         if self.quickest_decided:
             notes.append(
-                "Noise hit most runs of both sides, so the quickest runs decided: those in "
+                "Noise hit many runs of both sides, so the quickest runs decided: those in "
                 f"{QUIETEST} parts of the pairs."
             )
         levels = self.ledger.levels()

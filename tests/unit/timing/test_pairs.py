@@ -235,7 +235,7 @@ class Bursty(Machine):
         run = super().__call__(arm, warmup=warmup, runs=runs)
         hit = (1 + self.lame) if arm == "B" and self.random.random() < 0.5 else 1.0
         slowed = [
-            round(value * hit * (1 + self.random.choice((0.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4))))
+            round(value * hit * (1 + self.random.choice((0.0, 0.0, 0.0, 0.1, 0.1, 0.2, 0.2))))
             for value in run.wall_ns
         ]
         return make_run(slowed, slowed)
