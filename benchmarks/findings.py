@@ -1,7 +1,8 @@
-"""Tables of docs/findings.md, from ``baselines/emulated`` and ``benchmarks.architectures``.
+"""Tables of docs/findings.md and benchmarks/zoo/README.md.
 
-``python -m benchmarks.findings`` prints them, ``--write`` puts them
-into the page. The baselines come from real runs on the emulator: see baselines/README.md.
+They are made from ``baselines/emulated``, which come from real runs on the emulator (see
+baselines/README.md), and from what ``benchmarks.architectures`` kept. ``python -m
+benchmarks.findings`` prints them, ``--write`` puts them into their pages.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Table:
 
 TABLES = (
     Table(PAGE, "overview", overview),
-    Table(PAGE, "architectures", architectures),
+    Table(ROOT / "benchmarks" / "zoo" / "README.md", "architectures", architectures),
 )
 
 
