@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -148,12 +149,30 @@ def merge(chance: Random, folder: Path) -> None:
             stage.run(command).expect_success("the same command once there was room")
 
 
+def history(chance: Random, folder: Path) -> None:
+    stage, command = merging(folder)
+    disk = folder / "disk"
+    with small_disk(disk, PLENTY):
+        kept = disk / "history"
+        command += ["--history", str(kept)]
+        _leave(disk, chance.randrange(100_000))
+        ending = stage.run(command)
+        if ending.code != 0:
+            ending.expect_plain()
+            expect(str(disk) in ending.said, f"the folder is not named:\n{ending.said[-2000:]}")
+        resize_disk(disk, PLENTY)
+        shutil.rmtree(stage.out, ignore_errors=True)
+        stage.run(command).expect_success("the same command once there was room")
+        stage.run(stage.sme2("history", kept)).expect_success("its history")
+
+
 SUBJECTS = (
     Subject("full-export", "disk full during an export", 4, 0, export),
     Subject("full-build", "disk full while the runner is built", 5, 0, build),
     Subject("full-measure", "disk full during a measurement", 8, 1, measure),
     Subject("full-update", "disk full during --update-baselines", 3, 1, update),
     Subject("full-merge", "disk full during a merge", 10, 1, merge),
+    Subject("full-history", "disk full while a run is added to a history", 10, 1, history),
     Subject("full-report", "disk full while reports are made", 5, 1, report),
     Subject("full-conclusion", "disk full at some point of a test run", 5, 1, conclusion),
 )

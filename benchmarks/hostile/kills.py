@@ -109,6 +109,19 @@ def merge(chance: Random, folder: Path) -> None:
     _again(stage, command)
 
 
+def history(chance: Random, folder: Path) -> None:
+    """A run is added to a history, which can be read whenever that ends."""
+    stage, command = merging(folder)
+    kept = folder / "history"
+    command += ["--history", str(kept)]
+    _strike(chance, stage, command, _whole_merge()[0])
+    if (kept / "history.sqlite").exists():
+        stage.run(stage.sme2("history", kept)).expect_plain()
+    shutil.rmtree(stage.out, ignore_errors=True)
+    _again(stage, command)
+    stage.run(stage.sme2("history", kept)).expect_success("a history that was added to again")
+
+
 @functools.cache
 def _whole_merge() -> tuple[float, frozenset[str]]:
     """How long one takes, and the files that it leaves."""
@@ -129,4 +142,5 @@ SUBJECTS = (
     Subject("kill-measure", "kill -9 during a measurement on the emulator", 200, 1, measure),
     Subject("kill-update", "kill -9 during --update-baselines", 200, 1, update),
     Subject("kill-merge", "kill -9 during a merge", 200, 1, merge),
+    Subject("kill-history", "kill -9 while a run is added to a history", 200, 1, history),
 )

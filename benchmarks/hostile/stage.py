@@ -323,9 +323,9 @@ def fill_cache(
     if exports:
         shutil.copytree(provided["exports"], cache / "exports" / provided["exports"].name)
     if runners:
-        for name in ("runner", "emulated"):
-            if name in provided:
-                shutil.copytree(provided[name], cache / "runners" / provided[name].name)
+        # On aarch64 one runner serves both.
+        for path in {provided[name] for name in ("runner", "emulated") if name in provided}:
+            shutil.copytree(path, cache / "runners" / path.name)
     if "qemu" in provided:
         tool = cache / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
         tool.parent.mkdir(parents=True)
