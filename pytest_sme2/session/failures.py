@@ -39,7 +39,27 @@ class Failed:
 
 
 # ExecuTorch's words in a runner's log.
-_OPERATOR = re.compile(r"kernel '([\w:.]{1,200})' not found|in operator ([\w:.]{1,200}): ")
+_OPERATOR = re.compile(
+    r"kernel '([\w:.]{1,200})' not found|in operator ([\w:.]{1,200}): "
+    r"|Failed to create (\w{1,100}) node"
+)
+# What XNNPACK calls the operators that it takes; of several in a model, the first is named.
+_IN_XNNPACK = {
+    "AveragePooling2d": "aten.avg_pool2d",
+    "BatchMatrixMultiply": "aten.bmm",
+    "Conv2d": "aten.convolution",
+    "ConvTranspose2d": "aten.convolution",
+    "DepthwiseConv2d": "aten.convolution",
+    "FullyConnected": "aten.linear",
+    "MaxPooling2d": "aten.max_pool2d",
+    "PReLU": "aten.prelu",
+    "Softmax": "aten._softmax",
+    "StaticConstantPad": "aten.constant_pad_nd",
+    "StaticReshape": "aten.view_copy",
+    "StaticResizeBilinear2D": "aten.upsample_bilinear2d",
+    "StaticSlice": "aten.slice_copy",
+    "StaticTranspose": "aten.permute_copy",
+}
 _INSTEAD = {
     "aten._embedding_bag": "Use nn.Embedding, and a sum or mean over the words.",
     "aten.max_pool3d_with_indices": "Use nn.MaxPool2d, once over images and once over time.",
@@ -57,8 +77,9 @@ def with_line(error: RunError, artifact: Artifact, log: Path) -> RunError:
     found = _OPERATOR.search(text)
     if found is None:
         return error
-    operator = (found[1] or found[2]).replace("::", ".").rpartition(".")[0]
-    parts = [str(error), f"Operator: {operator}."]
+    operator = (found[1] or found[2] or "").replace("::", ".").rpartition(".")[0]
+    operator = operator or _IN_XNNPACK.get(found[3], f"XNNPACK's {found[3]}")
+    parts = [f"{str(error).rstrip('.')}.", f"Operator: {operator}."]
     place = _origin(artifact, operator)
     if place is not None:
         module = f" of the module {place.module}" if place.module else ""
@@ -66,6 +87,8 @@ def with_line(error: RunError, artifact: Artifact, log: Path) -> RunError:
     if found[1]:
         parts.append("ExecuTorch has no kernel for it.")
         parts.append(_INSTEAD.get(operator, "Write it with others, or name a runner that has one."))
+    elif found[3]:
+        parts.append("XNNPACK refuses it. Try another data type, or write it with other operators.")
     elif operator in _INSTEAD:
         parts.append(_INSTEAD[operator])
     return RunError(" ".join(parts))

@@ -34,6 +34,17 @@ ETRECORD = Path(__file__).parents[2] / "data" / "etrecords" / "toy.etrecord"
             " Operator: aten._embedding_bag. ExecuTorch has no kernel for it. Use nn.Embedding, "
             "and a sum or mean over the words.",
         ),
+        (
+            "Failed to create Conv2d node 3 with code: xnn_status_invalid_parameter",
+            " Operator: aten.convolution. At conv.py:565 `return self._conv_forward(input, "
+            "self.weight, self.bias)` of the module first. XNNPACK refuses it. Try another data "
+            "type, or write it with other operators.",
+        ),
+        (
+            "Failed to create Newest node 3 with code: xnn_status_invalid_parameter",
+            " Operator: XNNPACK's Newest. XNNPACK refuses it. Try another data type, or write it "
+            "with other operators.",
+        ),
         ("something else", ""),
     ],
 )
