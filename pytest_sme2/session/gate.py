@@ -199,7 +199,7 @@ class Gate:
                 found += [*operators, times.settle(check, paired)]
             return found
 
-        self._check(checks)
+        self._check(lambda: [*checks(), *generation.check_waiting(measured, self.limits)])
 
     @_reported("speedup")
     def check_speedup(self) -> None:

@@ -114,6 +114,23 @@ def parse_bytes(value: object) -> int:
     return int(number * _BYTES[unit.upper()])
 
 
+def parse_seconds(value: object) -> float:
+    """``30``, ``"30 s"`` or ``"500 ms"``."""
+    expected = 'a time; write "30 s" or "500 ms"'
+    number, unit = _number(value, expected)
+    if unit not in ("", "s", "ms") or number == 0:
+        raise ValueError(f"{value!r} is not {expected}")
+    return number / 1000 if unit == "ms" else number
+
+
+def parse_tokens(value: object) -> float:
+    """``20``, of new tokens a second."""
+    number, unit = _number(value, "a number of tokens; write 20")
+    if unit or number == 0:
+        raise ValueError(f"{value!r} is not a number of tokens; write 20")
+    return number
+
+
 def _non_negative(value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a number of at least 0")
@@ -134,6 +151,8 @@ SCALARS: Mapping[str, Callable[[object], float | int]] = {
     "max_size_growth": parse_fraction,
     "max_load_growth": parse_fraction,
     "max_cost_growth": parse_fraction,
+    "max_first_token": parse_seconds,
+    "min_tokens_per_second": parse_tokens,
 }
 """Every limit that is one number, and how it is read. The command line reads them the same way."""
 

@@ -27,6 +27,7 @@ from pytest_sme2.verdict.generation import (
     check_against,
     check_costs,
     check_outputs,
+    check_waiting,
     figure_lines,
     sentence,
     stored_generation,
@@ -198,3 +199,19 @@ def test_against_another_version_the_worst_stretch_speaks_for_a_decode() -> None
     assert reference_of(decode.metric) == "main"
     few = replace(parts[0], ratio=replace(parts[0].ratio, high=float("inf")))
     assert check_against([few, *parts[1:]], 97, LIMITS, "main", None)[0].verdict is Outcome.INVALID
+
+
+def test_what_a_user_waits_for_has_limits_of_its_own() -> None:
+    now = measured(generation=timed())
+    assert check_waiting(now, LIMITS) == []
+    assert check_waiting(measured(), with_limits(max_first_token=1.0)) == []
+    met = check_waiting(now, with_limits(max_first_token=0.013, min_tokens_per_second=500.0))
+    assert [(check.metric, check.verdict) for check in met] == [
+        (f"{figure} ({arm})", Outcome.PASS)
+        for arm in ("off", "on")
+        for figure in ("first token", "decode speed")
+    ]
+    missed = check_waiting(now, with_limits(max_first_token=0.0129, min_tokens_per_second=501.0))
+    assert {check.verdict for check in missed} == {Outcome.FAILED}
+    assert missed[0].message == "The first token comes after 13.0 ms; at most 12.9."
+    assert missed[1].message == "500.0 new tokens per second; at least 501.0 are asked for."

@@ -91,6 +91,8 @@ max_memory_bytes = "300 MB"
 max_size_growth = 0
 max_load_growth = "50%"
 max_cost_growth = "1%"
+max_first_token = "500 ms"
+min_tokens_per_second = 20
 
 [shares.DATA_MOVEMENT]
 max = "30%"
@@ -128,6 +130,9 @@ def test_every_limit_can_be_given(write) -> None:
     assert found.max_memory_bytes == 300_000_000
     assert found.max_size_growth == 0
     assert found.max_load_growth == 0.5
+    assert (found.max_first_token, found.min_tokens_per_second) == (0.5, 20)
+    given = {"max_first_token": "30s", "min_tokens_per_second": "1"}
+    assert limits.resolve("fp32", command_line=given).max_first_token == 30
     assert found.shares == {
         Category.DATA_MOVEMENT: Bounds(0.0, 0.3),
         Category.GEMM: Bounds(0.1, 0.9),
