@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.findings import ARCHITECTURES as KEPT
-from benchmarks.findings import LEAST, ROOT
+from benchmarks.findings import LEAST, ROOT, best_of
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.rewrites import NAMES
@@ -137,17 +137,6 @@ def measured(model: str) -> dict[str, Any]:
         },
         "problems": {name: trial.problem for name, trial in trials.items() if trial.problem},
     }
-
-
-def best_of(row: dict[str, Any], names: Sequence[str] | None = None) -> tuple[str, float]:
-    """The rewrite that saves most, of these or of all; none where none saves anything."""
-    savings = {
-        name: value
-        for name, value in row["savings"].items()
-        if value is not None and (names is None or name in names)
-    }
-    name = max(savings, key=savings.__getitem__, default="")
-    return (name, savings[name]) if name and savings[name] >= LEAST else ("", 0.0)
 
 
 def names_the_best(row: dict[str, Any]) -> bool:

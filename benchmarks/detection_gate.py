@@ -12,7 +12,7 @@ A verdict is green where the test passes, with or without a warning. The limits:
 or more is green, and at most one of 500 equal programs is red, whatever its verdict is called. The
 first version missed both: at a load of 15 on two cores, pairs of slow models ruled nothing out.
 
-The load is recorded with every verdict, and times per inference are those of the loaded machine.
+The load is recorded with every verdict.
 The stored sessions are stored even if the machine is busy, which a user would have to force. Where
 only the off arm is slower, the on arm is a stand-in: it runs the reference, whatever program it is
 asked for, so that no SME2 is needed.

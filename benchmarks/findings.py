@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.profile.categories import classify
@@ -51,6 +52,17 @@ def overview() -> str:
     return "\n".join(lines) + "\n"
 
 
+def best_of(row: dict[str, Any], names: Sequence[str] | None = None) -> tuple[str, float]:
+    """The rewrite that saves most, of these or of all; none where none saves anything."""
+    savings = {
+        name: value
+        for name, value in row["savings"].items()
+        if value is not None and (names is None or name in names)
+    }
+    name = max(savings, key=savings.__getitem__, default="")
+    return (name, savings[name]) if name and savings[name] >= LEAST else ("", 0.0)
+
+
 def architectures() -> str:
     """One row per architecture: what costs most, and the best rewrite, which advice names."""
     lines = [
@@ -61,13 +73,12 @@ def architectures() -> str:
         if "problem" in row:
             lines.append(f"| `{model}` |  | is refused |  |")
             continue
-        saves = ((value or 0.0, name) for name, value in row["savings"].items())
-        saving, name = max(saves, default=(0.0, ""))
+        name, saving = best_of(row)
         cells = (
             f"`{model}`",
             f"{row['sme2_operators']} of {row['matrix_operators']}",
             f"{row['costs_most']} ({percent(row['share'])})" if row["costs_most"] else "",
-            f"`{name}` {percent(saving)}" if saving >= LEAST else "",
+            f"`{name}` {percent(saving)}" if name else "",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -177,6 +178,14 @@ class Generated:
     """By phase: off over on, from pairs."""
     agreements: tuple[Agreement, ...] = ()
     """The last step's outputs against those of the eager model, which had the same cache."""
+
+    def first_token_ns(self, arm: Arm) -> float:
+        """From the start of loading."""
+        return self.loads_ns[arm] + self.steps_ns[arm][0]
+
+    def decode_ns(self, arm: Arm) -> float:
+        """The usual step of a new token."""
+        return statistics.median(self.steps_ns[arm][1:])
 
     def context(self, step: int) -> int:
         """How many tokens are in the cache after a step."""

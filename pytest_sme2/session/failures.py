@@ -41,24 +41,25 @@ class Failed:
 # ExecuTorch's words in a runner's log.
 _OPERATOR = re.compile(
     r"kernel '([\w:.]{1,200})' not found|in operator ([\w:.]{1,200}): "
-    r"|Failed to create (\w{1,100}) node"
+    r"|Failed to create ([\w ]{1,100}) node \d"
 )
-# What XNNPACK calls the operators that it takes; of several in a model, the first is named.
+# What the XNNPACK delegate calls the operators that it takes; of several in a model, the first is
+# named.
 _IN_XNNPACK = {
-    "AveragePooling2d": "aten.avg_pool2d",
-    "BatchMatrixMultiply": "aten.bmm",
-    "Conv2d": "aten.convolution",
-    "ConvTranspose2d": "aten.convolution",
-    "DepthwiseConv2d": "aten.convolution",
-    "FullyConnected": "aten.linear",
-    "MaxPooling2d": "aten.max_pool2d",
-    "PReLU": "aten.prelu",
-    "Softmax": "aten._softmax",
+    "BMM": "aten.bmm",
     "StaticConstantPad": "aten.constant_pad_nd",
-    "StaticReshape": "aten.view_copy",
-    "StaticResizeBilinear2D": "aten.upsample_bilinear2d",
-    "StaticSlice": "aten.slice_copy",
-    "StaticTranspose": "aten.permute_copy",
+    "StaticResizeBilinear2DNode": "aten.upsample_bilinear2d",
+    "average pooling": "aten.avg_pool2d",
+    **{f"cat{count}": "aten.cat" for count in range(2, 6)},
+    "convolution": "aten.convolution",
+    "deconvolution": "aten.convolution",
+    "depthwise convolution": "aten.convolution",
+    "global average pooling": "aten.mean",
+    "linear": "aten.linear",
+    "maxpool2d": "aten.max_pool2d",
+    "softmax": "aten._softmax",
+    "static slice": "aten.slice_copy",
+    "static transpose": "aten.permute_copy",
 }
 _INSTEAD = {
     "aten._embedding_bag": "Use nn.Embedding, and a sum or mean over the words.",

@@ -74,8 +74,7 @@ def figure_lines(found: Generated) -> Iterator[str]:
             f"(context {found.context(1)} to {found.context(found.new_tokens)})"
         )
     for arm, times in found.steps_ns.items():
-        decode = statistics.median(times[1:])
-        first = found.loads_ns[arm] + times[0]
+        decode, first = found.decode_ns(arm), found.first_token_ns(arm)
         yield (
             f"SME2 {arm}: load {found.loads_ns[arm] / 1e6:.1f} ms, first token after "
             f"{first / 1e6:.1f} ms, prefill {found.prompt_tokens * 1e9 / times[0]:,.1f} tokens/s, "
@@ -180,15 +179,14 @@ def check_waiting(measured: CaseResult, limits: Limits) -> list[Check]:
     if found is None:
         return []
     checks = []
-    for arm, times in found.steps_ns.items():
-        first = found.loads_ns[arm] + times[0]
+    for arm in found.steps_ns:
+        first, speed = found.first_token_ns(arm), 1e9 / found.decode_ns(arm)
         most, least = limits.max_first_token, limits.min_tokens_per_second
         if most is not None:
             text = f"The first token comes after {first / 1e6:,.1f} ms; at most {most * 1e3:,.1f}."
             verdict = Outcome.FAILED if first > most * 1e9 else Outcome.PASS
             checks.append(Check(f"first token ({arm})", verdict, text, new=first, unit="ns"))
         if least is not None:
-            speed = 1e9 / statistics.median(times[1:])
             text = f"{speed:,.1f} new tokens per second; at least {least:,.1f} are asked for."
             verdict = Outcome.FAILED if speed < least else Outcome.PASS
             checks.append(Check(f"decode speed ({arm})", verdict, text, new=speed, unit="count"))

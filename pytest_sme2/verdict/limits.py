@@ -96,13 +96,17 @@ def parse_loss(value: object) -> float:
     return loss
 
 
+def _amount(value: object, expected: str, units: Mapping[str, float]) -> float:
+    """A number above 0 in one of these units."""
+    number, unit = _number(value, expected)
+    if unit not in units or number == 0:
+        raise ValueError(f"{value!r} is not {expected}")
+    return number * units[unit]
+
+
 def parse_speedup(value: object) -> float:
     """``1.5`` or ``"1.5x"``."""
-    expected = 'a speedup; write 1.5 or "1.5x"'
-    number, unit = _number(value, expected)
-    if unit not in ("", "x") or number == 0:
-        raise ValueError(f"{value!r} is not {expected}")
-    return number
+    return _amount(value, 'a speedup; write 1.5 or "1.5x"', {"": 1, "x": 1})
 
 
 def parse_bytes(value: object) -> int:
@@ -116,19 +120,12 @@ def parse_bytes(value: object) -> int:
 
 def parse_seconds(value: object) -> float:
     """``30``, ``"30 s"`` or ``"500 ms"``."""
-    expected = 'a time; write "30 s" or "500 ms"'
-    number, unit = _number(value, expected)
-    if unit not in ("", "s", "ms") or number == 0:
-        raise ValueError(f"{value!r} is not {expected}")
-    return number / 1000 if unit == "ms" else number
+    return _amount(value, 'a time; write "30 s" or "500 ms"', {"": 1, "s": 1, "ms": 1e-3})
 
 
 def parse_tokens(value: object) -> float:
     """``20``, of new tokens a second."""
-    number, unit = _number(value, "a number of tokens; write 20")
-    if unit or number == 0:
-        raise ValueError(f"{value!r} is not a number of tokens; write 20")
-    return number
+    return _amount(value, "a number of tokens; write 20", {"": 1})
 
 
 def _non_negative(value: object) -> float:

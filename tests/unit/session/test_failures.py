@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.session.failures import with_line
+from pytest_sme2.runners.sdk import find_sdk
+from pytest_sme2.session.failures import _IN_XNNPACK, with_line
+from pytest_sme2.system.platforms import host_platform
 from tests.support.artifacts import make_artifact
+from tests.support.needs import needs_export
 
 ETRECORD = Path(__file__).parents[2] / "data" / "etrecords" / "toy.etrecord"
 
@@ -35,7 +38,7 @@ ETRECORD = Path(__file__).parents[2] / "data" / "etrecords" / "toy.etrecord"
             "and a sum or mean over the words.",
         ),
         (
-            "Failed to create Conv2d node 3 with code: xnn_status_invalid_parameter",
+            "Failed to create convolution node 3 with code: xnn_status_invalid_parameter",
             " Operator: aten.convolution. At conv.py:565 `return self._conv_forward(input, "
             "self.weight, self.bias)` of the module first. XNNPACK refuses it. Try another data "
             "type, or write it with other operators.",
@@ -56,3 +59,12 @@ def test_the_operator_of_a_log_is_named(tmp_path: Path, log: str, said: str) -> 
     without = dataclasses.replace(artifact, etrecord=None)
     assert " At " not in str(with_line(RunError("It failed."), without, tmp_path / "runner.log"))
     assert str(with_line(RunError("It failed."), artifact, tmp_path / "none")) == "It failed."
+
+
+@needs_export
+def test_the_delegate_says_these_words() -> None:
+    sdk = find_sdk(host_platform(), None)
+    assert sdk is not None
+    words = (sdk / "lib" / "libexecutorch_backend_xnnpack.so").read_bytes()
+    for name in _IN_XNNPACK:
+        assert f"Failed to create {name} node %i".encode() in words
