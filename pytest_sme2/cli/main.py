@@ -20,7 +20,6 @@ from typing import Any
 from pytest_sme2 import __version__
 from pytest_sme2.cli.options import add_arguments
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.session.options import OLD_OF_COMMANDS, renamed
 from pytest_sme2.system.terminal import plain_output
 
 # Heading -> name -> one line for the overview. The module of a command is
@@ -64,10 +63,6 @@ COMMANDS: dict[str, str] = {
     name: summary for group in GROUPS.values() for name, summary in group.items()
 }
 SHELLS = ("bash", "zsh", "fish")
-
-# The old name of a command -> the words that say it now. These work for one version more.
-OLD = {name.split()[1]: name for name in COMMANDS if " " in name}
-OLD |= {"kernels": "run --kernels", "completion": "--completion", "device-bundle": "bundle --phone"}
 
 # They read what others made, and run nothing.
 READING = ("inspect", "merge", *(name for name in COMMANDS if name.startswith("report")))
@@ -148,18 +143,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], *, own_process: bool) -> int:
-    if words and words[0] in OLD:
-        print(f"sme2: `sme2 {words[0]}` is now `sme2 {OLD[words[0]]}`", file=sys.stderr)
-        words[:1] = OLD[words[0]].split()
     if " ".join(words[:2]) in COMMANDS:
         words[:2] = [" ".join(words[:2])]
     command = next((word for word in words if word in COMMANDS), None)
     parser = build_parser(() if command is None else (command,))
     # pytest's names are understood, too: a message that both print has those.
     words = [f"--{word[7:]}" if word.startswith("--sme2-") else word for word in words]
-    words, lines = renamed(words, OLD_OF_COMMANDS)
-    for line in lines:
-        print(f"sme2: {line}", file=sys.stderr)
     arguments = parser.parse_args(words, argparse.Namespace(typed=words))
     if arguments.completion is not None:
         return exit_code(_complete, arguments)

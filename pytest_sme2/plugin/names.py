@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 import pytest
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.plugin import options
-from pytest_sme2.session.options import FIRST, OLD, OLD_INI, OPTIONS, Option, renamed
+from pytest_sme2.session.options import FIRST, OPTIONS, Option
 
 TAKEN: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: the short names that belong to others."""
-RENAMED: pytest.StashKey[list[str]] = pytest.StashKey()
-"""Of the run: what to say about old names that were typed."""
 
 
 def long_name(flag: str) -> str:
@@ -50,8 +48,6 @@ def add_options(parser: pytest.Parser) -> None:
             kind = "linelist" if option.repeats else "string" if option.parse else "bool"
             text = f"default of {option.flag}"
             parser.addini(option.destination, text, kind, default=None)  # type: ignore[arg-type]
-    for name, (destination, _) in OLD_INI.items():
-        parser.addini(name, f"the old name of {destination}", "string", default=None)
     parser.addini(
         options.LONG_NAMES_INI,
         "whether to leave the short names of options, such as --device, to others: ours are then "
@@ -73,23 +69,13 @@ def add_options(parser: pytest.Parser) -> None:
     )
 
 
-def _old_names() -> dict[str, str]:
-    """How old names are typed now, the long ones as well; and what may be typed without a value."""
-    ours = {long_name(option.flag) for option in OPTIONS}
-    old = {name: now for flag, now in OLD.items() for name in {flag, long_name(flag)} - ours}
-    bare = [option.flag for option in OPTIONS if option.bare]
-    return old | {name: f"{name}=" for flag in bare for name in (flag, long_name(flag))}
-
-
 def add_short_names(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, object, object]:
     """Around the loading of conftest files, which may add options of their own."""
     short = {option.flag: option for option in OPTIONS if option.flag != long_name(option.flag)}
-    old = _old_names()
     # To pytest, which does not know these options yet, their values look like files of tests.
-    valued = {*short, *(flag for flag, now in old.items() if "{}" in now)}
-    valued -= {flag for flag, option in short.items() if option.bare}
+    valued = {flag for flag, option in short.items() if not option.bare}
     values = {value for flag, value in itertools.pairwise(args) if flag in valued}
     known = early_config.known_args_namespace
     known.file_or_dir = [word for word in known.file_or_dir if word not in values]
@@ -98,32 +84,22 @@ def add_short_names(
     early_config.stash[TAKEN] = [flag for flag in short if flag in taken]
     if early_config.getini(options.LONG_NAMES_INI):
         early_config.stash[TAKEN] = []
-        taken |= {flag for flag in (*short, *old) if flag != long_name(flag)}
+        taken |= {*short}
     for flag, option in short.items():
         if flag not in taken:
             _group(parser, option).addoption(flag, **option.attributes())
-    now = {
-        flag: long_name(words) if words.partition("=")[0] in taken else words
-        for flag, words in old.items()
-        if flag not in taken
-    }
-    args[:], lines = renamed(args, now)
-    early_config.stash[RENAMED] = [f"sme2: {line}" for line in [*lines, *_old_ini(early_config)]]
+    # What may be typed without a value takes nothing from the word after it.
+    bare = {option.flag for option in OPTIONS if option.bare}
+    bare |= {long_name(flag) for flag in bare}
+    end = args.index("--") if "--" in args else len(args)
+    args[:end] = [f"{word}=" if word in bare - taken else word for word in args[:end]]
     return result
 
 
-def _old_ini(config: pytest.Config) -> Iterator[str]:
-    for name, (destination, shape) in OLD_INI.items():
-        value = config.getini(name)
-        if value is not None:
-            now = f"{destination} = {shape.format(value)}"
-            yield f"the ini value {name} has another name now, and will go: write {now}"
-
-
 def name_lines(config: pytest.Config) -> list[str]:
-    """A line for each old name, and for each option of others that may have been meant for us."""
+    """A line for each option of others that may have been meant for us."""
     chosen = options.anything_chosen(config)
-    return config.stash.get(RENAMED, []) + [
+    return [
         f"sme2: {flag} belongs to another plugin or to a conftest.py here. The option of "
         f"pytest-sme2 is {long_name(flag)}."
         for flag in config.stash.get(TAKEN, [])

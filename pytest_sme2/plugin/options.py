@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.session.options import OLD_INI, OPTIONS, Option, read
+from pytest_sme2.session.options import OPTIONS, Option, read
 from pytest_sme2.system.files import is_program
 
 if TYPE_CHECKING:
@@ -29,21 +29,7 @@ def _given(config: pytest.Config, option: Option) -> tuple[Any, str]:
     value = config.getoption(option.destination)
     if value is not None or not option.ini:
         return value, option.flag
-    value = config.getini(option.destination)
-    if value is not None:
-        return value, f"ini value {option.destination}"
-    old = {
-        name: shape.format(config.getini(name))
-        for name, (destination, shape) in OLD_INI.items()
-        if destination == option.destination and config.getini(name) is not None
-    }
-    if not old:
-        return None, option.flag
-    texts = list(old.values())
-    where = f"ini value {', '.join(old)} (now {option.destination})"
-    if not option.parse:
-        return texts[-1].lower() in ("1", "yes", "true", "on"), where
-    return texts if option.repeats else texts[-1], where
+    return config.getini(option.destination), f"ini value {option.destination}"
 
 
 def model_folders(config: pytest.Config) -> tuple[Path, ...]:

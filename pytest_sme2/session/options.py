@@ -7,7 +7,7 @@ that use none, which must be fast. So the functions are only named.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -170,85 +170,11 @@ OPTIONS: tuple[Option, ...] = (
            "with --device=android: use a sandbox with a real adbd instead of a phone, to try a "
            "set-up. Its times mean nothing.", ini=False),
 )
-
-# What had another name before, and how it is typed now. These names work for one version more.
-OLD = {
-    "--sme2-dry-run": "--update-baselines=dry",
-    "--force-update-baselines": "--update-baselines=all",
-    "--sme2-accept": "--update-baselines={}",
-    "--sme2-comment": "--sme2-report=comment={}",
-    "--github-benchmark-json": "--sme2-report=github={}",
-    "--bencher-json": "--sme2-report=bencher={}",
-    "--require-sme2": "--sme2-require",
-    "--budget": "--sme2-budget={}",
-    "--time-limit": "--sme2-budget=,{}",
-    "--baseline-dir": "--sme2-baseline-dir={}",
-    "--weights": "--sme2-weights={}",
-    "--qemu": "--sme2-qemu={}",
-    "--runner-on": "--sme2-runner-on={}",
-    "--runner-off": "--sme2-runner-off={}",
-    "--serial": "--sme2-serial={}",
-    "--power-mode": "--sme2-phone=power-mode={}",
-    "--fixed-performance": "--sme2-phone=fixed-performance",
-    "--max-celsius": "--sme2-phone=max-celsius={}",
-    "--cpus": "--sme2-phone=cpus={}",
-    "--sme2-patience": "--sme2-phone=patience={}",
-    "--adb-server": "--sme2-phone=adb-server={}",
-    "--device-bundle": "--sme2-phone=bundle={}",
-    "--max-regression": "--sme2-limit=max_regression={}",
-    "--min-speedup": "--sme2-limit=min_speedup={}",
-    "--max-speedup-loss": "--sme2-limit=max_speedup_loss={}",
-    "--min-coverage": "--sme2-limit=min_coverage={}",
-    "--max-cost-growth": "--sme2-limit=max_cost_growth={}",
-}
-# The same in the ini file: the old name, the new one, and its value.
-OLD_INI = {
-    "sme2_require_sme2": ("sme2_require", "{}"),
-    "sme2_emulated_cpu": ("sme2_cpu", "{}"),
-    "sme2_serials": ("sme2_serial", "{}"),
-    "sme2_budget_seconds": ("sme2_budget", "{}"),
-    "sme2_limit_seconds": ("sme2_budget", ",{}"),
-    "sme2_power_mode": ("sme2_phone", "power-mode={}"),
-    "sme2_fixed_performance": ("sme2_phone", "fixed-performance={}"),
-    "sme2_max_celsius": ("sme2_phone", "max-celsius={}"),
-    "sme2_cpus": ("sme2_phone", "cpus={}"),
-    "sme2_patience_seconds": ("sme2_phone", "patience={}"),
-    "sme2_adb_server": ("sme2_phone", "adb-server={}"),
-    "sme2_device_bundle": ("sme2_phone", "bundle={}"),
-}
 # fmt: on
-# Of the commands, whose names have no prefix.
-OLD_OF_COMMANDS = {
-    flag: now.replace("--sme2-", "--", 1)
-    for flag, now in OLD.items()
-    if now.startswith("--sme2-phone=")
-}
 
 FIRST = ("device", "models", "variants", "update-baselines", "report", "against", "threads")
 DEVICE = ("device", "qemu", "serial", "phone", "fake-phone")
 RUNNERS = ("runner-on", "runner-off")
-
-
-def renamed(words: Sequence[str], old: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The words as they are typed now, and a line for each that was typed as in ``old``."""
-    found: list[str] = []
-    lines: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        flag, equals, value = word.partition("=")
-        takes_value = "{}" in old.get(flag, "")
-        if word == "--":
-            return [*found, word, *rest], lines
-        if flag not in old or bool(equals) > takes_value or takes_value > bool(equals or rest):
-            found.append(word)  # where its value is missing or too much, the parser says so
-            continue
-        if takes_value and not equals:
-            value = rest.pop(0)
-        found.append(old[flag].replace("{}", value))
-        if found[-1] != f"{flag}=":
-            lines.append(f"{flag} has another name now, and will go: write {found[-1]}")
-    return found, list(dict.fromkeys(lines))
 
 
 def read(given: Iterable[tuple[Option, Any, str]]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def test_a_failure_stays_one_when_it_is_run_again(project: pytest.Pytester) -> N
 
 def test_neither_order_nor_reruns_make_an_empty_comparison_green(project: pytest.Pytester) -> None:
     """The first try of a test compares nothing, the second one is skipped: that is not green."""
-    assert project.runpytest_subprocess(*ALL_ON, "--force-update-baselines").ret == 0
+    assert project.runpytest_subprocess(*ALL_ON, "--update-baselines=all").ret == 0
     strict = (*ALL_ON, "--sme2-strict")
     whole = project.runpytest_subprocess(*strict)
     assert whole.ret == pytest.ExitCode.OK

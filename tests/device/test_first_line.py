@@ -102,7 +102,7 @@ def test_the_first_line_names_the_source_line_and_the_largest_effect(
         (path,) = root.glob(f"baselines/*/{good}.json")
         known = {**json.loads(path.read_text("utf-8")), "model": name}
         (path.parent / f"{name}-{good[-4:]}.json").write_text(json.dumps(known), "utf-8")
-    options = ["--sme2-models", ",".join(WAYS), "--sme2-comment=c.md", "--sme2-report=r.html"]
+    options = ["--sme2-models", ",".join(WAYS), "--sme2-report=c.md", "--sme2-report=r.html"]
     result = pytester.runpytest_subprocess(*options)
     result.assert_outcomes(failed=len(WAYS))
     printed = result.stdout.str().replace("`", "")

@@ -58,11 +58,3 @@ def test_a_value_after_a_space_is_not_a_folder_of_tests(pytester: pytest.Pyteste
     )
     result = pytester.runpytest_inprocess("--device", "linux", "--phase=two")
     result.assert_outcomes(passed=1)
-
-
-def test_an_old_name_that_belongs_to_others_stays_theirs(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(CONFTEST.replace("--device", "--budget").replace("device", "strict"))
-    pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest_inprocess("--budget", "9", "--sme2-strict")
-    result.stdout.fnmatch_lines(["theirs: 9, ours: True"])
-    result.stdout.no_fnmatch_line("*has another name now*")

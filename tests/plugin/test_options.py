@@ -1,11 +1,10 @@
 """The plugin's face: help, usage errors, and staying out of the way."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from pytest_sme2.session.options import FIRST, OLD, OPTIONS
+from pytest_sme2.session.options import FIRST, OPTIONS
 
 
 def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
@@ -18,7 +17,6 @@ def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
         assert (place < more) == (option.name in FIRST), option.flag
     assert "sme2_device (string):" in text
     assert "sme2_models (linelist):" in text
-    assert not [flag for flag in OLD if re.search(rf"^ *{flag}\\b", text, re.MULTILINE)]
 
 
 @pytest.mark.parametrize(
@@ -98,49 +96,18 @@ SHOWN = """
     "words",
     [
         ["--update-baselines=dry", "--update-baselines=x*", "--sme2-limit=min_speedup=2"],
-        ["--update-baselines", "checks", "--sme2-accept", "x*", "--sme2-dry-run",
-         "--min-speedup=2"],
-        ["--sme2-update-baselines", "--sme2-accept=x*", "--sme2-dry-run", "--sme2-min-speedup=2"],
+        ["--update-baselines=dry", "--sme2-limit=min_speedup=2", "--update-baselines=x*",
+         "--update-baselines", "checks"],
+        ["--sme2-update-baselines=dry,x*", "--sme2-limit=min_speedup=2"],
     ],
 )  # fmt: skip
-def test_old_and_new_names_mean_the_same(pytester: pytest.Pytester, words: list[str]) -> None:
+def test_the_long_name_means_the_same(pytester: pytest.Pytester, words: list[str]) -> None:
     """A bare ``--update-baselines`` takes nothing from the word after it."""
     pytester.makeconftest(SHOWN)
     (pytester.mkdir("checks") / "test_it.py").write_text("def test_it(): pass")
     result = pytester.runpytest_inprocess(*words)
     result.stdout.fnmatch_lines(["chosen: True False ('x[*]',) {'min_speedup': '2'}"])
     result.assert_outcomes(passed=1)
-    said = [line for line in result.outlines if "has another name now" in line]
-    assert len(said) == sum(word.partition("=")[0] in OLD for word in words) + (
-        "--sme2-min-speedup=2" in words
-    )
-
-
-def test_old_ini_values_and_the_options_of_ini_files(pytester: pytest.Pytester) -> None:
-    pytester.makeini(
-        "[pytest]\nsme2_serials = a,b\nsme2_cpus = 0-1\nsme2_fixed_performance = true\n"
-        "addopts = --budget=5s -n 1\n"
-    )
-    pytester.makepyfile(
-        """
-        from pytest_sme2.plugin.options import read_settings
-
-        def test_it(pytestconfig):
-            chosen = read_settings(pytestconfig)
-            assert (chosen.serials, chosen.cpus) == (("a", "b"), (0, 1))
-            assert (chosen.fixed_performance, chosen.budget_seconds) == (True, 5)
-        """
-    )
-    result = pytester.runpytest_inprocess("--device=linux")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*: --budget has another name now, and will go: write --sme2-budget=5s",
-            "*: the ini value sme2_serials has another name now*write sme2_serial = a,b",
-            "*: the ini value sme2_cpus has another name now*write sme2_phone = cpus=0-1",
-        ],
-        consecutive=False,
-    )
 
 
 HEAVY = ("torch", "executorch", "pandas", "numpy", "scipy", "adbutils")

@@ -217,7 +217,7 @@ def test_hostile_names_cannot_write_to_the_terminal() -> None:
 def test_analysis_needs_neither_torch_nor_pandas() -> None:
     program = (
         "import sys; from pytest_sme2.cli.main import main; "
-        f"code = main(['analyze', {str(FP16_ON)!r}]); "
+        f"code = main(['report', 'analyze', {str(FP16_ON)!r}]); "
         "heavy = {'torch', 'pandas', 'scipy', 'executorch', 'pytest'} & set(sys.modules); "
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )

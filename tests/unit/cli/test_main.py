@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, OLD, build_parser, main, module_of
+from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, build_parser, main, module_of
 from pytest_sme2.system import provision
 
 ROOT = Path(__file__).parents[3]
@@ -43,18 +43,6 @@ def test_every_example_is_understood(command: str) -> None:
 
 def test_there_are_few_commands() -> None:
     assert len({command.split()[0] for command in COMMANDS}) <= 17
-
-
-@pytest.mark.parametrize("old", OLD)
-def test_an_old_name_works_and_says_the_new_one(
-    old: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([old, *(["bash"] if old == "completion" else []), "--help"])
-    assert ended.value.code == 0
-    printed = capsys.readouterr()
-    assert printed.err == f"sme2: `sme2 {old}` is now `sme2 {OLD[old]}`\n"
-    assert f"usage: sme2 {OLD[old].partition('--')[0]}" in printed.out
 
 
 def test_the_overview_imports_no_command(capsys: pytest.CaptureFixture[str]) -> None:

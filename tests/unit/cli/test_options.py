@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from pytest_sme2.cli.main import build_parser, main
 from pytest_sme2.cli.options import chosen
 from pytest_sme2.errors import UsageError
 from pytest_sme2.plugin.names import long_name
-from pytest_sme2.session.options import FIRST, OLD, OLD_INI, OLD_OF_COMMANDS, OPTIONS, renamed
+from pytest_sme2.session.options import FIRST, OPTIONS
 from pytest_sme2.session.settings import Settings, parse_phone, parse_reports
 
 WORDS = [
@@ -26,16 +25,11 @@ WORDS = [
     "--phone=bundle=x.tar.gz",
     "--qemu=q",
 ]
-# As these were typed before.
-OLD_WORDS = [
-    re.sub(r"--phone=bundle", "--device-bundle", word).replace("--phone=", "--") for word in WORDS
-]
 
 
-@pytest.mark.parametrize("words", [WORDS, renamed(OLD_WORDS, OLD_OF_COMMANDS)[0]])
 @pytest.mark.parametrize("command", [("run", "net"), ("advise", "net"), ("doctor selfcheck",)])
-def test_a_phone_can_be_described(command: tuple[str, ...], words: list[str]) -> None:
-    arguments = build_parser(command[:1]).parse_args([*command, *words])
+def test_a_phone_can_be_described(command: tuple[str, ...]) -> None:
+    arguments = build_parser(command[:1]).parse_args([*command, *WORDS])
     assert chosen(arguments, device="auto", no_cost=True) == {
         "device": "android",
         "serials": ("a", "b", "c"),
@@ -56,10 +50,10 @@ def test_one_runner_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_command_names_its_own_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "net", "--max-celsius=hot"]) == 2
+    """And understands pytest's name for it: a message that both print has that one."""
+    assert main(["run", "net", "--sme2-phone=max-celsius=hot"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "sme2: --max-celsius has another name now, and will go: write --phone=max-celsius=hot",
-        "sme2: --phone: 'hot' is not a temperature. Give degrees from 10 to 120, as in 40.",
+        "sme2: --phone: 'hot' is not a temperature. Give degrees from 10 to 120, as in 40."
     ]
 
 
@@ -74,38 +68,9 @@ def test_there_are_few_options_with_a_prefix() -> None:
     assert tuple(option.name for option in OPTIONS[: len(FIRST)]) == FIRST
 
 
-def test_old_names_lead_to_options_that_exist() -> None:
-    flags = {option.flag: option for option in OPTIONS}
-    assert not set(OLD) & set(flags)
-    for now in OLD.values():
-        option = flags[now.partition("=")[0]]
-        assert bool(option.parse) == ("=" in now)
-    inis = {option.destination for option in OPTIONS if option.ini}
-    assert {destination for destination, _ in OLD_INI.values()} <= inis
-
-
 def test_every_field_is_one_of_the_settings() -> None:
     fields = {option.field for option in OPTIONS} - {""}
     assert fields <= set(Settings.__dataclass_fields__)
-
-
-@pytest.mark.parametrize(
-    ("words", "now"),
-    [
-        (["--budget", "5s", "x"], ["--sme2-budget=5s", "x"]),
-        (["--time-limit=5m"], ["--sme2-budget=,5m"]),
-        (["--max-regression", "3%"], ["--sme2-limit=max_regression=3%"]),
-        (["--require-sme2", "--", "--budget"], ["--sme2-require", "--", "--budget"]),
-        # What is wrong stays, so that the parser says so.
-        (["--budget"], ["--budget"]),
-        (["--require-sme2=yes"], ["--require-sme2=yes"]),
-    ],
-)
-def test_old_names_become_new_ones(words: list[str], now: list[str]) -> None:
-    found, lines = renamed(words, OLD)
-    assert found == now
-    assert len(lines) == (words != now)
-    assert all(f"{words[0].partition('=')[0]} has another name now" in line for line in lines)
 
 
 @pytest.mark.parametrize("text", ["", "report.pdf", "=x", "html=", "html=report.pdf"])
