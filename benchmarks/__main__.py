@@ -7,25 +7,179 @@
 
 Each benchmark runs alone, in a process of its own. One that has its result already is not run
 again, unless with --again. Exit code 0: all limits met; 1: one was missed; 3: one did not run.
+
+A test compares the figures of the pages with the kept results, so nobody can change one by hand.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from benchmarks.harness import Claim
-from benchmarks.page import write_pages
-from benchmarks.running import BENCHMARKS, BY_NAME, ROOT, Result, chosen, run_all
+from benchmarks.harness import ROOT, Benchmark, Result, Table, read_result, run_all, table_lines
 from pytest_sme2.system.cache import cache_folder
 
 OUT = ROOT / "sme2-out" / "benchmarks"
 KEPT = ROOT / "benchmarks" / "results"
+
+BENCHMARKS = (
+    Benchmark(
+        "startup",
+        "start of pytest",
+        1.5,
+        quick=("--rounds", "5"),
+        headline="Installed but not used, the plugin adds **{cost}** to the start of pytest. "
+        "pytest-benchmark adds {cost.peer}.",
+    ),
+    Benchmark(
+        "etdump",
+        "reading ETDumps",
+        2,
+        quick=("--runs", "1000", "--largest-mb", "10", "--repeats", "3"),
+    ),
+    Benchmark(
+        "first_run",
+        "the main command from nothing, and where its time goes",
+        30,
+        headline="The main command takes **{total}** from nothing, {ours} of it after the "
+        "installation, and {again} once more.",
+    ),
+    Benchmark(
+        "first_insight",
+        "from an empty folder to the first insight about a model of one's own",
+        5,
+        headline="From an empty folder to the first insight about a MobileNet V2: {commands} "
+        "commands and **{total}** of CPU time, if uv has the packages at hand.",
+    ),
+    Benchmark(
+        "detection",
+        "false alarms and missed slowdowns, against other rules",
+        0.5,
+        full=("report",),
+        samples="sme2-out/detection.jsonl",
+        headline="False alarms: **{alarms}** of {verdicts} verdicts on equal programs. It caught "
+        "{caught 5} of 5 % slowdowns and {caught 3} of 3 % slowdowns. On the same samples "
+        "pytest-benchmark's `mean:5%` raised {alarms.peer} and caught {caught 5.peer} and "
+        "{caught 3.peer}.",
+    ),
+    Benchmark(
+        "detection_gate",
+        "the whole gate on real programs where the truth is known",
+        0.1,
+        full=("report",),
+        samples="sme2-out/detection_gate/verdicts.jsonl",
+        headline="The whole gate on a loaded machine: of {slower} verdicts on programs at least "
+        "5 % slower, **{green}** pass. Of {equal} on equal programs, {alarms} are red, whatever "
+        "the verdict is called.",
+    ),
+    Benchmark(
+        "simulated_gate",
+        "the gate on pretended machines where the truth is known (a simulation)",
+        5,
+    ),
+    Benchmark(
+        "generation",
+        "slowdowns in one phase of a language model's generation",
+        300,
+        quick=("--quick",),
+    ),
+    Benchmark("attacks", "whole runs of pytest that must not end green", 3),
+    Benchmark("fleet", "300 programs over four shards, then a new machine with a warm store", 16),
+    Benchmark(
+        "faults",
+        "a phone that breaks while it is measured on",
+        25,
+        quick=("--trials", "1"),
+        headline="Faults of a phone during a measurement (a fake phone behind a real adbd): "
+        "**{clean} of {trials}** trials ended cleanly.",
+    ),
+    Benchmark(
+        "hostile",
+        "kills, full disks, hostile files and names",
+        20,
+        quick=("--quick",),
+        headline="Kills, full disks, damaged files and hostile names: **{clean} of {trials}** "
+        "trials ended cleanly.",
+    ),
+)
+BY_NAME = {benchmark.name: benchmark for benchmark in BENCHMARKS}
+
+
+def chosen(names: list[str], *, quick: bool, everything: bool) -> list[Benchmark]:
+    """What to run: what is named, else all that fits the kind of run."""
+    wanted = [BY_NAME[name] for name in names] or [*BENCHMARKS]
+    if quick:
+        return [benchmark for benchmark in wanted if benchmark.quick is not None]
+    return [benchmark for benchmark in wanted if names or everything or not benchmark.long]
+
+
+# --- the pages ------------------------------------------------------------------------------------
+
+
+def load(folder: Path) -> dict[str, Result]:
+    """The kept results, in the catalogue's order."""
+    found = {name: read_result(folder / f"{name}.json") for name in BY_NAME}
+    return {name: result for name, result in found.items() if result is not None}
+
+
+def headlines(results: Mapping[str, Result]) -> list[str]:
+    """One line per benchmark of the README, with the command that makes its numbers."""
+    lines = []
+    for name, result in results.items():
+        line = BY_NAME[name].headline
+        for claim in result.claims:
+            line = line.replace(f"{{{claim.key}}}", claim.told_value())
+            peer = claim.told_peer().removeprefix(f"{claim.peer}: ")
+            line = line.replace(f"{{{claim.key}.peer}}", peer)
+        lines += [f"- {line} `{result.command}`"] if line else []
+    return lines
+
+
+def figures(results: Mapping[str, Result]) -> list[str]:
+    """One table of the claims that have a limit, then the machines and versions."""
+    made = results.values()
+    rows = [("what", "figure", "peer, same run", "limit")]
+    for result in made:
+        claims = [claim for claim in result.claims if claim.told_limit()]
+        if claims:
+            day = result.finished.partition("T")[0]
+            rows.append((f"**`{result.command}`**, {day}, `{result.commit}`", "", "", ""))
+        for claim in claims:
+            limit = claim.told_limit() + (" **missed**" if claim.met is False else "")
+            rows.append((claim.what, claim.told_value(), claim.told_peer(), limit))
+    made_on = [
+        *(", ".join(one.machine[name] for name in ("cpu", "memory", "system")) for one in made),
+        *(", ".join(f"{name} {version}" for name, version in one.versions.items()) for one in made),
+    ]
+    return [*table_lines(*rows), "", *(f"- {facts}" for facts in dict.fromkeys(made_on))]
+
+
+def tables() -> list[Table]:
+    """What stands on the pages, from the kept results alone: nothing is measured."""
+    results, command = load(KEPT), "python -m benchmarks table"
+    return [
+        Table(ROOT / "docs" / "project.md", "figures", command, lambda: figures(results)),
+        Table(ROOT / "README.md", "claims", command, lambda: headlines(results)),
+    ]
+
+
+def write_tables(take: Path | None) -> int:
+    """Renew the pages; ``take`` first keeps the results of a run."""
+    for name in load(take) if take else ():
+        print(f"written: {shutil.copy(f'{take}/{name}.json', KEPT)}")
+    for table in tables():
+        table.write()
+        print(f"written: {table.path}")
+    return 0
+
+
+# --- running --------------------------------------------------------------------------------------
 
 
 def stop(number: int, frame: object) -> None:
@@ -39,28 +193,21 @@ def say(line: str) -> None:
 
 def summary(results: Sequence[Result]) -> list[str]:
     """The table of claims for a terminal."""
+    words = {True: "met", False: "MISSED", None: ""}
     rows = [
-        (result.name, claim.what, claim.told_value(), claim.told_limit(), _word(claim))
+        (result.name, claim.what, claim.told_value(), claim.told_limit(), words[claim.met])
         for result in results
         for claim in result.claims
     ]
-    if not rows:
-        return []
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return ["  ".join(map(str.ljust, row, (*widths, 0))).rstrip() for row in rows]
-
-
-def _word(claim: Claim) -> str:
-    return {True: "met", False: "MISSED", None: ""}[claim.met]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def run(arguments: argparse.Namespace) -> int:
     benchmarks = chosen(arguments.names, quick=arguments.quick, everything=arguments.all)
-    if arguments.quick:
-        for benchmark in benchmarks:
-            if benchmark.quick is None:
-                say(f"{benchmark.name} has no quick form: a few trials would say nothing.")
-        benchmarks = [benchmark for benchmark in benchmarks if benchmark.quick is not None]
+    for name in arguments.names:
+        if BY_NAME[name] not in benchmarks:
+            say(f"{name} has no quick form: a few trials would say nothing.")
     folder = arguments.results or OUT / ("quick" if arguments.quick else "full")
     lock = cache_folder() / "locks" / "benchmarks.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -75,9 +222,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"Interrupted. The same command goes on; results: {folder}", file=sys.stderr)
         return 130
-    say("")
-    for line in summary(results):
-        say(line)
+    say("\n".join(["", *summary(results)]))
     left = [benchmark.name for benchmark in BENCHMARKS if benchmark not in benchmarks]
     if left and not arguments.names:
         say(f"\nnot run: {', '.join(left)} (name them, or --all)")
@@ -87,12 +232,6 @@ def run(arguments: argparse.Namespace) -> int:
     if failed:
         return 3
     return 1 if any(result.missed for result in results) else 0
-
-
-def table(arguments: argparse.Namespace) -> int:
-    for path in write_pages(KEPT, ROOT, take=arguments.take):
-        say(f"written: {path.relative_to(ROOT)}")
-    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,7 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             metavar="FOLDER",
             help="first keep the results of a run: default %(const)s",
         )
-        return table(parser.parse_args(words[1:]))
+        return write_tables(parser.parse_args(words[1:]).take)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BY_NAME))
     parser.add_argument("--quick", action="store_true", help="minutes; its figures are not kept")
     parser.add_argument("--all", action="store_true", help="those that take long, too")

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.findings import ARCHITECTURES as KEPT
-from benchmarks.findings import LEAST, ROOT, best_of
+from benchmarks.findings import LEAST, best_of
+from benchmarks.harness import ROOT
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.rewrites import NAMES

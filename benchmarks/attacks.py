@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from benchmarks.harness import clean_claims, finish, parser_of
-from benchmarks.running import ROOT
+from benchmarks.harness import ROOT, clean_claims, finish, parser_of
 
 # What is tried, and the tests that try it.
 ATTACKS = {

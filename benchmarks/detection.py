@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import functools
 import math
-import os
 import statistics
 import sys
 import tempfile
@@ -32,7 +31,7 @@ from typing import Any
 from pytest_benchmark.utils import PercentageRegressionCheck
 
 from benchmarks.detection_programs import layers_artifact
-from benchmarks.harness import SCHEMA, Claim, CommandLine, append_record, finish, read_records
+from benchmarks.harness import Claim, append_record, finish, parser_of, read_records
 from pytest_sme2.results import Arm, Outcome, PairedTiming, Run, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
@@ -145,7 +144,6 @@ def record(target: Target, make_job: MakeJob, plan: SamplingPlan) -> dict[str, A
     )
     decision = measurement.decision
     return {
-        "schema": SCHEMA,
         "seed": plan.seed,
         "outcome": str(decision.outcome if decision else Outcome.INCONCLUSIVE),
         "stopped": measurement.stopped_because,
@@ -205,11 +203,8 @@ def collect(arguments: argparse.Namespace) -> int:
             layers = {"A": 0, "B": extra}
             plan = SamplingPlan(seed=len(records), budget_seconds=arguments.budget)
             entry: dict[str, Any] = {"condition": "idle", "extra": extra, "layers": BASE_LAYERS}
-            entry |= {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-            entry |= {"load": os.getloadavg()[0]}
             entry |= record(target, functools.partial(_job_of, job, layers), plan)
-            append_record(arguments.samples, entry)
-            records.append(entry)
+            records.append(append_record(arguments.samples, entry))
             longest = max(longest, time.monotonic() - begun)
             print(
                 f"{len(records):5d}  +{extra} %  {entry['outcome']:12}  "
@@ -297,11 +292,11 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    line = CommandLine("detection", __doc__, collect, report)
-    line.collecting.add_argument("--device", default="linux", help="as for sme2; default linux")
-    line.collecting.add_argument("--budget", type=float, default=60.0, help="seconds a verdict")
-    line.add_place("--samples", "sme2-out/detection.jsonl", "raw samples, one verdict a line")
-    return line.run(argv)
+    parser = parser_of(__doc__, "sme2-out/detection.jsonl")
+    parser.add_argument("--device", default="linux", help="to collect, as for sme2; default: linux")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds a verdict")
+    arguments = parser.parse_args(argv)
+    return collect(arguments) if arguments.command == "collect" else report(arguments)
 
 
 if __name__ == "__main__":

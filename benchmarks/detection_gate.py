@@ -20,7 +20,6 @@ asked for, so that no SME2 is needed.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
 import os
@@ -37,12 +36,12 @@ from typing import Any, NamedTuple
 
 from benchmarks.detection_programs import layers_artifact
 from benchmarks.harness import (
-    SCHEMA,
-    Claim,
-    CommandLine,
+    Verdict,
+    account,
     append_record,
     finish,
     gate_claims,
+    parser_of,
     read_records,
 )
 from pytest_sme2.export.variant import parse_variant
@@ -220,16 +219,13 @@ def models(setting: Setting) -> list[str]:
 class Collector:
     """The verdicts so far, and what is needed for the next."""
 
-    folder: Path
+    samples: Path
+    """One verdict a line; stored sessions are beside it."""
     records: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def samples(self) -> Path:
-        return self.folder / "verdicts.jsonl"
 
     def stored(self, setting: Setting) -> Path:
         """Three stored sessions of the reference; measured when they are first needed."""
-        place = self.folder / "baselines" / setting.name.replace(" ", "_")
+        place = self.samples.parent / "baselines" / setting.name.replace(" ", "_")
         if place.is_dir():
             return place
         unfinished = place.with_name(f"{place.name}.part")
@@ -249,7 +245,7 @@ class Collector:
     def session(
         self, setting: Setting, chosen: Sequence[Case], stored: Path
     ) -> Iterator[GateSession]:
-        out = self.folder / f"out-{os.getpid()}"
+        out = self.samples.parent / f"out-{os.getpid()}"
         settings = Settings(device="linux", out=out, baseline_dir=stored)
         session = GateSession(settings, setting, chosen)
         try:
@@ -292,15 +288,8 @@ class Collector:
                         self.keep(setting, one, judge(session, case))
 
     def keep(self, setting: Setting, factor: float, verdict: dict[str, Any]) -> None:
-        entry = {
-            "schema": SCHEMA,
-            "setting": setting.name,
-            "factor": factor,
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "load": os.getloadavg()[0],
-            **verdict,
-        }
-        append_record(self.samples, entry)
+        kind = {"setting": setting.name, "factor": factor}
+        entry = append_record(self.samples, {**kind, **verdict})
         self.records.append(entry)
         print(
             f"{len(self.records):4d}  {setting.name}  {factor:g}x  {entry['outcome']:12}"
@@ -354,24 +343,12 @@ def judge(session: GateSession, case: Case) -> dict[str, Any]:
 # --- reporting ------------------------------------------------------------------------------------
 
 
-def claims(records: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    return gate_claims(
-        "real", [(entry["factor"], entry["outcome"], entry["green"]) for entry in records]
-    )
-
-
-def account(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Counter[str]]]:
-    """By setting and factor: how often each verdict was given."""
-    found: dict[str, dict[str, Counter[str]]] = {}
-    for entry in records:
-        verdicts = found.setdefault(entry["setting"], {})
-        verdicts.setdefault(f"{entry['factor']:g}", Counter())[entry["outcome"]] += 1
-    return found
-
-
-def report(arguments: argparse.Namespace) -> int:
-    records = read_records(arguments.folder / "verdicts.jsonl")
-    return finish(claims(records), arguments.json, account(records))
+def report(samples: Path, path: Path | None) -> int:
+    verdicts = [
+        Verdict(*(entry[name] for name in ("setting", "factor", "outcome", "green")))
+        for entry in read_records(samples)
+    ]
+    return finish(gate_claims("real", verdicts), path, account(verdicts))
 
 
 def _end(number: int, frame: object) -> None:
@@ -379,23 +356,17 @@ def _end(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def collect(arguments: argparse.Namespace) -> int:
-    signal.signal(signal.SIGTERM, _end)
-    collector = Collector(arguments.folder.resolve())
-    collector.records = read_records(collector.samples)
-    chosen = [BY_NAME[name] for name in arguments.only] if arguments.only else SETTINGS
-    collector.collect(chosen, arguments.minutes)
-    return 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    line = CommandLine("detection_gate", __doc__, collect, report)
-    line.collecting.add_argument(
-        "--only", action="append", choices=sorted(BY_NAME), help="a setting"
-    )
-    what = "verdicts, one a line, and the stored sessions"
-    line.add_place("--folder", "sme2-out/detection_gate", what)
-    return line.run(argv)
+    parser = parser_of(__doc__, "sme2-out/detection_gate/verdicts.jsonl")
+    parser.add_argument("--only", action="append", choices=sorted(BY_NAME), help="a setting")
+    arguments = parser.parse_args(argv)
+    samples = arguments.samples.resolve()
+    if arguments.command == "report":
+        return report(samples, arguments.json)
+    signal.signal(signal.SIGTERM, _end)
+    settings = [BY_NAME[name] for name in arguments.only or BY_NAME]
+    Collector(samples, read_records(samples)).collect(settings, arguments.minutes)
+    return 0
 
 
 if __name__ == "__main__":

@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.harness import ROOT, Table, table_lines
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.coverage import settled
@@ -22,13 +21,10 @@ from pytest_sme2.report.text import percent
 from pytest_sme2.results import PAIR, Arm, Baseline
 from pytest_sme2.verdict import baselines
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "findings.md"
 STORED = ROOT / "baselines" / "emulated"
 ARCHITECTURES = ROOT / "benchmarks" / "results" / "architectures.json"
 LEAST = 0.01
 """A saving below is none."""
-BEGIN, END = "<!-- begin {}: python -m {} --write -->\n", "<!-- end -->\n"
 # The order of the rows.
 MODELS = (
     "toy_cnn", "mobilenet_v3_small", "edgetam_image_encoder", "squeeze_sam", "efficient_sam",
@@ -36,7 +32,7 @@ MODELS = (
 )  # fmt: skip
 
 
-def overview() -> str:
+def overview() -> list[str]:
     """One row per model, one column per precision: the gain, and matrix operators on SME2."""
     cells: dict[str, dict[str, str]] = {}
     for found in _stored():
@@ -46,10 +42,8 @@ def overview() -> str:
             text = f"{off / on:.1f}x, {text}"
         cells.setdefault(found.model, {})[found.variant.partition("@")[0]] = text
     used = [name for name in PRECISIONS if any(name in row for row in cells.values())]
-    lines = [f"| model | {' | '.join(used)} |", f"| --- |{' ---: |' * len(used)}"]
-    for model, row in cells.items():
-        lines.append(f"| `{model}` | {' | '.join(row.get(name, '') for name in used)} |")
-    return "\n".join(lines) + "\n"
+    rows = [[f"`{model}`", *(row.get(name, "") for name in used)] for model, row in cells.items()]
+    return table_lines(["model", *used], *rows, numbers=range(1, len(used) + 1))
 
 
 def best_of(row: dict[str, Any], names: Sequence[str] | None = None) -> tuple[str, float]:
@@ -63,25 +57,19 @@ def best_of(row: dict[str, Any], names: Sequence[str] | None = None) -> tuple[st
     return (name, savings[name]) if name and savings[name] >= LEAST else ("", 0.0)
 
 
-def architectures() -> str:
+def architectures() -> list[str]:
     """One row per architecture: what costs most, and the best rewrite, which advice names."""
-    lines = [
-        "| model | on SME2 | costs most | best rewrite saves |",
-        "| --- | ---: | --- | --- |",
-    ]
+    rows = [("model", "on SME2", "costs most", "best rewrite saves")]
     for model, row in json.loads(ARCHITECTURES.read_text("utf-8")).items():
         if "problem" in row:
-            lines.append(f"| `{model}` |  | is refused |  |")
+            rows.append((f"`{model}`", "", "is refused", ""))
             continue
         name, saving = best_of(row)
-        cells = (
-            f"`{model}`",
-            f"{row['sme2_operators']} of {row['matrix_operators']}",
-            f"{row['costs_most']} ({percent(row['share'])})" if row["costs_most"] else "",
-            f"`{name}` {percent(saving)}" if name else "",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        on_sme2 = f"{row['sme2_operators']} of {row['matrix_operators']}"
+        most = f"{row['costs_most']} ({percent(row['share'])})" if row["costs_most"] else ""
+        best = f"`{name}` {percent(saving)}" if name else ""
+        rows.append((f"`{model}`", on_sme2, most, best))
+    return table_lines(*rows, numbers=(1,))
 
 
 def _stored() -> list[Baseline]:
@@ -104,33 +92,10 @@ def _on_sme2(baseline: Baseline) -> str:
     return f"{on_sme2} of {sum(entry.count for entry in matrix)}"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table, the page it stands in, and the name between its marks there."""
-
-    path: Path
-    name: str
-    make: Callable[[], str]
-    module: str = "benchmarks.findings"
-
-    def write(self) -> None:
-        self.path.write_text(self.put(self.path.read_text("utf-8")), "utf-8")
-
-    def put(self, text: str) -> str:
-        """The page's text with the table in its place."""
-        mark = BEGIN.format(self.name, self.module)
-        before, begin, rest = text.partition(mark)
-        _, end, after = rest.partition(END)
-        if not begin or not end:
-            raise SystemExit(
-                f"{self.path.name} has lost the lines around its table {self.name}: {mark}… {END}"
-            )
-        return f"{before}{begin}\n{self.make()}\n{end}{after}"
-
-
+COMMAND = "python -m benchmarks.findings --write"
 TABLES = (
-    Table(PAGE, "overview", overview),
-    Table(ROOT / "benchmarks" / "zoo" / "README.md", "architectures", architectures),
+    Table(ROOT / "docs" / "findings.md", "overview", COMMAND, overview),
+    Table(ROOT / "benchmarks" / "zoo" / "README.md", "architectures", COMMAND, architectures),
 )
 
 
@@ -142,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if write:
             one.write()
         else:
-            print(one.make())
+            print("\n".join([*one.make(), ""]))
     return 0
 
 

@@ -23,8 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.first_run import Newcomer
-from benchmarks.harness import Claim, finish, parser_of
-from benchmarks.running import ROOT
+from benchmarks.harness import ROOT, Claim, finish, parser_of
 
 MOST_CPU_SECONDS = 150.0
 MOST_COMMANDS = 4

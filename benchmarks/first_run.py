@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Claim, finish, parser_of
-from benchmarks.running import ROOT
+from benchmarks.harness import ROOT, Claim, finish, parser_of
 
 MOST_SECONDS = 360.0
 MOST_SECONDS_OF_OURS = 240.0

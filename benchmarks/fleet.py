@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.first_run import Newcomer
-from benchmarks.harness import Claim, finish, parser_of
-from benchmarks.running import ROOT
+from benchmarks.harness import ROOT, Claim, finish, parser_of
 from tests.support.phones import MODEL
 from tests.support.web_server import TOKEN, web_server
 

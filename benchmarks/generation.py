@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.harness import Claim, finish, parser_of
-from benchmarks.running import ROOT
+from benchmarks.harness import ROOT, Claim, finish, parser_of
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variant

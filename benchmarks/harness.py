@@ -1,23 +1,39 @@
-"""What all benchmarks share: claims and how they are told, stored and judged; samples; arguments.
+"""What all benchmarks share: claims, samples, arguments, tables, and how they are run.
 
 A claim is a figure, its limit, its peer. A limit is written down before anything is measured, in
 the script of the benchmark that it belongs to. Samples that are collected a little at a time stand
-one a line, in JSON; a collection that was killed goes on where it was.
+one a line, in JSON; a collection that was killed goes on where it was. A result is a JSON file that
+is written whole at the end, so a run that was broken off goes on with what is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.metadata
 import json
 import os
+import platform
+import shlex
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pytest_sme2.errors import Sme2Error
+from pytest_sme2.system.files import write_json
+from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.system.processes import git
 from pytest_sme2.system.wording import count
+from pytest_sme2.targets.local import LocalTarget
+
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -38,15 +54,10 @@ class Claim:
 
     @property
     def met(self) -> bool | None:
-        """None where there is no limit; a figure that is no number meets none."""
+        """None where there is no limit; a figure that is not a number meets none."""
         if self.limit is None:
             return None
         return self.value >= self.limit if self.least else self.value <= self.limit
-
-    @property
-    def ratio(self) -> float | None:
-        """The figure as a part of the peer's."""
-        return self.value / self.peer_value if self.peer_value else None
 
     def told_value(self) -> str:
         return told(self.value, self.unit)
@@ -61,34 +72,15 @@ class Claim:
             return self.peer
         return f"{self.peer}: {told(self.peer_value, self.unit)}"
 
-    def told_ratio(self) -> str:
-        return "" if self.ratio is None else f"{number(self.ratio)}x"
-
-
-def number(value: float) -> str:
-    """Three digits that count; whole numbers whole."""
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    digits = f"{value:.3g}"
-    return digits if "e" not in digits else f"{value:.2e}"
-
 
 def told(value: float, unit: str) -> str:
+    """Three digits that count; whole numbers whole."""
     if value != value:
         return "unknown"
     if unit == "%":
         return f"{100 * value:.3g} %"
-    if unit == "x":
-        return f"{number(value)}x"
-    return f"{number(value)} {unit}".rstrip()
-
-
-def claim_from(document: Mapping[str, Any]) -> Claim:
-    return Claim(
-        **{name: document[name] for name in Claim.__dataclass_fields__ if name in document}
-    )
+    digits = f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"
+    return f"{digits}x" if unit == "x" else f"{digits} {unit}".rstrip()
 
 
 def finish(
@@ -100,19 +92,11 @@ def finish(
     print(json.dumps(told_now, indent=1, ensure_ascii=False))
     for claim in claims:
         bound = f" (limit {claim.told_limit()}: {'met' if claim.met else 'MISSED'})"
-        peer = f"; {claim.told_peer()}, {claim.told_ratio()}" if claim.peer else ""
+        peer = f"; {claim.told_peer()}" if claim.peer else ""
         print(f"{claim.what}: {claim.told_value()}{peer}{'' if claim.met is None else bound}")
     if path is not None:
         write_json(path, {"claims": [asdict(claim) for claim in claims], "details": details or {}})
     return 1 if any(claim.met is False for claim in claims) else 0
-
-
-def write_json(path: Path, document: object) -> None:
-    """Whole or not at all: a result that is there is a result that was finished."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.part")
-    unfinished.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    unfinished.replace(path)
 
 
 def clean_claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
@@ -130,104 +114,331 @@ EQUAL_FOR_A_RED_ONE = 500
 """Every red verdict on equal programs is a false alarm, whatever its name."""
 
 
-def gate_claims(kind: str, verdicts: Sequence[tuple[float, str, bool]]) -> list[Claim]:
-    """Of verdicts on programs where the truth is known: how much slower, what was said, green."""
-    slower = [green for factor, _, green in verdicts if factor != 1]
-    equal = [(str(outcome), green) for factor, outcome, green in verdicts if factor == 1]
-    red = [outcome for outcome, green in equal if not green]
-    names = ", ".join(f"{red.count(name)} {name}" for name in sorted(set(red)))
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate said about a program so many times slower than the reference."""
+
+    kind: str
+    factor: float
+    outcome: str
+    green: bool
+
+
+def gate_claims(kind: str, verdicts: Sequence[Verdict]) -> list[Claim]:
+    slower = [one.green for one in verdicts if one.factor != 1]
+    equal = [one for one in verdicts if one.factor == 1]
+    red = Counter(one.outcome for one in equal if not one.green)
+    names = ", ".join(f"{times} {name}" for name, times in sorted(red.items()))
     return [
         Claim("slower", f"{kind} verdicts on programs at least 5 % slower", len(slower),
               limit=FEWEST_SLOWER, least=True),
         Claim("green", "of these, green", sum(slower), limit=0),
         Claim("equal", f"{kind} verdicts on equal programs", len(equal),
               limit=FEWEST_EQUAL, least=True),
-        Claim("alarms", f"of these, red{f' ({names})' if names else ''}", len(red),
+        Claim("alarms", f"of these, red{f' ({names})' if names else ''}", red.total(),
               limit=len(equal) // EQUAL_FOR_A_RED_ONE),
         Claim("open", "of these, INCONCLUSIVE, which warns",
-              sum(outcome == "INCONCLUSIVE" for outcome, _ in equal)),
+              sum(one.outcome == "INCONCLUSIVE" for one in equal)),
     ]  # fmt: skip
+
+
+def account(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
+    """By kind and factor: how often each verdict was given."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for one in verdicts:
+        by_factor = found.setdefault(one.kind, {})
+        by_factor.setdefault(f"{one.factor:g}", Counter())[one.outcome] += 1
+    return found
 
 
 # --- samples --------------------------------------------------------------------------------------
 
 
-SCHEMA = 2
-
-Command = Callable[[argparse.Namespace], int]
+SAMPLES_SCHEMA = 2
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """All whole lines; a last one that was cut off by a kill is left out."""
     records: list[dict[str, Any]] = []
-    if not path.exists():
-        return records
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else (), start=1):
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:
             print(f"{path}:{number}: cut off, left out", file=sys.stderr)
             continue
-        if entry.get("schema") != SCHEMA:
+        if entry.get("schema") != SAMPLES_SCHEMA:
             raise SystemExit(f"{path}:{number}: another schema; collect into a new file")
         records.append(entry)
     return records
 
 
-def append_record(path: Path, entry: Mapping[str, Any]) -> None:
+def append_record(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What was written: the entry, with when it was and how busy the machine."""
+    written = {
+        "schema": SAMPLES_SCHEMA,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "load": os.getloadavg()[0],
+        **entry,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     cut_off = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
     with path.open("a") as file:
         # A line that a kill cut off stays a line of its own.
-        file.write(("\n" if cut_off else "") + json.dumps(entry, separators=(",", ":")) + "\n")
+        file.write(("\n" if cut_off else "") + json.dumps(written, separators=(",", ":")) + "\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-class CommandLine:
-    """``collect`` and ``report``. A benchmark adds its own options to ``collecting``."""
-
-    def __init__(
-        self, name: str, description: str | None, collect: Command, report: Command
-    ) -> None:
-        self.name = name
-        self.parser = argparse.ArgumentParser(
-            description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        commands = self.parser.add_subparsers(dest="command", required=True)
-        self.collecting = commands.add_parser("collect", help="measure and append what was found")
-        self.collecting.add_argument(
-            "--minutes", type=float, required=True, help="how long to go on"
-        )
-        self.collecting.set_defaults(run=collect)
-        self.reporting = commands.add_parser("report", help="decide from what was collected")
-        self.reporting.add_argument("--json", type=Path, metavar="FILE", help="for machines")
-        self.reporting.set_defaults(run=report)
-
-    def add_place(self, option: str, default: str, what: str) -> None:
-        """Where the samples are, for both commands."""
-        for command in (self.collecting, self.reporting):
-            command.add_argument(
-                option, type=Path, default=Path(default), help=f"{what}; default %(default)s"
-            )
-
-    def run(self, argv: Sequence[str] | None) -> int:
-        arguments = self.parser.parse_args(argv)
-        try:
-            code: int = arguments.run(arguments)
-        except Sme2Error as error:
-            print(f"{self.name}: {error}", file=sys.stderr)
-            return error.exit_code
-        return code
+    return written
 
 
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def parser_of(text: str | None) -> argparse.ArgumentParser:
-    """What a benchmark says of itself and, as its first argument, ``--json``."""
+def parser_of(text: str | None, samples: str = "") -> argparse.ArgumentParser:
+    """What a benchmark says of itself and, as its first argument, ``--json``.
+
+    One that keeps ``samples`` has two commands: to collect more, and to report on them.
+    """
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the claims to this file")
+    if samples:
+        parser.add_argument("command", choices=("collect", "report"))
+        parser.add_argument("--minutes", type=float, default=60, help="to collect; default: 60")
+        parser.add_argument(
+            "--samples", type=Path, default=Path(samples), help="one a line; default: %(default)s"
+        )
     return parser
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def table_lines(*rows: Sequence[str], numbers: Sequence[int] = ()) -> list[str]:
+    """A table of Markdown, the headings first; columns of numbers are set to the right."""
+    rule = ["---:" if column in numbers else "---" for column in range(len(rows[0]))]
+    escaped = ([cell.replace("|", "\\|") for cell in row] for row in (rows[0], rule, *rows[1:]))
+    return [f"| {' | '.join(row)} |" for row in escaped]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines that a command makes, the page they stand in, and their name between its marks."""
+
+    path: Path
+    name: str
+    command: str
+    make: Callable[[], Sequence[str]]
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        return f"<!-- begin {self.name}: {self.command} -->\n", "<!-- end -->\n"
+
+    def write(self) -> None:
+        self.path.write_text(self.put(self.path.read_text("utf-8")), "utf-8")
+
+    def put(self, text: str) -> str:
+        """The page's text with the table in its place."""
+        first, last = self.marks
+        before, begin, rest = text.partition(first)
+        _, end, after = rest.partition(last)
+        if not begin or not end:
+            raise SystemExit(
+                f"{self.path.name} has lost the lines around its table {self.name}: {first}… {last}"
+            )
+        lines = "\n".join(self.make())
+        return f"{before}{begin}\n{lines}\n\n{end}{after}"
+
+
+# --- running --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One script of this folder; all of them take ``--json FILE``."""
+
+    name: str
+    title: str
+    minutes: float
+    """What a full run takes on two cores: for the progress line, never a limit."""
+    full: tuple[str, ...] = ()
+    quick: tuple[str, ...] | None = None
+    """None where few trials would say nothing: it is then left out of a quick run."""
+    samples: str = ""
+    """A file that has to be there, made by a command of its own."""
+    headline: str = ""
+    """For the README: ``{key}`` is a claim's figure, ``{key.peer}`` its peer's."""
+
+    @property
+    def long(self) -> bool:
+        """It is run only when it is named, or with --all."""
+        return self.minutes > 2 or bool(self.samples)
+
+    def command(self, *, quick: bool) -> list[str]:
+        """As it is typed after ``python``."""
+        chosen = self.quick if quick else self.full
+        return ["-m", f"benchmarks.{self.name}", *(chosen or ())]
+
+    def typed(self, *, quick: bool) -> str:
+        """The command as a person types it."""
+        return shlex.join(["python", *self.command(quick=quick)])
+
+
+PACKAGES = ("pytest-sme2", "pytest", "pytest-benchmark", "executorch", "torch", "numpy", "scipy")
+SCHEMA = 1
+SECONDS_TO_END = 20.0
+
+
+def machine() -> dict[str, str]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        system = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        system = platform.platform(terse=True)
+    return {
+        "cpu": dict(LocalTarget().fingerprint().facts)["cpu"],
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory / 2**30:.0f} GiB",
+        "system": system,
+        "platform": host_platform(),
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def commit(folder: Path) -> str:
+    """The checkout's commit, with a mark where files differ from it."""
+    try:
+        return git(folder, "describe", "--always", "--dirty=+", "--exclude=*").strip()
+    except Sme2Error:
+        return "unknown"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One benchmark's figures, and how they came about."""
+
+    name: str
+    command: str
+    finished: str
+    seconds: float
+    commit: str
+    machine: dict[str, str]
+    versions: dict[str, str]
+    claims: tuple[Claim, ...]
+    details: dict[str, Any]
+
+    @property
+    def missed(self) -> list[Claim]:
+        return [claim for claim in self.claims if claim.met is False]
+
+
+def read_result(path: Path) -> Result | None:
+    """A finished result; None where there is none, or one of another form."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
+        return None
+    claims = tuple(Claim(**claim) for claim in document.pop("claims"))
+    return Result(claims=claims, **document)
+
+
+def run_one(benchmark: Benchmark, folder: Path, *, quick: bool) -> Result | str:
+    """Run one benchmark alone; its result, or in a word why there is none."""
+    if benchmark.samples and not quick and not (ROOT / benchmark.samples).is_file():
+        return (
+            f"{benchmark.samples} is not there; collect it first: "
+            f"python -m benchmarks.{benchmark.name} collect --minutes 60"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"{benchmark.name}.log"
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary, log.open("w", encoding="utf-8") as output:
+        path = Path(temporary) / "result.json"
+        command = [sys.executable, *benchmark.command(quick=quick), "--json", str(path)]
+        code = _run_alone(command, output)
+        seconds = time.monotonic() - begun
+        # 1: a limit was missed, which is a result.
+        if code not in (0, 1) or not path.is_file():
+            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            last = said[-1] if said else "it said nothing"
+            return f"it ended with exit code {code}: {last} (all of it: {log})"
+        measured = json.loads(path.read_text(encoding="utf-8"))
+    result = Result(
+        name=benchmark.name,
+        command=benchmark.typed(quick=quick),
+        finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        seconds=round(seconds, 1),
+        commit=commit(ROOT),
+        machine=machine(),
+        versions=versions(),
+        claims=tuple(Claim(**claim) for claim in measured["claims"]),
+        details=measured["details"],
+    )
+    write_json(folder / f"{benchmark.name}.json", {"schema": SCHEMA, **asdict(result)})
+    return result
+
+
+def _run_alone(arguments: list[str], output: TextIO) -> int:
+    """The exit code; where this is interrupted, the benchmark and what it started end as well."""
+    process = subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        # As Ctrl-C does, so that it can take its files along.
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, number)
+                process.wait(timeout=SECONDS_TO_END)
+        raise
+
+
+def run_all(
+    benchmarks: Sequence[Benchmark],
+    folder: Path,
+    *,
+    quick: bool,
+    again: bool,
+    say: Callable[[str], None],
+) -> tuple[list[Result], dict[str, str]]:
+    """Every benchmark that has no result yet, or all again; the results, and what failed why."""
+    results: list[Result] = []
+    failed: dict[str, str] = {}
+    for index, benchmark in enumerate(benchmarks, start=1):
+        place = f"[{index}/{len(benchmarks)}] {benchmark.name}"
+        found = read_result(folder / f"{benchmark.name}.json")
+        if found is not None and not again and found.command == benchmark.typed(quick=quick):
+            say(f"{place}: finished at {found.finished}, commit {found.commit}; {_met(found)}")
+            results.append(found)
+            continue
+        about = "" if quick else f", about {benchmark.minutes:g} min"
+        say(f"{place}: {benchmark.title}{about} …")
+        answer = run_one(benchmark, folder, quick=quick)
+        if isinstance(answer, str):
+            failed[benchmark.name] = answer
+            say(f"{place}: no result: {answer}")
+        else:
+            results.append(answer)
+            say(f"{place}: {answer.seconds:.0f} s; {_met(answer)}")
+    return results, failed
+
+
+def _met(result: Result) -> str:
+    judged = [claim for claim in result.claims if claim.met is not None]
+    return f"{len(judged) - len(result.missed)} of {len(judged)} limits met"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.findings import ROOT, Table
+from benchmarks.harness import ROOT, Table, table_lines
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Executor, Run, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
@@ -76,11 +76,10 @@ ROWS = (
     Row("splitting", ("transposed",)),
     Row("splitting", ("conv1d",)),
 )
-HEADING = (
-    "| model | rewrites | instructions before | after | change | outside of the delegate "
-    "| signal over noise | faster (interval) |\n"
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-)
+HEADINGS = (
+    "model", "rewrites", "instructions before", "after", "change", "outside of the delegate",
+    "signal over noise", "faster (interval)",
+)  # fmt: skip
 
 
 def counted(session: Session, case: Case) -> dict[str, Any]:
@@ -152,16 +151,18 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def table(found: dict[str, Any], rows: Sequence[Row] = ROWS) -> str:
-    return HEADING + "".join(_line(row, found[str(row)]) for row in rows if str(row) in found)
+def table() -> list[str]:
+    found = kept()
+    rows = [_cells(row, found[str(row)]) for row in ADVISED if str(row) in found]
+    return table_lines(HEADINGS, *rows, numbers=range(2, len(HEADINGS)))
 
 
-def _line(row: Row, found: dict[str, Any]) -> str:
+def _cells(row: Row, found: dict[str, Any]) -> tuple[str, ...]:
     before, after, time = found["before"], found["after"], found["time"]
     change = after["instructions"] / before["instructions"] - 1
     interval = time["interval"]
     certain = "" if interval is None else f" ({interval[0]} to {interval[1]})"
-    cells = (
+    return (
         f"`{row.model}`",
         ", ".join(row.rewrites),
         f"{before['instructions']:,}",
@@ -171,14 +172,10 @@ def _line(row: Row, found: dict[str, Any]) -> str:
         "" if after["sqnr_db"] is None else f"{after['sqnr_db']} dB",
         f"{time['faster']}x{certain}",
     )
-    return f"| {' | '.join(cells)} |\n"
 
 
 TABLE = Table(
-    ROOT / "docs" / "advice.md",
-    "rewrites",
-    lambda: table(kept(), ADVISED),
-    "benchmarks.rewrites",
+    ROOT / "docs" / "advice.md", "rewrites", "python -m benchmarks.rewrites --write", table
 )
 
 

@@ -27,12 +27,12 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
-from benchmarks.harness import Claim, finish, gate_claims, parser_of
+from benchmarks.harness import Claim, Verdict, account, finish, gate_claims, parser_of
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Check, Outcome
 from pytest_sme2.session.cases import Case
@@ -94,31 +94,13 @@ SCENARIOS = (
 )
 
 
-class Patch:
-    """Sets attributes, and puts them back."""
-
-    def __init__(self) -> None:
-        self.before: list[tuple[Any, str, Any]] = []
-
-    def setattr(self, owner: Any, name: str, value: Any) -> None:
-        self.before.append((owner, name, owner.__dict__[name]))
-        setattr(owner, name, value)
-
-    def undo(self) -> None:
-        for owner, name, value in reversed(self.before):
-            setattr(owner, name, value)
-
-
 @contextmanager
 def pretending(
     device: PretendedDevice, current: Artifact, kept: Artifact | None = None
 ) -> Iterator[None]:
-    patch = Patch()
-    pretend(patch, device, current, kept)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        pretend(patch, device, current, kept)
         yield
-    finally:
-        patch.undo()
 
 
 def judge(scenario: Scenario, factor: float, seed: int, folder: Path) -> list[Check]:
@@ -157,17 +139,7 @@ def judge(scenario: Scenario, factor: float, seed: int, folder: Path) -> list[Ch
     return gate.checks
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What was true, and what the gate said."""
-
-    scenario: str
-    factor: float
-    outcome: Outcome
-    green: bool
-
-
-def run(scenario: Scenario) -> list[Trial]:
+def run(scenario: Scenario) -> list[Verdict]:
     trials = []
     plan = [*([1.0] * scenario.equal), *scenario.slowdowns * scenario.slower]
     for seed, factor in enumerate(plan):
@@ -178,7 +150,7 @@ def run(scenario: Scenario) -> list[Trial]:
         ):
             checks = judge(scenario, factor, seed, Path(folder))
         green = not failing(checks, strict=False)
-        trials.append(Trial(scenario.name, factor, combine(checks), green))
+        trials.append(Verdict(scenario.name, factor, str(combine(checks)), green))
     print(f"simulated: {scenario.name}: {len(plan)} verdicts", flush=True)
     return trials
 
@@ -211,7 +183,7 @@ def session_rates(spread: float, count: int) -> dict[str, dict[str, int]]:
 
 
 def claims(
-    trials: Sequence[Trial], sessions: Mapping[str, Mapping[str, Mapping[str, Mapping[str, int]]]]
+    trials: Sequence[Verdict], sessions: Mapping[str, Mapping[str, Mapping[str, Mapping[str, int]]]]
 ) -> list[Claim]:
     """``sessions``: outcomes by spread, number of stored sessions and slowdown."""
     equal, slower = (
@@ -224,22 +196,10 @@ def claims(
     )
     gone = "old program gone, sessions differ by 0.3 to 3 %"
     return [
-        *gate_claims("simulated", [(each.factor, each.outcome, each.green) for each in trials]),
+        *gate_claims("simulated", trials),
         Claim("gone equal", f"most equal programs red, {gone}", max(equal), "%", limit=0.01),
         Claim("gone slower", f"fewest 5 % slower ones red, {gone}", min(slower), "%"),
     ]
-
-
-def account(trials: Sequence[Trial]) -> dict[str, dict[str, dict[str, int]]]:
-    """By scenario and factor, how often each verdict was given."""
-    found: dict[str, dict[str, Counter[str]]] = {}
-    for trial in trials:
-        by_factor = found.setdefault(trial.scenario, {})
-        by_factor.setdefault(f"{trial.factor:g}", Counter())[str(trial.outcome)] += 1
-    return {
-        scenario: {factor: dict(counts) for factor, counts in by_factor.items()}
-        for scenario, by_factor in found.items()
-    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,16 +16,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import page, running
+from benchmarks import harness
+from benchmarks.__main__ import BENCHMARKS, BY_NAME, chosen
 from benchmarks.first_insight import INSIGHT, MODEL, readme_block
-from benchmarks.harness import Claim, claim_from, clean_claims, finish, told
-from benchmarks.running import BENCHMARKS, BY_NAME, ROOT, Benchmark, Result, chosen
+from benchmarks.harness import ROOT, Benchmark, Claim, clean_claims, finish, told
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.session.run_directory import read_record
 from tests.support.records import toy_run
-
-KEPT = page.load(command.KEPT)
-
 
 # --- claims ---------------------------------------------------------------------------------------
 
@@ -66,18 +63,12 @@ def test_figures_are_told_in_three_digits(value, unit, text):
     assert told(value, unit) == text
 
 
-def test_a_peer_gives_a_ratio():
-    claim = Claim("cost", "start", 10, "ms", peer="other", peer_value=40)
-    assert (claim.told_peer(), claim.told_ratio()) == ("other: 40 ms", "0.25x")
-    assert replace(claim, peer_value=0.0).told_ratio() == ""
-
-
 def test_claims_are_stored_and_read_again(tmp_path, capsys):
     claims = [Claim("a", "first", 1.5, "s", limit=1), Claim("b", "second", 2)]
     path = tmp_path / "folder" / "result.json"
     assert finish(claims, path, {"more": [1]}) == 1
     document = json.loads(path.read_text("utf-8"))
-    assert [claim_from(claim) for claim in document["claims"]] == claims
+    assert [Claim(**claim) for claim in document["claims"]] == claims
     assert document["details"] == {"more": [1]}
     assert [entry.name for entry in path.parent.iterdir()] == ["result.json"]
     assert "first: 1.5 s (limit ≤ 1 s: MISSED)" in capsys.readouterr().out
@@ -104,8 +95,8 @@ def test_every_benchmark_says_what_it_compares_and_gives_json(benchmark_):
     text = path.read_text("utf-8")
     head = text.split('"""')[1]
     assert f"python -m benchmarks.{benchmark_.name}" in head
-    # Both have the option --json.
-    assert "parser_of(__doc__)" in text or "CommandLine(" in text
+    # It adds the option --json.
+    assert "parser_of(__doc__" in text
 
 
 def test_no_benchmark_is_left_out_of_the_catalogue():
@@ -133,11 +124,9 @@ def test_what_is_chosen():
     assert names("faults", "startup", quick=False, everything=False) == ["faults", "startup"]
 
 
-def test_the_usual_runs_take_as_long_as_is_promised():
+def test_the_usual_run_takes_as_long_as_is_promised():
     full = chosen([], quick=False, everything=False)
     assert sum(entry.minutes for entry in full) <= 8
-    quick = chosen([], quick=True, everything=False)
-    assert sum(entry.quick_minutes for entry in quick) <= 10
 
 
 # --- running --------------------------------------------------------------------------------------
@@ -148,7 +137,8 @@ calls = pathlib.Path("calls")
 calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
 if pathlib.Path("broken").exists():
     sys.exit("something is missing")
-claim = {"key": "k", "what": "speed", "value": 2.0, "unit": "s", "limit": 1.0}
+claim = {"key": "k", "what": "speed | width", "value": 2.0, "unit": "s", "limit": 1.0,
+         "peer": "other", "peer_value": 4}
 if "--quick" in sys.argv:
     claim["limit"] = 3.0
 path = pathlib.Path(sys.argv[sys.argv.index("--json") + 1])
@@ -156,7 +146,8 @@ path.write_text(json.dumps({"claims": [claim], "details": {"n": 1}}))
 print("measured")
 sys.exit(0 if "--quick" in sys.argv else 1)
 """
-TINY = Benchmark("tiny", "a tiny one", 0.1, quick=("--quick",), long=False)
+HEADLINE = "It takes **{k}**, the other {k.peer}."
+TINY = Benchmark("tiny", "a tiny one", 0.1, quick=("--quick",), headline=HEADLINE)
 
 
 @pytest.fixture
@@ -166,7 +157,7 @@ def checkout(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "tiny.py").write_text(SCRIPT)
-    monkeypatch.setattr(running, "ROOT", tmp_path)
+    monkeypatch.setattr(harness, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -176,7 +167,7 @@ def calls(checkout: Path) -> int:
 
 def run(checkout, benchmarks=(TINY,), *, quick=False, again=False):
     lines: list[str] = []
-    results, failed = running.run_all(
+    results, failed = harness.run_all(
         benchmarks, checkout / "out", quick=quick, again=again, say=lines.append
     )
     return results, failed, lines
@@ -186,7 +177,8 @@ def test_a_result_is_kept_with_its_circumstances(checkout):
     (result,), failed, lines = run(checkout)
     assert failed == {}
     assert result.command == "python -m benchmarks.tiny"
-    assert result.claims == (Claim("k", "speed", 2.0, "s", limit=1.0),)
+    (claim,) = result.claims
+    assert (claim.key, claim.value, claim.told_peer()) == ("k", 2.0, "other: 4 s")
     assert result.missed == list(result.claims)
     assert result.details == {"n": 1}
     assert {"cpu", "cores", "system"} <= set(result.machine)
@@ -200,7 +192,7 @@ def test_what_is_finished_is_not_run_again_unless_asked_to(checkout):
     run(checkout)
     (result,), _, lines = run(checkout)
     assert calls(checkout) == 1
-    assert result.claim("k").value == 2.0
+    assert result.claims[0].value == 2.0
     assert "finished at" in lines[0]
     run(checkout, again=True)
     assert calls(checkout) == 2
@@ -239,10 +231,10 @@ def test_samples_that_are_not_there_are_asked_for(checkout):
 INTERRUPTED = """\
 import pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from benchmarks import running
-running.ROOT = pathlib.Path(sys.argv[1])
+from benchmarks import harness
+harness.ROOT = pathlib.Path(sys.argv[1])
 with open(sys.argv[1] + "/log", "w") as log:
-    running._run_alone([sys.executable, "-c", sys.argv[2]], log)
+    harness._run_alone([sys.executable, "-c", sys.argv[2]], log)
 """
 SLEEPING = """\
 import os, pathlib, time
@@ -285,18 +277,17 @@ def test_an_interruption_ends_what_is_running(tmp_path):
 def one_command(checkout, monkeypatch):
     """``python -m benchmarks`` in that checkout."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(checkout / "cache"))
+    for name, value in (("BENCHMARKS", (TINY,)), ("BY_NAME", {"tiny": TINY}), ("ROOT", checkout)):
+        monkeypatch.setattr(command, name, value)
     for name in ("OUT", "KEPT"):
+        (checkout / name).mkdir()
         monkeypatch.setattr(command, name, checkout / name)
-    monkeypatch.setattr(command, "BY_NAME", {"tiny": TINY})
-    monkeypatch.setattr(command, "BENCHMARKS", (TINY,))
-    monkeypatch.setattr("benchmarks.running.BENCHMARKS", (TINY,))
-    monkeypatch.setattr("benchmarks.running.BY_NAME", {"tiny": TINY})
     return checkout
 
 
 def test_exit_codes(one_command, capsys):
     assert command.main(["--quick"]) == 0
-    assert "tiny  speed  2 s  ≤ 3 s  met" in capsys.readouterr().out
+    assert "tiny  speed | width  2 s  ≤ 3 s  met" in capsys.readouterr().out
     assert command.main([]) == 1
     assert "MISSED" in capsys.readouterr().out
     (one_command / "broken").touch()
@@ -308,83 +299,42 @@ def test_exit_codes(one_command, capsys):
     assert "'dance' is not a benchmark. Choose from: tiny" in capsys.readouterr().err
 
 
-# --- the page -------------------------------------------------------------------------------------
-
-
-def result_of(name, claims):
-    return Result(
-        name=name,
-        command=running.typed(BY_NAME[name], quick=False),
-        finished="2026-01-02T03:04:05Z",
-        seconds=61.4,
-        commit="abc1234",
-        machine={"cpu": "a CPU", "cores": "2", "memory": "8 GiB", "system": "Linux"},
-        versions={"python": "3.11.2"},
-        claims=tuple(claims),
-        details={},
+def test_pages_are_written_from_what_is_kept(one_command, capsys):
+    begin, end = "<!-- begin {}: python -m benchmarks table -->\n", "<!-- end -->\n\nEnd.\n"
+    (one_command / "docs").mkdir()
+    page, readme = one_command / "docs" / "project.md", one_command / "README.md"
+    page.write_text("# Top\n" + begin.format("figures") + end, "utf-8")
+    readme.write_text(begin.format("claims") + "- old\n" + end, "utf-8")
+    command.main(["tiny"])
+    assert command.main(["table", "--take"]) == 0
+    assert (one_command / "KEPT" / "tiny.json").is_file()
+    text = page.read_text("utf-8")
+    assert text.startswith("# Top\n<!-- begin figures")
+    assert "| **`python -m benchmarks.tiny`**, 20" in text
+    assert "| speed \\| width | 2 s | other: 4 s | ≤ 1 s **missed** |" in text
+    assert readme.read_text("utf-8") == (
+        begin.format("claims")
+        + "\n- It takes **2 s**, the other 4 s. `python -m benchmarks.tiny`\n\n"
+        + end
     )
-
-
-def example() -> dict[str, Result]:
-    start = Claim("cost", "start", 12.3, "ms", limit=30, peer="pytest-benchmark", peer_value=40)
-    return {
-        "startup": result_of("startup", [start]),
-        "first_run": result_of("first_run", [Claim("total", "all | of it", 400.0, "s", limit=300)]),
-        "faults": result_of("faults", clean_claims([{"trials": 50, "clean": 50}])),
-    }
-
-
-def test_the_page_has_every_claim_with_its_limit_and_command():
-    text = "\n".join(page.figures(example()))
-    assert "| **`python -m benchmarks.startup`**, 2026-01-02, `abc1234` |  |  |  |" in text
-    assert "| start | 12.3 ms | pytest-benchmark: 40 ms | ≤ 30 ms |" in text
-    assert "| all \\| of it | 400 s |  | ≤ 300 s **missed** |" in text
-    assert text.endswith("\n- a CPU, 8 GiB, Linux\n- python 3.11.2")
-
-
-def test_the_readme_is_renewed_between_its_marks_only():
-    readme = f"# Top\n\n{page.BEGIN}\n\n- old\n\n{page.END}\n\nEnd.\n"
-    renewed = page.with_claims(readme, example())
-    assert renewed.startswith(
-        f"# Top\n\n{page.BEGIN}\n\n- Installed but not used, the plugin adds **12.3 ms**"
-    )
-    assert renewed.endswith(f"{page.END}\n\nEnd.\n")
-    assert "pytest-benchmark adds 40 ms. `python -m benchmarks.startup`" in renewed
-    assert page.with_claims(renewed, example()) == renewed
-    assert page.with_claims("no marks", example()) == "no marks"
-
-
-def test_pages_are_written_from_what_is_kept(tmp_path, monkeypatch, checkout):
-    monkeypatch.setattr(page, "BENCHMARKS", (TINY,))
-    run(checkout)
-    root, kept = tmp_path / "root", tmp_path / "kept"
-    (root / "docs").mkdir(parents=True)
-    (root / "README.md").write_text("nothing to renew", encoding="utf-8")
-    (root / page.PAGE).write_text(f"# Top\n\n{page.TABLE}\n{page.END}\n", encoding="utf-8")
-    written = page.write_pages(kept, root, take=checkout / "out")
-    assert written == [kept / "tiny.json", root / page.PAGE, root / page.README]
-    assert "`python -m benchmarks.tiny`" in (root / page.PAGE).read_text("utf-8")
-    assert (root / page.README).read_text("utf-8") == "nothing to renew"
+    readme.write_text("no marks", "utf-8")
+    with pytest.raises(SystemExit, match=r"README.md has lost the lines around its table claims"):
+        command.main(["table"])
 
 
 # --- what stands in the repository ----------------------------------------------------------------
 
-DRIFTED = "does not follow from benchmarks/results; write it with: python -m benchmarks table"
 
-
-@pytest.mark.parametrize(("path", "begin"), [(page.PAGE, page.TABLE), (page.README, page.BEGIN)])
-def test_the_pages_follow_from_the_kept_results(path, begin):
-    text = (ROOT / path).read_text("utf-8")
-    assert text == page.with_claims(text, KEPT), f"{path} {DRIFTED}"
-    assert not KEPT or (begin in text and page.END in text), "it has no place for claims"
+@pytest.mark.parametrize("table", command.tables(), ids=lambda table: table.name)
+def test_the_pages_follow_from_the_kept_results(table):
+    text = table.path.read_text("utf-8")
+    assert table.put(text) == text, "write it with: python -m benchmarks table"
 
 
 def test_kept_results_are_full_ones_and_their_headlines_complete():
-    for name, result in KEPT.items():
-        assert result.command == running.typed(BY_NAME[name], quick=False)
-        assert result.name == name
-    assert not [line for line in page.headlines(KEPT) if "{" in line]
-    assert {name for name, _ in page.HEADLINES} <= set(BY_NAME)
+    kept = command.load(command.KEPT)
+    assert all(found.command == BY_NAME[name].typed(quick=False) for name, found in kept.items())
+    assert not [line for line in command.headlines(kept) if "{" in line]
 
 
 def test_the_commands_and_the_test_are_the_readme_s() -> None:

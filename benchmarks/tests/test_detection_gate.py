@@ -17,7 +17,6 @@ def gate():
 
 def entry(gate, setting=0, factor=1.0, outcome="PASS", green=True):
     return {
-        "schema": gate.SCHEMA,
         "setting": gate.SETTINGS[setting].name,
         "factor": factor,
         "outcome": outcome,
@@ -40,7 +39,7 @@ def test_the_plan_is_enough_for_the_limits(gate):
 
 
 def test_what_lags_most_comes_next_until_all_is_done(gate, tmp_path):
-    collector = gate.Collector(tmp_path)
+    collector = gate.Collector(tmp_path / "verdicts.jsonl")
     setting = gate.SETTINGS[1]
     seen = []
     while (following := collector.lagging([setting])) is not None:
@@ -69,7 +68,7 @@ def test_a_green_slowdown_and_a_false_alarm_miss_their_limits(gate, tmp_path, ca
     ):
         gate.append_record(samples, one)
     out = tmp_path / "out.json"
-    assert gate.main(["report", "--folder", str(tmp_path), "--json", str(out)]) == 1
+    assert gate.main(["report", "--samples", str(samples), "--json", str(out)]) == 1
     found = {claim["key"]: claim["value"] for claim in json.loads(out.read_text())["claims"]}
     assert found == {
         "slower": 2, "green": 1, "equal": 2, "alarms": 1, "open": 0,
