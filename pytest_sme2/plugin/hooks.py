@@ -25,7 +25,7 @@ from pytest_sme2.errors import (
     UsageError,
     plain,
 )
-from pytest_sme2.plugin import fixtures, hookspecs, missing_device, names, options
+from pytest_sme2.plugin import fixtures, hookspecs, missing_device, options
 from pytest_sme2.plugin.contract import ContractWatch, every_case, marked
 from pytest_sme2.plugin.shards import ShardRecorder
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, session_of
@@ -63,14 +63,14 @@ MARKUP = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    names.add_options(parser)
+    options.add_options(parser)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, object, object]:
-    return (yield from names.add_short_names(early_config, parser, args))
+    return (yield from options.add_short_names(early_config, parser, args))
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -95,7 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
     columns = worker.get(WIDTH_KEY) or shutil.get_terminal_size().columns
     # Longer lines are hard to read, and a terminal of no width is none.
     config.stash[WIDTH] = min(max(columns, 60), 120)
-    names.refuse_misread_folder(config)
+    options.refuse_misread_folder(config)
     if options.anything_chosen(config):
         # Bad values are refused before anything is collected.
         options.read_settings(config)
@@ -150,7 +150,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    about_names = names.name_lines(config)
+    about_names = options.name_lines(config)
     if not options.anything_chosen(config):
         return about_names
     from pytest_sme2.session.bench import header_lines

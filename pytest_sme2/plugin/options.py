@@ -1,27 +1,158 @@
-"""What the user chose of this plugin's options, on the command line or in the ini file.
+"""The plugin's options: how they are registered, and what the user chose.
 
-The options are those of ``session.options``; ``names.py`` registers them.
+The table of them is in ``session.options``. Other plugins and conftest files have options such as
+``--device``, too. So the short names are added last, when the options of all others are known, and
+only where no plugin has them. The long names, such as ``--sme2-device``, always work.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import argparse
+import itertools
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.session.options import OPTIONS, Option, read
+from pytest_sme2.session.options import FIRST, OPTIONS, Option, read
 from pytest_sme2.system.files import is_program
 
 if TYPE_CHECKING:
     from pytest_sme2.session.settings import Settings
 
+TAKEN: pytest.StashKey[list[str]] = pytest.StashKey()
+"""Of the run: the short names that belong to others."""
 RULES_INI = "sme2_categories"
-
 MODEL_FOLDERS_INI = "sme2_models"
-
 LONG_NAMES_INI = "sme2_long_options"
+
+
+def long_name(flag: str) -> str:
+    """The name of an option that no other plugin has: ``--device`` is ``--sme2-device``."""
+    return flag if flag.startswith("--sme2-") else f"--sme2-{flag.removeprefix('--')}"
+
+
+_SHORT = {option.flag: option for option in OPTIONS if option.flag != long_name(option.flag)}
+
+
+# --- registration ---------------------------------------------------------------------------------
+
+
+def _group(parser: pytest.Parser, option: Option) -> pytest.OptionGroup:
+    """The heading of an option: what people need comes first, although some is added last."""
+    first = parser.getgroup("sme2", "performance of ExecuTorch models on Arm with SME2")
+    return first if option.name in FIRST else parser.getgroup("sme2-more", "more about SME2")
+
+
+def _names_of_others(parser: pytest.Parser) -> set[str]:
+    # pytest has no public way to ask. Versions before 9 notice a clash only when they parse.
+    groups = [*parser._groups, parser._anonymous]
+    names = {name for group in groups for option in group.options for name in option.names()}
+    return names - {long_name(option.flag) for option in OPTIONS}
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the names that are ours alone, and the ini values. The short names come later."""
+    for option in OPTIONS:
+        hidden = {"help": argparse.SUPPRESS} if option.flag in _SHORT else {}
+        _group(parser, option).addoption(
+            long_name(option.flag), **{**option.attributes(), **hidden}
+        )
+        if option.ini:
+            kind = "linelist" if option.repeats else "string" if option.parse else "bool"
+            text = f"default of {option.flag}"
+            parser.addini(option.destination, text, kind, default=None)  # type: ignore[arg-type]
+    parser.addini(
+        LONG_NAMES_INI,
+        "whether to leave the short names of options, such as --device, to others: ours are then "
+        "--sme2-device and so on",
+        "bool",
+        default=False,
+    )
+    parser.addini(
+        RULES_INI,
+        "categories of your own operators, one rule per line: PATTERN = CATEGORY KIND",
+        "linelist",
+        default=None,
+    )
+    parser.addini(
+        MODEL_FOLDERS_INI,
+        "folders with model folders, one per line; default: models",
+        "linelist",
+        default=None,
+    )
+
+
+def add_short_names(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, object, object]:
+    """Around the loading of conftest files, which may add options of their own."""
+    # To pytest, which does not know these options yet, their values look like files of tests.
+    valued = {flag for flag, option in _SHORT.items() if not option.bare}
+    values = {value for flag, value in itertools.pairwise(args) if flag in valued}
+    known = early_config.known_args_namespace
+    known.file_or_dir = [word for word in known.file_or_dir if word not in values]
+    result = yield
+    taken = _names_of_others(parser)
+    early_config.stash[TAKEN] = [flag for flag in _SHORT if flag in taken]
+    if early_config.getini(LONG_NAMES_INI):
+        early_config.stash[TAKEN] = []
+        taken |= {*_SHORT}
+    for flag, option in _SHORT.items():
+        if flag not in taken:
+            _group(parser, option).addoption(flag, **option.attributes())
+    bare = {flag for flag, option in _SHORT.items() if option.bare}
+    bare |= {long_name(flag) for flag in bare}
+    end = args.index("--") if "--" in args else len(args)
+    # What may have no value takes none from the word after it.
+    args[:end] = [f"{word}=" if word in bare - taken else word for word in args[:end]]
+    return result
+
+
+def name_lines(config: pytest.Config) -> list[str]:
+    """A line for each option of others that may have been meant for us."""
+    chosen = anything_chosen(config)
+    return [
+        f"sme2: {flag} belongs to another plugin or to a conftest.py here. The option of "
+        f"pytest-sme2 is {long_name(flag)}."
+        for flag in config.stash.get(TAKEN, [])
+        if chosen or _looks_like_ours(config, flag)
+    ]
+
+
+def _looks_like_ours(config: pytest.Config, flag: str) -> bool:
+    words = [str(word) for word in config.invocation_params.args]
+    typed = [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
+    typed += [value for name, value in itertools.pairwise(words) if name == flag]
+    try:
+        return bool(typed and _SHORT[flag].read(typed[-1]))
+    except UsageError:
+        return False
+
+
+def refuse_misread_folder(config: pytest.Config) -> None:
+    """Raise a usage error if pytest mistook one of our values for a folder of tests.
+
+    pytest looks for its ini file before it knows the options of plugins, and treats an existing
+    path as tests: `pytest --sme2-out /elsewhere` would read the settings of that folder.
+    """
+    here = config.invocation_params.dir
+    chosen = config.getoption("rootdir") or config.getoption("inifilename")
+    found = config.inipath is not None and config.inipath.parent in (here, *here.parents)
+    if chosen or found or config.rootpath == here or hasattr(config, "workerinput"):
+        return
+    flags = {option.flag for option in OPTIONS if option.parse and not option.bare}
+    flags |= {long_name(flag) for flag in flags}
+    for flag, value in itertools.pairwise(map(str, config.invocation_params.args)):
+        if flag in flags and (here / value).exists():
+            raise pytest.UsageError(
+                f"{flag} {value}: pytest read {value} as a folder of tests, and took its "
+                f"configuration from there, not from {here}. Write {flag}={value}"
+            )
+
+
+# --- what was chosen ------------------------------------------------------------------------------
 
 
 def _given(config: pytest.Config, option: Option) -> tuple[Any, str]:
@@ -32,24 +163,11 @@ def _given(config: pytest.Config, option: Option) -> tuple[Any, str]:
     return config.getini(option.destination), f"ini value {option.destination}"
 
 
-def model_folders(config: pytest.Config) -> tuple[Path, ...]:
-    """The folders named in the ini file, else ``models`` beside it if that exists."""
-    named = config.getini(MODEL_FOLDERS_INI)
-    base = _base(config)
-    if named:
-        return tuple(base / folder for folder in named if not is_program(folder))
-    default = base / "models"
-    return (default,) if default.is_dir() else ()
-
-
-def program_patterns(config: pytest.Config) -> tuple[str, ...]:
-    """The programs that the ini file names beside the folders of models."""
-    named = config.getini(MODEL_FOLDERS_INI) or ()
-    return tuple(str(_base(config) / name) for name in named if is_program(name))
-
-
-def _base(config: pytest.Config) -> Path:
-    return config.inipath.parent if config.inipath else config.rootpath
+def anything_chosen(config: pytest.Config) -> bool:
+    """Whether the user chose anything of this plugin; if not, it does nothing."""
+    if config.getini(MODEL_FOLDERS_INI) or config.getini(RULES_INI):
+        return True
+    return any(_given(config, option)[0] is not None for option in OPTIONS)
 
 
 def read_settings(config: pytest.Config) -> Settings:
@@ -60,9 +178,12 @@ def read_settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(str(error)) from None
     from pytest_sme2.session.settings import Settings
 
+    base = config.inipath.parent if config.inipath else config.rootpath
+    default = ["models"] if (base / "models").is_dir() else []
+    named = [base / name for name in config.getini(MODEL_FOLDERS_INI) or default]
     return Settings(
-        model_folders=model_folders(config),
-        programs=program_patterns(config),
+        model_folders=tuple(path for path in named if not is_program(path.name)),
+        programs=tuple(str(path) for path in named if is_program(path.name)),
         rules=_rules(config),
         **fields,
     )
@@ -78,10 +199,3 @@ def _rules(config: pytest.Config) -> tuple[Any, ...]:
         return tuple(parse_rules(lines))
     except UsageError as error:
         raise pytest.UsageError(f"ini value {RULES_INI}: {error}") from None
-
-
-def anything_chosen(config: pytest.Config) -> bool:
-    """Whether the user chose anything of this plugin; if not, it does nothing."""
-    if config.getini(MODEL_FOLDERS_INI) or config.getini(RULES_INI):
-        return True
-    return any(_given(config, option)[0] is not None for option in OPTIONS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.plugin import names
+from pytest_sme2.plugin.options import TAKEN, long_name
 from pytest_sme2.session.options import OPTIONS
 
 # What only says where results go, or that they are accepted.
@@ -19,7 +19,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 def test_words(item: pytest.Item, device: str) -> list[str]:
     """All words after ``pytest``."""
     config = item.config
-    taken = config.stash.get(names.TAKEN, ())
+    taken = config.stash.get(TAKEN, ())
     return [
         *_ini_words(config),
         f"{'--sme2-device' if '--device' in taken else '--device'}={device}",
@@ -38,12 +38,12 @@ def _ini_words(config: pytest.Config) -> Iterator[str]:
 
 def _typed(config: pytest.Config) -> Iterator[str]:
     """Our options as they were typed; those of the ini file are there again without a word."""
-    taken = config.stash.get(names.TAKEN, ())
+    taken = config.stash.get(TAKEN, ())
     for option in OPTIONS:
         value = config.getoption(option.destination)
         if value is None or option.name in _OUTPUTS:
             continue
-        name = names.long_name(option.flag) if option.flag in taken else option.flag
+        name = long_name(option.flag) if option.flag in taken else option.flag
         for each in value if isinstance(value, list) else [value]:
             yield name if each is True else f"{name}={each}"
 
