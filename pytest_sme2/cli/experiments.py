@@ -80,7 +80,7 @@ class ExperimentSession(Session):
             if run is not None and run.etdump is not None:
                 run = replace(run, etdump=_inside(given.folder, run.etdump))
             census = _census(done, arm, found.experiment.threads)
-            self._made["traced", case, arm] = Traced(cast("Run", run), census)
+            self._made["trace", case, arm] = Traced(cast("Run", run), census)
             if found.untraced is not None:
                 processes[arm] = (found.untraced,)
         self._made["timing", case] = Timing(processes, None)

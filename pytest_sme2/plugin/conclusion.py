@@ -66,8 +66,8 @@ def conclude_run(
         except (Sme2Error, OSError) as error:
             problems.append(f"the report was not written: {error}")
     if settings.strict and not settings.update_baselines:
-        problems += _devices_without_baselines(records.values(), baseline_folder(settings))
-    root = str(baseline_folder(settings))
+        problems += _devices_without_baselines(records.values(), settings.baseline_folder)
+    root = str(settings.baseline_folder)
     lines += update_lines(updates, root, verbosity, width, dry_run=settings.dry_run)
     if judge is not None:
         told, broken = judge(records, stored)
@@ -99,7 +99,7 @@ def _stored(
     if not record.measured.structures:
         return record  # it could not be exported
     try:
-        root = baseline_folder(settings)
+        root = settings.baseline_folder
         updates.append(update_baseline(root, record, settings))
     except (BaselineError, OSError) as error:
         problems.append(f"{record.id}: the baseline was not written: {error}")
@@ -180,20 +180,16 @@ def _place(record: CaseRecord, settings: Settings) -> tuple[Any, ...]:
     )
 
 
-def baseline_folder(settings: Settings) -> Path:
-    return (settings.baseline_dir or Path("baselines")).resolve()
-
-
 def _write_reports(
     records: Mapping[Path, CaseRecord], settings: Settings, verbosity: int
 ) -> list[str]:
-    out = settings.run_directory.resolve()
+    out = settings.run_directory
     written = [write_run(out, list(records.values()))]
     if settings.report is not None:
         from pytest_sme2.report.html import write_html
 
         path = settings.report.resolve()
-        write_html(path, list(records.items()), baseline_folder(settings), settings.rules)
+        write_html(path, list(records.items()), settings.baseline_folder, settings.rules)
         written.append(path)
     for chosen, export in (
         (settings.github_benchmark_json, github_action_benchmark),

@@ -252,8 +252,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     if config.getvalue("dist") not in MODES:
         return None
-    session = session_of(config)
-    return CaseScheduling(config, log, weights_of(session.cases(), session.baseline_folder))
+    return CaseScheduling(config, log, weights_of(session_of(config)))
 
 
 # First, as xdist's own answer would else come before it.
@@ -307,11 +306,9 @@ def _keep_failed(item: pytest.Item, error: Sme2Error) -> None:
     case = getattr(getattr(item, "callspec", None), "params", {}).get("sme2_model")
     if case is None:
         return
-    from pytest_sme2.session.failed_case import keep_failed
-
     # Without a device there is no table either: the tests say so.
     with contextlib.suppress(Sme2Error):
-        folder, check = keep_failed(session_of(item.config), case, error)
+        folder, check = session_of(item.config).keep_failed(case, error)
         item.stash[CHECKS] = (case.id, str(folder), [check])
 
 
@@ -443,7 +440,7 @@ class Collector:
 
     def _conclude(self, chosen: Settings) -> bool:
         """Write what the run leaves behind; whether something was wrong."""
-        from pytest_sme2.plugin.conclusion import baseline_folder, conclude_run
+        from pytest_sme2.plugin.conclusion import conclude_run
 
         self.lines, failed = conclude_run(
             self.folders,
@@ -452,7 +449,7 @@ class Collector:
             verbosity=self.config.get_verbosity(),
             width=self.config.stash[WIDTH],
             command=("pytest", *map(str, self.config.invocation_params.args)),
-            judge=functools.partial(self.watch.conclude, chosen, baseline_folder(chosen)),
+            judge=functools.partial(self.watch.conclude, chosen, chosen.baseline_folder),
         )
         if self.run_lock is not None:
             self.run_lock.leave()
@@ -462,7 +459,7 @@ class Collector:
         self, recorder: ShardRecorder, session: pytest.Session, chosen: Settings
     ) -> None:
         """For ``sme2 merge``; also of a shard for which no test was left."""
-        out = chosen.run_directory.resolve()
+        out = chosen.run_directory
         try:
             recorder.write(out, int(session.exitstatus), self.watch.part)
         except (Sme2Error, OSError) as error:

@@ -9,12 +9,12 @@ import functools
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from xdist.scheduler import LoadScopeScheduling
 
 from pytest_sme2.session.cases import Case
+from pytest_sme2.session.session import Session
 from pytest_sme2.verdict.baselines import file_name
 
 # The ways to deal out tests that keep some of them together; each says which.
@@ -66,20 +66,21 @@ def scopes(nodeids: Iterable[str], cases: Iterable[str], mode: str) -> Mapping[s
     return {nodeid: root(case)[1] for nodeid, case in of_case.items()}
 
 
-def weights_of(cases: Iterable[Case], baselines: Path) -> dict[str, int]:
-    """About how long each case takes, compared with the others.
+def weights_of(session: Session) -> dict[str, int]:
+    """About how long each case of the run takes, compared with the others.
 
     The size of a baseline's file grows with the operators of the program. Without one, a case
     counts as short.
     """
+    root = session.settings.baseline_folder
 
     def weight(case: Case) -> int:
         if case.problem is not None:
             return 0
-        found = baselines.glob(f"*/{file_name(case.model, case.variant_name)}")
+        found = root.glob(f"*/{file_name(case.model, case.variant_name)}")
         return max((file.stat().st_size for file in found), default=0)
 
-    return {case.id: weight(case) for case in cases}
+    return {case.id: weight(case) for case in session.cases()}
 
 
 def in_order(

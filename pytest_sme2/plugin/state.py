@@ -50,9 +50,8 @@ def session_of(config: pytest.Config) -> Session:
         from pytest_sme2.session.session import Session
 
         def weights() -> dict[str, int]:
-            session = config.stash[SESSION]
             try:
-                return weights_of(session.cases(), session.baseline_folder)
+                return weights_of(config.stash[SESSION])
             except Sme2Error:
                 # The tests that need cases say what is wrong with them.
                 return {}

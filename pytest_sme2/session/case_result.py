@@ -34,6 +34,7 @@ from pytest_sme2.results import (
     Sample,
     Spread,
 )
+from pytest_sme2.session.case_timing import Timing
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing.processes import interference
 from pytest_sme2.verdict import numerics
@@ -83,10 +84,7 @@ def assemble(
     recorded: str,
     profiles: Mapping[Arm, Profile],
     runtime: str,
-    measurement: PairedTiming | None = None,
-    yardstick_ns: float | None = None,
-    conditions: Mapping[str, str] | None = None,
-    busy: float | None = None,
+    timing: Timing | None = None,
     runtime_sha256: str = "",
     costs: Mapping[Arm, InferenceCost | str] | None = None,
     frontier: Frontier | None = None,
@@ -95,17 +93,14 @@ def assemble(
     """Everything one pair showed.
 
     ``profiles`` are of the traced runs, ``runtime`` is the version of ExecuTorch that ran the
-    program. ``measurement`` has the interleaved pairs of off (reference) and on (candidate), where
-    times count. ``busy`` is the interference of the machine, where the runs do not show it.
+    program.
     """
     runs = _runs(pair)
     everything = [run for arm in runs.values() for run in arm]
     _refuse_mixture(pair, everything)
     emulated = any(run.emulated for run in everything)
     artifact = pair.artifact
-    timed = {} if emulated else _times(pair, profiles, measurement, busy)
-    if not emulated:
-        timed |= {"yardstick_ns": yardstick_ns, "conditions": dict(conditions or {})}
+    timed = {} if emulated else _times(pair, profiles, timing or Timing({}, None))
     return CaseResult(
         model=artifact.model,
         variant=artifact.variant,
@@ -178,14 +173,9 @@ def _refuse_mixture(pair: Pair, runs: Sequence[Run]) -> None:
             )
 
 
-def _times(
-    pair: Pair,
-    profiles: Mapping[Arm, Profile],
-    measurement: PairedTiming | None,
-    busy: float | None,
-) -> dict[str, Any]:
+def _times(pair: Pair, profiles: Mapping[Arm, Profile], timing: Timing) -> dict[str, Any]:
     """What is only known where times count. Traced runs are slower and give shares alone."""
-    untraced = {Arm.ON: pair.on, Arm.OFF: pair.off}
+    untraced, measurement = {Arm.ON: pair.on, Arm.OFF: pair.off}, timing.measurement
     if measurement is not None:
         medians = {
             Arm.ON: tuple(entry.candidate_ns for entry in measurement.pairs),
@@ -205,23 +195,20 @@ def _times(
         arm: [run.peak_rss_bytes for run in runs if run.peak_rss_bytes is not None]
         for arm, runs in untraced.items()
     }
-    usual = _usual_interference([*pair.on, *pair.off])
+    levels = [level for level in map(interference, [*pair.on, *pair.off]) if level is not None]
     return {
         "medians_ns": medians,
         "speedup": None if measurement is None else speedup_of(measurement),
-        "interference": busy if usual is None else usual,
+        "interference": statistics.median(levels) if levels else timing.interference,
         "throttled_pairs": 0 if measurement is None else measurement.throttled_pairs,
         "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
         "loads_ns": {arm: values for arm, values in loads.items() if values},
         "peak_bytes": {
             arm: int(statistics.median(values)) for arm, values in peaks.items() if values
         },
+        "yardstick_ns": timing.yardstick_ns,
+        "conditions": dict(timing.conditions),
     }
-
-
-def _usual_interference(runs: Sequence[Run]) -> float | None:
-    levels = [level for level in map(interference, runs) if level is not None]
-    return statistics.median(levels) if levels else None
 
 
 def _agreements(pair: Pair, runs: Mapping[Arm, Sequence[Run]]) -> tuple[Agreement, ...]:

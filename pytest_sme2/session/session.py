@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from pytest_sme2.errors import DeviceGoneError, ModelError, NotMeasurableError
+from pytest_sme2.errors import DeviceGoneError, ModelError, NotMeasurableError, Sme2Error
+from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant
+from pytest_sme2.profile.compare import compare
+from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import (
     Arm,
     Artifact,
@@ -23,6 +26,7 @@ from pytest_sme2.results import (
     InferenceCost,
     KernelCensus,
     Limits,
+    Outcome,
     Pair,
     PairedTiming,
     Profile,
@@ -30,22 +34,31 @@ from pytest_sme2.results import (
     RunRequest,
 )
 from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.case_result import assemble, new_session
+from pytest_sme2.session.case_timing import Timing, measure_case
+from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.cases import Case, select_cases
+from pytest_sme2.session.device import Farm, is_emulated
 from pytest_sme2.session.failures import LASTING, Failed
+from pytest_sme2.session.frontier import measure_frontier
+from pytest_sme2.session.generation import generate
+from pytest_sme2.session.programs import chosen_programs
+from pytest_sme2.session.reference import (
+    OpenReference,
+    baseline_reference,
+    open_beside,
+    open_reference,
+)
 from pytest_sme2.session.reproduce import run_command
-from pytest_sme2.session.run_lock import CaseTurn
+from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, experiment_folder, write_record
+from pytest_sme2.session.run_lock import CaseTurn, RunLock
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.terminal import Say
-
-if TYPE_CHECKING:
-    from pytest_sme2.session.case_timing import Timing
-    from pytest_sme2.session.case_trace import Traced
-    from pytest_sme2.session.device import Farm
-    from pytest_sme2.session.reference import OpenReference
-    from pytest_sme2.session.run_lock import RunLock
+from pytest_sme2.targets.base import Observed
+from pytest_sme2.verdict import baselines, limits
 
 _Value = TypeVar("_Value")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -55,12 +68,15 @@ EMULATED_TRACE = {"warmup": 0, "runs": 1}
 DEVICE_TRACE = {"warmup": 3, "runs": 10}
 
 
-def _on_one_device(method: _Method) -> _Method:
-    """Of a stage: all of it is measured on one device, from the start again where that died."""
+def _stage(method: _Method) -> _Method:
+    """Made once for each case, and on one device: from the start again where that died."""
 
     @functools.wraps(method)
-    def stage(self: Session, *arguments: Any, **choices: Any) -> Any:
-        return self.retry_on_one_device(lambda: method(self, *arguments, **choices))
+    def stage(self: Session, *key: object) -> Any:
+        def once() -> object:
+            return self._once(lambda: method(self, *key), method.__name__, *key)
+
+        return self.retry_on_one_device(once)
 
     return cast(_Method, stage)
 
@@ -99,8 +115,6 @@ class Session:
     @functools.cached_property
     def origin(self) -> tuple[str, str]:
         """This run's own name, shared by all its workers, and when it began."""
-        from pytest_sme2.session.case_result import new_session
-
         name, begun = new_session()
         return self._identity or name, begun
 
@@ -112,17 +126,19 @@ class Session:
 
     @functools.cached_property
     def programs(self) -> list[Case]:
-        from pytest_sme2.session.programs import chosen_programs
-
         return chosen_programs(self.settings)
 
     def cases(
         self, models: Iterable[str] | None = None, variants: Iterable[str] | None = None
     ) -> list[Case]:
         """The selected cases; ``models`` and ``variants`` narrow them, as a test's marker does."""
-        known = (self.registry, self.programs)
         return select_cases(
-            *known, self.settings, emulated=self.emulated, models=models, variants=variants
+            self.registry,
+            self.programs,
+            self.settings,
+            emulated=self.emulated,
+            models=models,
+            variants=variants,
         )
 
     def variant(self, entry: ModelEntry, asked: Variant) -> Variant:
@@ -132,8 +148,6 @@ class Session:
     @functools.cached_property
     def emulated(self) -> bool:
         """Whether the device is an emulator. Asked while tests are collected, so it is cheap."""
-        from pytest_sme2.session.device import is_emulated
-
         return is_emulated(self.settings)
 
     # --- where it runs -------------------------------------------------------------------------
@@ -167,23 +181,21 @@ class Session:
     @functools.cached_property
     def reference(self) -> OpenReference:
         """What ``--against`` names, ready to be run."""
-        from pytest_sme2.session.reference import open_reference
-
         if self.settings.against is None:
             raise NotMeasurableError("nothing to measure against: give --against REF")
         return open_reference(self.settings.against, self.bench.target.platform, progress=self.say)
 
     def baseline_reference(self, case: Case) -> OpenReference | None:
         """What the case's baseline was measured on: in the bundle beside it, else in the cache."""
-        from pytest_sme2.session.reference import baseline_reference, open_beside
-
         baseline = self.baseline(case)
         if baseline is None:
             return None
         # The baseline may be of the device's last system build: then its bundle is beside it there.
         fingerprint, platform = baseline.fingerprint, self.bench.target.platform
         bundle = self._once(
-            lambda: open_beside(self.baseline_folder, fingerprint, platform, progress=self.say),
+            lambda: open_beside(
+                self.settings.baseline_folder, fingerprint, platform, progress=self.say
+            ),
             "bundle",
             fingerprint,
         )
@@ -192,13 +204,11 @@ class Session:
     @functools.cached_property
     def out(self) -> Path:
         """The run directory."""
-        return self.settings.run_directory.resolve()
+        return self.settings.run_directory
 
     @functools.cached_property
     def run_lock(self) -> RunLock:
         """The run directory is this run's; an error where another run uses it."""
-        from pytest_sme2.session.run_lock import RunLock
-
         return RunLock(self.out, self.origin[0])
 
     def turn_to(self, case: Case) -> None:
@@ -235,13 +245,12 @@ class Session:
         if case.problem is not None or case.entry is None or case.variant is None:
             raise ModelError(case.problem or f"{case.model} is not a model")
         entry, variant = case.entry, case.variant
-
-        def make() -> Artifact:
-            from pytest_sme2.export.artifacts import export_model
-
-            return export_model(entry, variant, weights=self.settings.weights, progress=self.say)
-
-        return self._once(make, "artifact", case.model, variant)
+        return self._once(
+            lambda: export_model(entry, variant, weights=self.settings.weights, progress=self.say),
+            "artifact",
+            case.model,
+            variant,
+        )
 
     @property
     def _amount(self) -> Mapping[str, int]:
@@ -250,62 +259,40 @@ class Session:
     def request(self, case: Case, arm: Arm, **choices: int | bool) -> RunRequest:
         return self.bench.request(self.artifact(case), arm, case.threads, **choices)
 
-    @_on_one_device
-    def traced(self, case: Case, arm: Arm) -> Run:
+    @_stage
+    def trace(self, case: Case, arm: Arm) -> Traced:
         """One process with the event tracer on; its outputs are kept."""
-        return self._traced(case, arm).run
+        choices = {"traced": True, "keep_outputs": True, "counted": not self.uncounted(case)}
+        request = self.request(case, arm, **choices, **self._amount)
+        self.say(f"{case.id}: traced run on {self.bench.target.name}, SME2 {arm}")
+        folder = experiment_folder(self.folder(case), self.bench.target.name, arm)
+        return trace_case(self.bench, request, folder)
 
-    @_on_one_device
+    def traced(self, case: Case, arm: Arm) -> Run:
+        return self.trace(case, arm).run
+
     def census(self, case: Case, arm: Arm) -> KernelCensus | None:
         """The kernels that ran, where the target can tell."""
-        return self._traced(case, arm).census
+        return self.trace(case, arm).census
 
-    def _traced(self, case: Case, arm: Arm) -> Traced:
-        def make() -> Traced:
-            from pytest_sme2.session.case_trace import trace_case
-            from pytest_sme2.session.run_directory import experiment_folder
-
-            choices = {"traced": True, "keep_outputs": True, "counted": not self.uncounted(case)}
-            request = self.request(case, arm, **choices, **self._amount)
-            self.say(f"{case.id}: traced run on {self.bench.target.name}, SME2 {arm}")
-            folder = experiment_folder(self.folder(case), self.bench.target.name, arm)
-            return trace_case(self.bench, request, folder)
-
-        return self._once(make, "traced", case, arm)
-
-    @_on_one_device
+    @_stage
     def profile(self, case: Case, arm: Arm) -> Profile:
-        def make() -> Profile:
-            from pytest_sme2.session.case_trace import profile_of
-
-            return profile_of(case.id, self._traced(case, arm), self.bench)
-
-        return self._once(make, "profile", case, arm)
+        return profile_of(case.id, self.trace(case, arm), self.bench)
 
     def uncounted(self, case: Case) -> str:
         """Why the case's cost cannot be counted; empty where it can."""
-        from pytest_sme2.session.case_trace import why_not_counted
-
         return why_not_counted(self.bench, case.threads)
 
-    @_on_one_device
+    @_stage
     def cost(self, case: Case, arm: Arm) -> InferenceCost | str:
         """What one inference executed; a reason where that is not known."""
+        return cost_of(self.bench, self.trace(case, arm), self.profile(case, arm))
 
-        def make() -> InferenceCost | str:
-            from pytest_sme2.session.case_trace import cost_of
-
-            return cost_of(self.bench, self._traced(case, arm), self.profile(case, arm))
-
-        return self._once(make, "cost", case, arm)
-
-    @_on_one_device
+    @_stage
     def evidence(self, case: Case) -> Evidence | None:
         """Whether the pair shows SME2 on and off; None where only one arm is run."""
         if not {Arm.ON, Arm.OFF} <= set(self.arms(case)):
             return None
-        from pytest_sme2.profile.coverage import check_pair
-
         return check_pair(
             on=self.profile(case, Arm.ON),
             off=self.profile(case, Arm.OFF),
@@ -315,99 +302,75 @@ class Session:
             third=self.profile(case, Arm.SME1) if Arm.SME1 in self.arms(case) else None,
         )
 
-    @_on_one_device
+    @_stage
     def comparison(self, case: Case) -> Comparison:
         """Off against on."""
         self.bench.require_sme2()
-        from pytest_sme2.profile.compare import compare
-
         return compare(self.profile(case, Arm.OFF), self.profile(case, Arm.ON))
 
-    @_on_one_device
+    @_stage
     def pair(self, case: Case) -> Pair:
         """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
+        untraced: dict[Arm, tuple[Run, ...]] = {}
+        for arm in self.bench.arms:
+            folder = self.folder(case) / f"untraced_sme2_{arm}"
+            request = self.request(case, arm, keep_outputs=True, **self._amount)
+            untraced[arm] = (self.bench.run(request, folder),)
+        return self._pair(case, untraced)
 
-        def make() -> Pair:
-            untraced: dict[Arm, tuple[Run, ...]] = dict.fromkeys(Arm, ())
-            for arm in self.bench.arms:
-                folder = self.folder(case) / f"untraced_sme2_{arm}"
-                request = self.request(case, arm, keep_outputs=True, **self._amount)
-                untraced[arm] = (self.bench.run(request, folder),)
-            return Pair(
-                artifact=self.artifact(case),
-                target=self.bench.target.name,
-                on=untraced[Arm.ON],
-                off=untraced[Arm.OFF],
-                evidence=self.evidence(case),
-                traced={arm: self.traced(case, arm) for arm in self.bench.arms},
-            )
+    def _pair(self, case: Case, untraced: Mapping[Arm, Sequence[Run]]) -> Pair:
+        arms = self.arms(case)
+        return Pair(
+            artifact=self.artifact(case),
+            target=self.bench.target.name,
+            on=tuple(untraced.get(Arm.ON, ())),
+            off=tuple(untraced.get(Arm.OFF, ())),
+            evidence=self.evidence(case),
+            traced={arm: self.traced(case, arm) for arm in arms},
+            censuses={arm: self.census(case, arm) for arm in arms},
+        )
 
-        return self._once(make, "pair", case)
-
-    @_on_one_device
+    @_stage
     def timing(self, case: Case) -> Timing:
         """Untraced processes in pairs, alone on the machine; only where times mean something."""
         self.bench.require_timing()
+        # Exporting and building come first: they must not eat the time budget.
+        traced = {arm: self.traced(case, arm) for arm in self.bench.arms}
+        requests = {arm: self.request(case, arm) for arm in self.bench.arms}
+        self.bench.cool_down()
+        with self.bench.exclusively():
+            return measure_case(self.bench, case.id, self.folder(case), requests, traced)
 
-        def make() -> Timing:
-            from pytest_sme2.session.case_timing import measure_case
-
-            # Exporting and building come first: they must not eat the time budget.
-            traced = {arm: self.traced(case, arm) for arm in self.bench.arms}
-            requests = {arm: self.request(case, arm) for arm in self.bench.arms}
-            self.bench.cool_down()
-            with self.bench.exclusively():
-                return measure_case(self.bench, case.id, self.folder(case), requests, traced)
-
-        return self._once(make, "timing", case)
-
-    @_on_one_device
+    @_stage
     def frontier(self, case: Case) -> Frontier:
         """The case with all numbers of threads of the run, and the best of each arm."""
-        from pytest_sme2.session.frontier import measure_frontier
+        counts = self.settings.threads
+        return measure_frontier(self.bench, case, counts, self.artifact, self.folder)
 
-        make = functools.partial(measure_frontier, self.bench, case, self.settings.threads)
-        return self._once(lambda: make(self.artifact, self.folder), "frontier", case)
-
-    @_on_one_device
     def measured(self, case: Case, *, timed: bool) -> CaseResult:
         """Everything about the case; without ``timed`` its structure and outputs, and its times
         only if they are known already.
         """
+        return self.retry_on_one_device(lambda: self._measured(case, timed))
+
+    def _measured(self, case: Case, timed: bool) -> CaseResult:
         self.turn_to(case)  # Report problems before a long export.
         if timed:
             self.timing(case)
         timing, frontier = (self._known(stage, case) for stage in ("timing", "frontier"))
 
         def make() -> CaseResult:
-            from pytest_sme2.session.case_result import assemble
-            from pytest_sme2.session.case_timing import Timing
-            from pytest_sme2.session.generation import generate
-
-            found = timing or Timing({}, None)
-            artifact = self.artifact(case)  # a broken model needs no device to say so
+            self.artifact(case)  # a broken model needs no device to say so
             arms, (runtime, runtime_sha256) = self.arms(case), self.runtime(case)
             requests = {arm: self.request(case, arm) for arm in arms}
-            pair = Pair(
-                artifact=artifact,
-                target=self.bench.target.name,
-                on=tuple(found.processes.get(Arm.ON, ())),
-                off=tuple(found.processes.get(Arm.OFF, ())),
-                evidence=self.evidence(case),
-                traced={arm: self.traced(case, arm) for arm in arms},
-                censuses={arm: self.census(case, arm) for arm in arms},
-            )
             return assemble(
-                pair,
+                self._pair(case, timing.processes if timing else {}),
                 self.bench.target.fingerprint(),
                 session=self.origin[0],
                 recorded=self.origin[1],
                 runtime=runtime,
                 profiles={arm: self.profile(case, arm) for arm in arms},
-                measurement=self.measurement(case),
-                yardstick_ns=found.yardstick_ns,
-                conditions=found.conditions,
-                busy=found.interference,
+                timing=timing,
                 runtime_sha256=runtime_sha256,
                 costs={arm: self.cost(case, arm) for arm in arms},
                 frontier=frontier,
@@ -428,50 +391,38 @@ class Session:
 
     # --- what it is compared with --------------------------------------------------------------
 
-    @property
-    def baseline_folder(self) -> Path:
-        return (self.settings.baseline_dir or Path("baselines")).resolve()
-
     def baseline(self, case: Case) -> Baseline | None:
         """The stored baseline; with ``--update-baselines`` nothing is compared with the old one."""
         if self.settings.update_baselines:
             return None
 
         def make() -> Baseline | None:
-            from pytest_sme2.verdict import baselines
-
             # The emulator's operators are those of any Arm CPU, and of no other.
             other = self.bench.target.platform == LINUX_X86_64
             load = baselines.load if other else baselines.load_structure
             fingerprint = self.bench.target.fingerprint()
-            found = load(self.baseline_folder, case.model, case.variant_name, fingerprint)
+            root = self.settings.baseline_folder
+            found = load(root, case.model, case.variant_name, fingerprint)
             return found.on_chip(fingerprint) if found else None
 
         return self._once(make, "baseline", case.model, case.variant_name)
 
     def limits(self, case: Case) -> Limits:
-        from pytest_sme2.verdict import limits
-
-        files = [self.baseline_folder / "limits.toml"]
+        files = [self.settings.baseline_folder / "limits.toml"]
         if case.entry is not None and case.entry.folder is not None:
             files.append(case.entry.folder / "limits.toml")
         return limits.resolve(case.variant_name, files=files, command_line=self.settings.limits)
 
+    @_stage
     def state(self, case: Case) -> Mapping[str, str]:
         """What else of the device's state a reader of the case may want to know."""
-        from pytest_sme2.targets.base import Observed
-
         target = self.bench.target
-        return self._once(
-            lambda: target.state() if isinstance(target, Observed) else {}, "state", case
-        )
+        return target.state() if isinstance(target, Observed) else {}
 
     # --- what is left behind -------------------------------------------------------------------
 
     def keep(self, case: Case, measured: CaseResult, checks: Iterable[Check]) -> Path:
         """Write the case's part of the run directory; returns its folder."""
-        from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
-
         folder, arms = self.folder(case), self.arms(case)
         dumps = {arm: self.traced(case, arm).etdump for arm in arms}
         write_record(
@@ -483,12 +434,36 @@ class Session:
                 measurement=self.measurement(case),
                 checks=tuple(checks),
                 state=self.state(case),
-                remembered=tuple(arm for arm in arms if self._traced(case, arm).remembered),
+                remembered=tuple(arm for arm in arms if self.trace(case, arm).remembered),
                 reproduce=run_command(case, self.settings, self.bench.target.name),
                 etdumps={arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump},
             ),
         )
         return folder
+
+    def keep_failed(self, case: Case, error: Sme2Error) -> tuple[Path, Check]:
+        """Write a case that could not be exported, so that it stands in every report; its folder,
+        and its only check, which failed.
+        """
+        target, (name, begun) = self.bench.target, self.origin
+        check = Check("export", Outcome.FAILED, str(error).splitlines()[0])
+        measured = CaseResult(
+            model=case.model,
+            variant=case.variant_name,
+            fingerprint=target.fingerprint(),
+            emulated=self.emulated,
+            runner="",
+            session=name,
+            recorded=begun,
+            threads=case.threads,
+            weights="",
+        )
+        folder = self.folder(case)
+        command = run_command(case, self.settings, target.name)
+        write_record(
+            folder, CaseRecord(SCHEMA, case.id, measured, None, (check,), {}, reproduce=command)
+        )
+        return folder, check
 
     def close(self) -> None:
         """Leave the device as it was found."""

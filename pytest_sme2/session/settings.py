@@ -109,7 +109,11 @@ class Settings:
 
     @property
     def run_directory(self) -> Path:
-        return self.out or Path("sme2-out")
+        return (self.out or Path("sme2-out")).resolve()
+
+    @property
+    def baseline_folder(self) -> Path:
+        return (self.baseline_dir or Path("baselines")).resolve()
 
 
 def parse_threads(value: str) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from pytest_sme2.results import (
     RunRequest,
 )
 from pytest_sme2.session.case_result import assemble, new_session, shares_of, speedup_of
+from pytest_sme2.session.case_timing import Timing
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
@@ -146,7 +147,9 @@ def test_everything_of_a_timed_pair(artifact: Artifact) -> None:
     pair = pair_of(
         artifact, evidence=evidence, on=(run(artifact, Arm.ON), run(artifact, Arm.ON, load_ns=700))
     )
-    found = assemble(pair, LINUX, profiles=profiles, measurement=measurement((0.4, 0.8)), **NAMES)
+    found = assemble(
+        pair, LINUX, profiles=profiles, timing=Timing({}, measurement((0.4, 0.8))), **NAMES
+    )
     assert (found.model, found.variant, found.emulated) == ("toy", "fp16", False)
     assert found.medians_ns == {Arm.ON: (10.0, 11.0), Arm.OFF: (20.0, 22.0)}
     assert found.speedup == speedup_of(measurement((0.4, 0.8)))
@@ -171,7 +174,7 @@ def test_several_threads_are_as_busy_as_the_machine_was(artifact: Artifact) -> N
     runs = (run(artifact, Arm.OFF, request=request),)
     pair = pair_of(artifact, on=(), off=runs)
     assert assemble(pair, LINUX, profiles={}, **NAMES).interference is None
-    found = assemble(pair, LINUX, profiles={}, busy=0.5, **NAMES)
+    found = assemble(pair, LINUX, profiles={}, timing=Timing({}, None, interference=0.5), **NAMES)
     with pytest.raises(BaselineError, match="the machine was busy: wall time was 50% over"):
         baselines.refuse_unfit(found)
 

@@ -50,7 +50,7 @@ def test_a_model_that_cannot_be_exported_fails_once(
     def fail(*_: object, **__: object) -> None:
         raise ExportError("no kernel for aten::foo\nthe log")
 
-    monkeypatch.setattr("pytest_sme2.export.artifacts.export_model", fail)
+    monkeypatch.setattr("pytest_sme2.session.session.export_model", fail)
     entry = ModelEntry("net", (Variant("fp32"),), "folder", str(tmp_path), "Net")
     case = Case("net", Variant("fp32"), 1, entry)
     with pytest.raises(ExportError, match="aten::foo"):
@@ -149,7 +149,7 @@ def test_bundle_lies_beside_the_baseline_that_is_compared_with(
 
     before = baseline(fingerprint=Fingerprint("android", (("build", "A1"), ("model", "Pixel"))))
     monkeypatch.setattr(Session, "baseline", lambda _session, _case: before)
-    monkeypatch.setattr("pytest_sme2.session.reference.open_beside", open_beside)
+    monkeypatch.setattr("pytest_sme2.session.session.open_beside", open_beside)
     for _ in range(2):
         assert session.baseline_reference(case) is None
     assert opened == [before.fingerprint]
