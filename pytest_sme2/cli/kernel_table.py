@@ -12,7 +12,7 @@ _TITLES = {
 }
 
 
-def table(artifact: Artifact, device: str, on: KernelCensus, off: KernelCensus) -> str:
+def table(artifact: Artifact, device: str, on: KernelCensus, off: KernelCensus) -> list[str]:
     """Both arms side by side, one row per kernel."""
     what, counted = _TITLES[on.source]
     lines = [f"{artifact.model} ({artifact.variant}) on {device}: {what}, {counted}", ""]
@@ -30,7 +30,7 @@ def table(artifact: Artifact, device: str, on: KernelCensus, off: KernelCensus) 
         lines += _rows("operator", on.operators, off.operators)
         lines += ["", "Kernels that XNNPACK made ready; they may have run, or not:", ""]
         lines += _rows("candidate", on.candidates, off.candidates)
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return [line.rstrip() for line in lines]
 
 
 def _rows(title: str, on: Sequence[Kernel], off: Sequence[Kernel]) -> list[str]:

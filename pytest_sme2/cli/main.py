@@ -1,8 +1,7 @@
 """The ``sme2`` command: the plugin's stages without pytest.
 
-Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``EXAMPLE``, ``ARGUMENTS``,
-``add_arguments(parser)`` where a table does not do, and ``run(arguments) -> int``. Only the chosen
-one is imported, so that ``sme2 --help`` is fast.
+Each subcommand is a module of ``pytest_sme2.cli.commands`` with ``EXAMPLE``, ``ARGUMENTS`` and
+``run(arguments) -> int``. Only the chosen one is imported, so that ``sme2 --help`` is fast.
 """
 
 from __future__ import annotations
@@ -126,9 +125,7 @@ def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
     """The parser, with the arguments and the example of one command."""
     module = module_of(name)
     parser.epilog = f"example:\n  {module.EXAMPLE}\n\n{EXIT_CODES}"
-    add_arguments(parser, {"--json": "print JSON", **getattr(module, "ARGUMENTS", {})})
-    if hasattr(module, "add_arguments"):
-        module.add_arguments(parser)
+    add_arguments(parser, {"--json": "print JSON", **module.ARGUMENTS})
     parser.set_defaults(run=module.run)
     return parser
 

@@ -1,20 +1,29 @@
-"""The arguments of commands: their own, and the options that they share with pytest."""
+"""What commands share: tables of arguments, options that pytest has as well, and their answer."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import contextlib
+import json
+import keyword
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.session.options import DEVICE, OPTIONS, RUNNERS, read
+from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES
 
-Arguments = Mapping[str, str | tuple[str, Any]]
+if TYPE_CHECKING:
+    from pytest_sme2.session.session import Session
+    from pytest_sme2.session.settings import Settings
+
+Arguments = Mapping[str, str | tuple[str, Any] | dict[str, Any]]
 """``--out DIR`` and what it is for, or that and its default. What is called as in PATHS is a path,
 N is a number, ``{a,b}`` are choices, and what has no value is a switch. ``!`` must be given, ``?``
-may be left out, ``+`` is one or more, ``...`` may be repeated."""
+may be left out, ``+`` is one or more, ``...`` may be repeated. A dictionary is argparse's own."""
 
 PATHS = ("FILE", "DIR", "OUT", "RUN_DIR", "ETDUMP")
 FOLDERS: Arguments = {
@@ -33,10 +42,32 @@ VARIANT: Arguments = {
 }
 
 
+def shared(*names: str, device: str = "auto", more: str = "") -> Arguments:
+    """The options of pytest called ``names``, as ``Option.name`` has them.
+
+    ``device`` says in words which one it is without ``--device``, and ``more`` what the last of
+    them can do in this command alone.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for option in OPTIONS:
+        if option.name in names:
+            how = found[f"--{option.name}"] = option.attributes()
+            if option.name == "device":
+                how["help"] = f"{', '.join(DEVICES)} (default: {device})"
+            elif option.name == names[-1]:
+                how["help"] += more
+    return found
+
+
 def add_arguments(parser: argparse.ArgumentParser, table: Arguments) -> None:
     """Add the arguments of a table."""
+    group = parser.add_argument_group("the device")
     for spec, about in table.items():
         name, _, value = spec.partition(" ")
+        if isinstance(about, dict):
+            of = group if name.strip("-") in (*DEVICE, *RUNNERS) else parser
+            of.add_argument(name, **about)
+            continue
         text, default = about if isinstance(about, tuple) else (about, None)
         how: dict[str, Any] = {"help": text, "default": default}
         if value.startswith("{"):
@@ -47,40 +78,42 @@ def add_arguments(parser: argparse.ArgumentParser, table: Arguments) -> None:
         else:
             how |= {"action": "store_true", "default": bool(default)}
         if how.get("metavar") == "N":
-            how["type"] = int
+            how["type"] = type(default or 0)
         if value.endswith("..."):
             how |= {"action": "append", "default": []}
         elif value.endswith(("?", "+")):
             how["nargs"] = value[-1]
         elif value.endswith("!"):
             how["required"] = True
+        word = name.strip("-").replace("-", "_")
+        if keyword.iskeyword(word) or word == "run":
+            how["dest"] = f"{word}_"
         parser.add_argument(name, **how)
 
 
-def add_options(
-    parser: argparse.ArgumentParser, *names: str, device: str = "auto", more: str = ""
-) -> None:
-    """Add the options called ``names``.
-
-    Args:
-        parser: of a command.
-        names: as ``Option.name`` has them.
-        device: says in words which one it is without ``--device``.
-        more: what the last of them can do in this command alone.
-    """
-    group = parser.add_argument_group("the device")
-    for option in OPTIONS:
-        if option.name in names:
-            how = option.attributes()
-            if option.name == "device":
-                how["help"] = f"{', '.join(DEVICES)} (default: {device})"
-            elif option.name == names[-1]:
-                how["help"] += more
-            of = group if option.name in (*DEVICE, *RUNNERS) else parser
-            of.add_argument(f"--{option.name}", **how)
-
-
 def chosen(arguments: argparse.Namespace, **defaults: Any) -> dict[str, Any]:
-    """The fields of Settings that those options fill, over ``defaults``."""
+    """The fields of Settings that the shared options fill, over ``defaults``."""
     given = ((option, getattr(arguments, option.destination, None)) for option in OPTIONS)
     return defaults | read((option, value, f"--{option.name}") for option, value in given)
+
+
+@contextlib.contextmanager
+def opened(settings: Settings) -> Iterator[Session]:
+    """A session whose progress is one line of the terminal."""
+    from pytest_sme2.session.session import Session
+
+    session = Session(settings, terminal_line(sys.stderr))
+    try:
+        yield session
+    finally:
+        clear_line(sys.stderr)
+        session.close()
+
+
+def show(arguments: argparse.Namespace, document: object, lines: Iterable[str]) -> int:
+    """Print the answer: the document where JSON was asked for, else the lines."""
+    if arguments.json:
+        print(json.dumps(document, indent=2))
+    else:
+        print("\n".join(lines))
+    return 0

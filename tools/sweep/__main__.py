@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.cli.cpus import every_cpu
 from pytest_sme2.cli.main import exit_code
 from pytest_sme2.errors import UsageError
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.files import encode, write_text
-from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.system.qemu import CPUS, DEFAULT_CPU, VECTOR_BITS, find_qemu
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -59,7 +58,9 @@ def sweep(arguments: argparse.Namespace) -> int:
     if arguments.programs < 1:
         raise UsageError("--programs takes a number from 1 on.")
     qemu = find_qemu(arguments.qemu)
-    targets = [EmulatedTarget(qemu, cpu=cpu) for cpu in every_cpu()]
+    shorter = [bits for bits in VECTOR_BITS if bits != DEFAULT_CPU.vector_bits]
+    every = [*CPUS, *(replace(DEFAULT_CPU, vector_bits=bits) for bits in reversed(shorter))]
+    targets = [EmulatedTarget(qemu, cpu=cpu) for cpu in every]
     runner = wheel_runner(targets[0].platform, executorch=sdk_version(None), progress=say)
     cpus = tuple(str(target.cpu) for target in targets)
     results = read_results(

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_sme2.cli import options
 from pytest_sme2.cli.commands.models import model_folders
-from pytest_sme2.cli.options import FOLDERS, MODEL_OR_PROGRAM, Arguments, add_options, chosen
+from pytest_sme2.cli.options import (
+    FOLDERS,
+    MODEL_OR_PROGRAM,
+    Arguments,
+    add_arguments,
+    chosen,
+    opened,
+    shared,
+    show,
+)
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.export.variant import parse_variant
@@ -36,7 +42,6 @@ from pytest_sme2.session.trials import (
     try_rewrites,
 )
 from pytest_sme2.system.files import write_text
-from pytest_sme2.system.terminal import clear_line, terminal_line
 from pytest_sme2.verdict.judging import FAILING, combine
 
 if TYPE_CHECKING:
@@ -56,27 +61,14 @@ ARGUMENTS: Arguments = {
         "tested change of its model.py, to this comment on a pull request"
     ),
     **FOLDERS,
+    "--run DIR": "use the results of an earlier run, and run nothing",
+    "--try REWRITES?": (
+        f"apply only these: {', '.join(NAMES)} (default: all that the advice names)"
+    ),
+    **shared(*DEVICE, "variants", "out", more=f" Here it is {OUT}."),
 }
 _Variants = Mapping[str, Ran]
 _Trials = Mapping[str, Sequence[Trial]]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--run",
-        dest="earlier",
-        type=Path,
-        metavar="DIR",
-        help="use the results of an earlier run, and run nothing",
-    )
-    parser.add_argument(
-        "--try",
-        dest="tried",
-        nargs="?",
-        metavar="REWRITES",
-        help=f"apply only these: {', '.join(NAMES)} (default: all that the advice names)",
-    )
-    add_options(parser, *DEVICE, "variants", "out", more=f" Here it is {OUT}.")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -86,30 +78,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.model is None:
         raise UsageError("Which model? Give its name; `sme2 models` lists them.")
     problems: dict[str, str] = {}
-    if arguments.earlier is not None:
-        if arguments.tried:
+    if arguments.run_ is not None:
+        if arguments.try_:
             raise UsageError("--try runs the model, and --run does not: give one of them.")
-        variants, timed = _earlier(arguments.earlier, arguments.model)
+        variants, timed = _earlier(arguments.run_, arguments.model)
         trials: _Trials = {}
     else:
-        session = _session(arguments)
-        try:
-            variants, trials = _now(session, arguments.tried, problems, skip=arguments.no_try)
+        with opened(_settings(arguments)) as session:
+            variants, trials = _now(session, arguments.try_, problems, skip=arguments.no_try)
             timed = session.bench.timed
-        finally:
-            clear_line(sys.stderr)
-            session.close()
     variants = dict(sorted(variants.items(), key=lambda item: _order(item[1])))
-    if arguments.json:
-        document = _document(arguments.model, variants, trials, timed)
-        print(json.dumps({**document, "problems": problems}, indent=2))
-    else:
-        # With --run nothing is run, so the command that runs takes its place.
-        typed = ("advise", arguments.model) if arguments.earlier else arguments.typed
-        again = "" if trials else shlex.join(("sme2", *typed))
-        print("\n".join(_lines(again, variants, trials, problems, timed)))
-        for variant, problem in problems.items():
-            print(bullet(f"{variant} could not be run: {problem}"))
+    # With --run nothing is run, so the command that runs takes its place.
+    typed = ("advise", arguments.model) if arguments.run_ else arguments.typed
+    again = "" if trials else shlex.join(("sme2", *typed))
+    document = _document(arguments.model, variants, trials, timed)
+    lines = _lines(again, variants, trials, problems, timed)
+    show(arguments, {**document, "problems": problems}, lines)
     return 0 if variants else 1
 
 
@@ -147,17 +131,12 @@ def _records(folder: Path) -> list[CaseRecord]:
     return [read_record(found) for found in find_records(folder)]
 
 
-def _session(arguments: argparse.Namespace) -> Session:
-    from pytest_sme2.session.session import Session
-
-    return Session(
-        Settings(
-            models=(arguments.model,),
-            methods=(arguments.method,) if arguments.method else (),
-            model_folders=model_folders(arguments),
-            **chosen(arguments, out=OUT),
-        ),
-        terminal_line(sys.stderr),
+def _settings(arguments: argparse.Namespace) -> Settings:
+    return Settings(
+        models=(arguments.model,),
+        methods=(arguments.method,) if arguments.method else (),
+        model_folders=model_folders(arguments),
+        **chosen(arguments, out=OUT),
     )
 
 
@@ -201,14 +180,14 @@ def _comment(arguments: argparse.Namespace) -> int:
     from pytest_sme2.report.comment import MARK, fix_text
 
     comment: Path = arguments.comment
-    if arguments.earlier is None:
+    if arguments.run_ is None:
         raise UsageError("--comment needs --run DIR: the run whose failure is to be mended.")
     written = comment.read_text("utf-8") if comment.is_file() else ""
     if not written.startswith(MARK):
         raise UsageError(f"{str(comment)!r} is not a comment that --sme2-report FILE.md wrote.")
-    ranked = worst_first(_records(arguments.earlier))
+    ranked = worst_first(_records(arguments.run_))
     if not ranked or combine(ranked[0].checks) not in FAILING:
-        print(f"No case of {arguments.earlier} failed, so {comment} stays as it is.")
+        print(f"No case of {arguments.run_} failed, so {comment} stays as it is.")
         return 0
     record = ranked[0]
     if record.measured.variant == AS_EXPORTED or not record.measured.profiles:
@@ -216,10 +195,9 @@ def _comment(arguments: argparse.Namespace) -> int:
         return 0
     # Found and run as it was in the run that failed.
     parser = argparse.ArgumentParser()
-    options.add_arguments(parser, ARGUMENTS)
-    add_arguments(parser)
-    session = _session(parser.parse_args(shlex.split(advise_command(record, ""))[2:]))
-    try:
+    add_arguments(parser, ARGUMENTS)
+    settings = _settings(parser.parse_args(shlex.split(advise_command(record, ""))[2:]))
+    with opened(settings) as session:
         (case,) = session.cases()
         session.bench.require_sme2()
         before = run_once(session, case)
@@ -227,9 +205,6 @@ def _comment(arguments: argparse.Namespace) -> int:
         helping = sorted((trial for trial in trials if trial.helps), key=lambda one: -one.saving)
         edits = (try_edit(session, case, trial) for trial in helping)
         edit = next((found for found in edits if found is not None), None)
-    finally:
-        clear_line(sys.stderr)
-        session.close()
     if not helping:
         print(f"No rewrite is known that saves anything in {record.id}: {comment} stays as it is.")
         return 0
@@ -290,7 +265,9 @@ def _lines(
     problems: Mapping[str, str],
     timed: bool,
 ) -> Iterator[str]:
+    failed = [bullet(f"{name} could not be run: {problem}") for name, problem in problems.items()]
     if not variants:
+        yield from failed
         return
     unit, memory = ("time", "memory") if timed else ("instructions", "program")
     yield _ROW.format("variant", "on SME2", unit, "outputs", memory, "outside", "ran in")
@@ -343,6 +320,7 @@ def _lines(
         yield ""
         yield f"To see what a rewrite brings: {printable(command)} --try {named[0]}"
     yield from _notes(variants)
+    yield from failed
 
 
 def _order(ran: Ran) -> tuple[float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -38,7 +37,7 @@ from pytest_sme2.bisect.row import (
     tracked,
 )
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
-from pytest_sme2.cli.options import VARIANT, Arguments, add_options, chosen
+from pytest_sme2.cli.options import VARIANT, Arguments, chosen, shared, show
 from pytest_sme2.errors import BuildError, UsageError, plain
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import CaseResult, Check
@@ -77,26 +76,19 @@ ARGUMENTS: Arguments = {
         "where it was broken off (default: sme2-bisect)",
         Path("sme2-bisect"),
     ),
-}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--figure",
-        choices=NAMES,
-        help="what got worse (default: latency on a device that measures time, else the first that "
-        "did): "
-        + "; ".join(f"{figure.name}, the {figure.what}" for figure in FIGURES)
-        + "; latency, in pairs with the good one",
-    )
-    add_options(
-        parser,
+    f"--figure {{{','.join(NAMES)}}}": (
+        "what got worse (default: latency on a device that measures time, else the first that did):"
+        f" {'; '.join(f'{figure.name}, the {figure.what}' for figure in FIGURES)}; latency, in "
+        "pairs with the good one"
+    ),
+    **shared(
         *DEVICE,
         "budget",
         device=_EMULATED,
         more=" Here it is for the pairs of one comparison, four times as much where they do not "
         "decide.",
-    )
+    ),
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -114,12 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
             search = Bisecting(row, arguments.out.resolve(), say)
             found = search.by_latency() if asked == LATENCY else search.by_figure(asked)
             clear_line(sys.stderr)
-            if arguments.json:
-                print(json.dumps(document(found), indent=2))
-            else:
-                name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
-                told = lines(found, name, asked, _command(arguments, settings))
-                print("\n".join(map(plain, told)))
+            name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
+            told = lines(found, name, asked, _command(arguments, settings))
+            show(arguments, document(found), map(plain, told))
     finally:
         clear_line(sys.stderr)
     return 0 if found.culprit is None else 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 
-from pytest_sme2.cli.options import Arguments
+from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import BuildError
 from pytest_sme2.runners import source_build, source_plan
 from pytest_sme2.system.terminal import say
@@ -29,26 +28,21 @@ ARGUMENTS: Arguments = {
     "--cmake-option NAME=VALUE...": "a CMake variable; may be repeated",
     "--dry-run": "print the commands and what is missing, and build nothing",
     "--force": "build even if something is missing",
+    "--jobs N": ("how many compilers at a time (default: one per core)", os.cpu_count() or 1),
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
-
-
 def run(arguments: argparse.Namespace) -> int:
-    environment_ndk = os.environ.get("ANDROID_NDK")
-    ndk = arguments.ndk or (Path(environment_ndk) if environment_ndk else None)
     request = source_plan.SourceBuild(
         # Made absolute, not resolved: a link named 'executorch' is a good way to get the name.
         tree=_absolute(arguments.executorch),
         platform=arguments.platform,
         sides=source_plan.parse_sides(arguments.sme2),
         variant=arguments.variant,
-        ndk=_absolute(ndk) if ndk else None,
-        kleidiai=_absolute(arguments.kleidiai) if arguments.kleidiai else None,
+        ndk=_absolute(ndk) if (ndk := arguments.ndk or os.environ.get("ANDROID_NDK")) else None,
+        kleidiai=arguments.kleidiai and _absolute(arguments.kleidiai),
         python=_absolute(arguments.python),
-        out=_absolute(arguments.out) if arguments.out else None,
+        out=arguments.out and _absolute(arguments.out),
         jobs=arguments.jobs,
         options=tuple(source_plan.parse_option(option) for option in arguments.cmake_option),
     )
@@ -68,28 +62,16 @@ def run(arguments: argparse.Namespace) -> int:
             "--force builds nevertheless."
         )
     built = source_build.build(request, tools, progress=say)
-    if arguments.json:
-        print(json.dumps([_document(runner) for runner in built], indent=2))
-        return 0
+    document, lines = [], []
     for runner in built:
-        known = (
-            ", ".join(sorted(family.value for family in runner.families))
-            if runner.families is not None
-            else "not to be seen in the binary"
-        )
-        print(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
-    print(source_plan.usage_line(request, source_plan.plan(request, tools)))
-    return 0
+        families = runner.families and sorted(family.value for family in runner.families)
+        known = "not to be seen in the binary" if families is None else ", ".join(families)
+        lines.append(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
+        made = {"sme2": str(runner.arm), "binary": str(runner.binary), "kernels": families}
+        document.append(made)
+    lines.append(source_plan.usage_line(request, source_plan.plan(request, tools)))
+    return show(arguments, document, lines)
 
 
-def _document(runner: source_build.Built) -> dict[str, object]:
-    families = runner.families
-    return {
-        "sme2": str(runner.arm),
-        "binary": str(runner.binary),
-        "kernels": None if families is None else sorted(family.value for family in families),
-    }
-
-
-def _absolute(path: Path) -> Path:
-    return Path(os.path.normpath(path.expanduser().absolute()))
+def _absolute(path: Path | str) -> Path:
+    return Path(os.path.normpath(Path(path).expanduser().absolute()))

@@ -6,18 +6,18 @@ It is for ``pytest --against`` later or, with ``--phone``, the runner alone for 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import tempfile
 from pathlib import Path
 
 from pytest_sme2.cli.commands.models import registry_of
-from pytest_sme2.cli.options import FOLDERS, Arguments
+from pytest_sme2.cli.options import FOLDERS, Arguments, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import Registry
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.results import Artifact
+from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.bundle import (
     PACKAGE,
@@ -74,24 +74,19 @@ def run(arguments: argparse.Namespace) -> int:
     path = write_bundle(arguments.out, runner, artifacts)
     # Open it once, to find out now whether that works.
     bundle = open_bundle(path)
-    if arguments.json:
-        document = {
-            "path": str(path),
-            "sha256": bundle.sha256,
-            "platform": runner.platform,
-            "executorch": runner.executorch,
-            "programs": [list(key) for key in bundle.artifacts],
-        }
-        print(json.dumps(document, indent=2))
-    else:
-        size = f"{path.stat().st_size / 1e6:.1f} MB"
-        if arguments.phone:
-            print(f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {size}")
-            print(f"Use it with: pytest --device android --sme2-phone bundle={path}")
-        else:
-            print(f"{path}: {count(len(artifacts), 'program')}, {size}")
-            print(f"Measure against it with: pytest --against {path}")
-    return 0
+    document = {
+        "path": str(path),
+        "sha256": bundle.sha256,
+        "platform": runner.platform,
+        "executorch": runner.executorch,
+        "programs": [list(key) for key in bundle.artifacts],
+    }
+    if arguments.phone:
+        use = f"Use it with: pytest --device android --sme2-phone bundle={path}"
+        return show(arguments, document, [_about(path, runner), use])
+    programs = f"{path}: {count(len(artifacts), 'program')}, {_size(path)}"
+    use = f"Measure against it with: pytest --against {path}"
+    return show(arguments, document, [programs, use])
 
 
 def _write_wheel(arguments: argparse.Namespace) -> int:
@@ -102,14 +97,17 @@ def _write_wheel(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         bundle = write_bundle(Path(folder) / "bundle.tar.gz", runner, ())
         path = write_package(arguments.out, bundle, runner.executorch)
-    if arguments.json:
-        document = {"path": str(path), "executorch": runner.executorch}
-        print(json.dumps({**document, "sha256": file_sha256(path)}, indent=2))
-    else:
-        size = f"{path.stat().st_size / 1e6:.1f} MB"
-        print(f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {size}")
-        print(f"Install it where phones are: pip install {shlex.quote(str(path))}")
-    return 0
+    document = {"path": str(path), "executorch": runner.executorch, "sha256": file_sha256(path)}
+    use = f"Install it where phones are: pip install {shlex.quote(str(path))}"
+    return show(arguments, document, [_about(path, runner), use])
+
+
+def _about(path: Path, runner: Runner) -> str:
+    return f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {_size(path)}"
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
 
 
 def _export(arguments: argparse.Namespace, registry: Registry) -> list[Artifact]:

@@ -6,13 +6,13 @@ On a phone it also puts back what a run changed that was broken off.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
-from pytest_sme2.cli.options import Arguments, add_options
+from pytest_sme2.cli.options import Arguments, shared, show
 from pytest_sme2.cli.options import chosen as phone_options
 from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
 from pytest_sme2.system.cache import (
@@ -41,11 +41,8 @@ ARGUMENTS: Arguments = {
     f"--kind {{{','.join(KINDS)}}}...": "only this kind; may be repeated",
     "--older-than AGE": "remove what was not used for that long: 30d, 12h",
     "--keep SIZE": "remove the least recently used until this is left: 2GB",
+    **shared("device", "serial", "phone", device="the cache; android is a phone"),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "device", "serial", "phone", device="the cache; android is a phone")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,14 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
     server = open_server(given.get("adb_server"))
     serials = choose_serials(server, given.get("serials", ()))
     done = [_clean(server, serial) for serial in serials]
-    if arguments.json:
-        print(json.dumps(done))
-        return 0
+    lines = []
     for entry in done:
         settings = ", its settings are put back" if entry["restored"] else ""
         refused = "".join(f"; it {said}" for said in entry["refused"])
-        print(f"{entry['serial']}: cleaned{settings}{refused}")
-    return 0
+        lines.append(f"{entry['serial']}: cleaned{settings}{refused}")
+    return show(arguments, done, lines)
 
 
 def _clean(server: AdbServer, serial: str) -> dict[str, Any]:
@@ -104,50 +99,45 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
             "deleted. It may be of an earlier version. Look at it, and delete it yourself."
         )
     remove(removed, "sme2 clean")
-    if arguments.json:
-        gone = set(removed)
-        rows = [
-            {
-                "kind": entry.kind,
-                "path": str(entry.path),
-                "bytes": entry.bytes,
-                "unused_seconds": round(now - entry.used),
-                "left_over": entry.left_over,
-                "removed": entry in gone,
-            }
-            for entry in found
-        ]
-        print(json.dumps({"cache": str(folder), "entries": rows}, indent=2))
-        return 0
+    gone = set(removed)
+    rows = [
+        {
+            "kind": entry.kind,
+            "path": str(entry.path),
+            "bytes": entry.bytes,
+            "unused_seconds": round(now - entry.used),
+            "left_over": entry.left_over,
+            "removed": entry in gone,
+        }
+        for entry in found
+    ]
     if older is None and keep is None:
-        print(f"{folder}")
+        lines = [str(folder)]
         for kind in arguments.kind or KINDS:
-            _show(kind, [entry for entry in found if entry.kind == kind], now)
+            lines += _summary(kind, [entry for entry in found if entry.kind == kind], now)
         how = "Remove with --older-than 30d, or --keep 2GB."
-        print(how if ours else f"There is no {MARK} in it, so nothing is deleted.")
+        lines.append(how if ours else f"There is no {MARK} in it, so nothing is deleted.")
         beside = [kind for kind in KINDS if (folder.parent / kind).is_dir()]
         if os.environ.get("SME2_CACHE_DIR") and beside:
-            print(
+            lines.append(
                 f"{folder.parent} has also: {', '.join(beside)}. They are of an earlier version, "
                 "or of others. They are not used, and never deleted by us."
             )
-        return 0
-    for entry in removed:
-        print(f"removed  {_size(entry.bytes):>9}  {entry.path}")
-    total = sum(entry.bytes for entry in removed)
-    left = sum(entry.bytes for entry in found) - total
-    print(f"{len(removed)} removed, {_size(total)}; {_size(left)} left. Log: {folder / LOG}")
-    return 0
+    else:
+        lines = [f"removed  {_size(entry.bytes):>9}  {entry.path}" for entry in removed]
+        total = sum(entry.bytes for entry in removed)
+        left = _size(sum(entry.bytes for entry in found) - total)
+        lines.append(f"{len(removed)} removed, {_size(total)}; {left} left. Log: {folder / LOG}")
+    return show(arguments, {"cache": str(folder), "entries": rows}, lines)
 
 
-def _show(kind: str, found: list[CacheEntry], now: float) -> None:
-    if not found:
-        return
-    oldest = (now - found[0].used) / 86400
-    half = sum(entry.left_over for entry in found)
-    left_over = f", {half} left half made by killed processes" if half else ""
-    size = _size(sum(entry.bytes for entry in found))
-    print(f"  {kind:14} {len(found):>5} {size:>9}  oldest unused for {oldest:.0f} d{left_over}")
+def _summary(kind: str, found: list[CacheEntry], now: float) -> Iterator[str]:
+    if found:
+        oldest = (now - found[0].used) / 86400
+        half = sum(entry.left_over for entry in found)
+        left_over = f", {half} left half made by killed processes" if half else ""
+        size = _size(sum(entry.bytes for entry in found))
+        yield f"  {kind:14} {len(found):>5} {size:>9}  oldest unused for {oldest:.0f} d{left_over}"
 
 
 def _size(count: int) -> str:

@@ -31,18 +31,14 @@ ARGUMENTS: Arguments = {
     "before ETDUMP": "an ETDump, or a folder with one; or the output of llama_main",
     "after ETDUMP": "the ETDump to compare with it",
     "--emulated": "they ran on an emulator, so their times mean nothing (known of a run directory)",
+    "--names": {
+        "nargs": 2,
+        "default": ("A", "B"),
+        "metavar": ("A", "B"),
+        "help": "names of the two (default: A B)",
+    },
     **RULES,
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--names",
-        nargs=2,
-        default=("A", "B"),
-        metavar=("A", "B"),
-        help="names of the two (default: A B)",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.cli.options import Arguments, add_options, chosen
+from pytest_sme2.cli.options import Arguments, chosen, shared
 from pytest_sme2.errors import Sme2Error, plain
 from pytest_sme2.session.bench import Bench, sme_word
 from pytest_sme2.session.device import choose_target
@@ -48,11 +48,8 @@ ARGUMENTS: Arguments = {
         "with --device mac, linux or android, which are tried out: where the result goes "
         "(default: sme2-doctor-DEVICE.json)"
     ),
+    **shared(*DEVICE),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, *DEVICE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,49 +114,50 @@ def _device(device: str, settings: Settings) -> Fact:
 def run(arguments: argparse.Namespace) -> int:
     settings = Settings(**chosen(arguments))
     device = settings.device
-    installed = [Fact("pytest-sme2", True, __version__)]
-    installed.append(Fact("Python", True, f"{platform.python_version()}, {platform.platform()}"))
-    installed += [_package(name) for name in PACKAGES]
-    tools = [
+    tools = (
         Fact(
             part.name,
             part.found is not None,
             f"{part.found or f'{part.cost}. {part.remedy}'} {part.warning}".rstrip(),
         )
         for part in provision(lambda _: None, check=True)
-    ]
-    tools += [_pip(), _confined()]
-    devices = [_device(name, settings) for name in DEVICES]
-    usable = next(finding.ok for finding in devices if finding.what == f"--device={device}")
-    report: dict[str, Any] = {
-        "installed": [dataclasses.asdict(finding) for finding in installed],
-        "tools": [dataclasses.asdict(finding) for finding in tools],
-        "devices": [dataclasses.asdict(finding) for finding in devices],
-        "cache": str(find_cache()),
-        "usable": usable,
+    )
+    found = {
+        "installed": [
+            Fact("pytest-sme2", True, __version__),
+            Fact("Python", True, f"{platform.python_version()}, {platform.platform()}"),
+            *map(_package, PACKAGES),
+        ],
+        "tools": [*tools, _pip(), _confined()],
+        "devices": [_device(name, settings) for name in DEVICES],
     }
+    usable = next(fact.ok for fact in found["devices"] if fact.what == f"--device={device}")
+    report: dict[str, Any] = {
+        heading: [dataclasses.asdict(fact) for fact in facts] for heading, facts in found.items()
+    }
+    report |= {"cache": str(find_cache()), "usable": usable}
     if not arguments.json:
-        for heading, findings in (("installed", installed), ("tools", tools), ("devices", devices)):
+        for heading, facts in found.items():
             print(heading)
-            for finding in findings:
-                print(f"  {'ok' if finding.ok else 'no':2}  {finding.what}: {finding.detail}")
+            for fact in facts:
+                print(f"  {'ok' if fact.ok else 'no':2}  {fact.what}: {fact.detail}")
         print(f"cache\n      {find_cache()}", flush=True)
     if usable and device in TRIED_OUT:
         # A machine on which it fails is the one whose file is wanted most.
         try:
             tried = _try_out(settings)
             report["machine"] = dataclasses.asdict(tried)
-            found, usable = format_check(tried), tried.proven is not False
+            told, usable = format_check(tried), tried.proven is not False
         except Sme2Error as error:
             report["machine"] = {"problems": [str(error)]}
-            found, usable = f"  no  {error}", False
+            told, usable = f"  no  {error}", False
         report["usable"] = usable
         out = arguments.out or Path(f"sme2-doctor-{device}.json")
         # The report is made to be sent, so it must not name the user.
         text = json.dumps(report, indent=2).replace(str(Path.home()), "~")
         write_text(out, text + "\n")
         if not arguments.json:
-            print(found)
+            print(told)
             print(f"\nAll of this is in {out}. Please send it in if anything looks wrong.")
     if arguments.json:
         print(json.dumps(report, indent=2))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.cli.options import Arguments, add_options, chosen
+from pytest_sme2.cli.options import Arguments, chosen, shared
 from pytest_sme2.errors import UsageError
 from pytest_sme2.report.history import HistoryRecord, read_history, resolved
 from pytest_sme2.report.history_events import Event, events, only, size_of
@@ -50,14 +50,11 @@ ARGUMENTS: Arguments = {
     "--window N": "for --fail-on PERCENT: only the last runs (default: all)",
     "--since COMMIT": "only what changed after this one, as a release",
     "--json": "print all changes as JSON",
+    **shared("baseline-dir", "limit"),
 }
 # More series than this are told by what happened to them.
 _FEW = 6
 _MOST_ROWS = 40
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "baseline-dir", "limit")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.resources
-import json
 from pathlib import Path
 
-from pytest_sme2.cli.options import Arguments
+from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.system.files import write_text
 from pytest_sme2.targets.local import LocalTarget
@@ -47,36 +46,27 @@ def run(arguments: argparse.Namespace) -> int:
             f"{', '.join(there)}: there already. Nothing was written: `sme2 init` overwrites no "
             "file. Move what is there away, or name another folder."
         )
-    kept = []
-    if (folder / ".gitignore").exists():
-        kept.append(".gitignore")
-    else:
+    kept = [name for name in (".gitignore", *_SETTINGS) if (folder / name).exists()]
+    if ".gitignore" not in kept:
         files[Path(".gitignore")] = IGNORED
-    settings = [name for name in _SETTINGS if (folder / name).exists()]
+    settings = {*kept} & {*_SETTINGS}
     device = "auto" if LocalTarget().capabilities().sme2 else "emulated"
-    if settings:
-        kept += settings
-    else:
+    if not settings:
         files[Path("pytest.ini")] = f"[pytest]\ntestpaths = tests\nsme2_device = {device}\n"
     for path, text in files.items():
         write_text(folder / path, text)
-    if arguments.json:
-        print(json.dumps({"written": [str(path) for path in files], "kept": kept}, indent=2))
-        return 0
-    for path in files:
-        print(f"wrote  {path}")
-    for name in kept:
-        print(f"kept   {name}, as it was")
     # The long name: the project, or a plugin of it, may have a --device of its own.
     option = f" --sme2-device {device}" if settings else ""
-    print(
-        f"""
-Next:
-  pytest{option}                      does it run on SME2? (the first run builds a runner)
-  pytest{option} --update-baselines   store what was found; commit baselines/
-Then put your own model beside models/toy_cnn: one folder, one model.py."""
-    )
-    return 0
+    lines = [
+        *(f"wrote  {path}" for path in files),
+        *(f"kept   {name}, as it was" for name in kept),
+        "",
+        "Next:",
+        f"  pytest{option}{'':22}does it run on SME2? (the first run builds a runner)",
+        f"  pytest{option} --update-baselines   store what was found; commit baselines/",
+        "Then put your own model beside models/toy_cnn: one folder, one model.py.",
+    ]
+    return show(arguments, {"written": [str(path) for path in files], "kept": kept}, lines)
 
 
 def _holds_other(path: Path, text: str) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pytest_sme2.cli.options import Arguments
+from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.runners.abi import PHONE_PAGE_BYTES
 from pytest_sme2.system.wording import count
@@ -41,13 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
     arm64 = [group for group in groups if group["architecture"] == ARM64]
     asked = [group for group in arm64 if group["xnnpack"]] or arm64
     ready = bool(asked) and all(g["sme2"] and g["check"] != "nowhere" for g in asked)
-    if arguments.json:
-        document = {"schema": 1, "path": str(arguments.path), "executorch": package.executorch}
-        print(json.dumps({**document, "sme2": ready, "groups": groups}, indent=2))
-    else:
-        version = f": ExecuTorch {package.executorch}" if package.executorch else ""
-        print(f"{plain(str(arguments.path))}{version}")
-        print("\n".join(line for group in groups for line in _lines(group)))
+    document = {"schema": 1, "path": str(arguments.path), "executorch": package.executorch}
+    version = f": ExecuTorch {package.executorch}" if package.executorch else ""
+    lines = [f"{plain(str(arguments.path))}{version}"]
+    lines += (line for group in groups for line in _lines(group))
+    show(arguments, {**document, "sme2": ready, "groups": groups}, lines)
     return 1 if arguments.require_sme2 and not ready else 0
 
 

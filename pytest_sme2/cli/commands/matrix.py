@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_sme2.cli.options import Arguments
+from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import (
     CellChange,
@@ -39,8 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _write_page(arguments, matrix)
     if arguments.changes is not None:
         before = _chosen(arguments.changes)
-        print(changes_text(before, matrix, changes(before, matrix)), end="")
-        return 0
+        found = changes(before, matrix)
+        lines = changes_text(before, matrix, found).splitlines()
+        return show(arguments, [encode(entry) for entry in found], lines)
     answers = select(
         matrix,
         operators=arguments.operator,
@@ -55,11 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             + ", ".join(dict.fromkeys(answer.cell.data_type for answer in matrix.answers))
             + "."
         )
-    if arguments.json:
-        print(json.dumps([encode(answer) for answer in answers], indent=1))
-    else:
-        print(table(matrix, answers), end="")
-    return 0
+    return show(arguments, [encode(answer) for answer in answers], _table(matrix, answers))
 
 
 def _write_page(arguments: argparse.Namespace, matrix: KernelMatrix) -> int:
@@ -84,19 +80,17 @@ def _chosen(value: str | None) -> KernelMatrix:
     return read_matrix(Path(value)) if Path(value).is_file() else shipped_matrix(value)
 
 
-def table(matrix: KernelMatrix, answers: Sequence[CellAnswer]) -> str:
+def _table(matrix: KernelMatrix, answers: Sequence[CellAnswer]) -> list[str]:
     """A row per cell."""
     layer = ("operator", "data type", "rows", "size")
     titles = (*layer, "runs on", "SME1", "per MAC", "SQNR", "kernel")
-    rows: list[tuple[str, ...]] = [titles, *map(_row, answers)]
-    lines = [
+    return [
         f"ExecuTorch {matrix.executorch}, torch {matrix.torch}, emulated CPU {matrix.cpu}",
         "per MAC: instructions of the operator for each multiply-accumulate; SQNR: in dB against "
         "eager fp32; SME1: where it runs on a chip without SME2",
         "",
-        *aligned(rows),
+        *aligned([titles, *map(_row, answers)]),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _row(answer: CellAnswer) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree
 
-from pytest_sme2.cli.options import Arguments, add_options, chosen
+from pytest_sme2.cli.options import Arguments, chosen, shared, show
 from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.report.comment import comment_text
 from pytest_sme2.report.history import write_history
@@ -77,11 +76,8 @@ ARGUMENTS: Arguments = {
     "--html FILE": "write the HTML report to this file",
     "--junit FILE": "write one JUnit file",
     "--comment FILE": "write a comment for a pull request",
+    **shared("baseline-dir", "history"),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "baseline-dir", "history")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -101,33 +97,23 @@ def run(arguments: argparse.Namespace) -> int:
         write_history(history, records, commits.pop() if len(commits) == 1 else None)
     if arguments.comment is not None:
         write_text(arguments.comment, comment_text(records))
-    if arguments.json:
-        print(json.dumps(_document(merged), indent=2))
-    else:
-        print("\n".join(map(plain, run_lines(records))))
-        print(_counts(merged, len(arguments.run_dir)))
-    for told in (*merged.odd, *merged.problems):
-        print(f"sme2: {plain(told)}", file=sys.stderr)
-    return int(merged.failed)
-
-
-def _counts(merged: Merged, shards: int) -> str:
     outcomes = Counter(test.outcome for test in merged.tests.values())
     told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
-    return (
-        f"{count(shards, 'shard')}, {count(len(merged.cases), 'case')}, "
+    counts = (
+        f"{count(len(arguments.run_dir), 'shard')}, {count(len(merged.cases), 'case')}, "
         f"{count(len(merged.tests), 'test')}: {told}"
     )
-
-
-def _document(merged: Merged) -> dict[str, object]:
-    return {
-        "cases": [record.id for _, record in merged.cases],
+    document = {
+        "cases": [record.id for record in records],
         "tests": {name: test.outcome for name, test in merged.tests.items()},
         "problems": list(merged.problems),
         "odd": list(merged.odd),
         "failed": merged.failed,
     }
+    show(arguments, document, [*map(plain, run_lines(records)), counts])
+    for told in (*merged.odd, *merged.problems):
+        print(f"sme2: {plain(told)}", file=sys.stderr)
+    return int(merged.failed)
 
 
 MOST_NAMED = 3

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import errno
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.cli.experiments import rewrite_experiments
-from pytest_sme2.cli.options import RULES, Arguments, add_options, chosen
+from pytest_sme2.cli.options import RULES, Arguments, chosen, shared, show
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.comment import (
@@ -41,11 +40,8 @@ ARGUMENTS: Arguments = {
         "only print the results: for a pull request, github-action-benchmark, Bencher or PyTorch's "
         "benchmark database"
     ),
+    **shared("baseline-dir"),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "baseline-dir")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -92,12 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "Several run directories have no folder in common. Add --html or --markdown."
         )
-    if arguments.json:
-        files = [str(path) for path in written]
-        print(json.dumps({"cases": [record.id for _, record in pairs], "files": files}, indent=2))
-    else:
-        print("\n".join(str(path) for path in written))
-    return 0
+    files = [str(path) for path in written]
+    return show(arguments, {"cases": [record.id for _, record in pairs], "files": files}, files)
 
 
 def _rewrite(

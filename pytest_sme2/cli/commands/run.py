@@ -19,8 +19,10 @@ from pytest_sme2.cli.options import (
     MODEL_OR_PROGRAM,
     VARIANT,
     Arguments,
-    add_options,
     chosen,
+    opened,
+    shared,
+    show,
 )
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import parse_variant
@@ -38,8 +40,7 @@ from pytest_sme2.verdict.judging import estimate_text
 if TYPE_CHECKING:
     from pytest_sme2.report.case_summary import Noise
 
-ALL = "all"
-CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out")
+CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out", "cpu")
 METHOD: Arguments = {
     "--method NAME": "of a .pte file that has several (default: forward, or the only one)"
 }
@@ -55,11 +56,8 @@ ARGUMENTS: Arguments = {
     **METHOD,
     f"--template {{{','.join(TEMPLATES)}}}": "print an experiment file to start from",
     "--kernels": "only list the kernels that run with SME2 on and off; without --device: emulated",
+    **shared(*DEVICE, *RUNNERS, *CASE),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, *DEVICE, *RUNNERS, *CASE, "cpu", more=" Here, all compares them.")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -97,15 +95,12 @@ def run_config(arguments: argparse.Namespace) -> int:
         )
     finally:
         clear_line(sys.stderr)
-    if arguments.json:
-        listed = [
-            {"case": record.id, "folder": str(folder), "evidence": encode(record.measured.evidence)}
-            for folder, record in cases
-        ]
-        print(json.dumps({"output_root": str(plan.output_root), "cases": listed}, indent=2))
-    else:
-        print("\n".join(run_lines([record for _, record in cases])))
-        print(f"files: {plan.output_root}")
+    listed = [
+        {"case": record.id, "folder": str(folder), "evidence": encode(record.measured.evidence)}
+        for folder, record in cases
+    ]
+    lines = [*run_lines([record for _, record in cases]), f"files: {plan.output_root}"]
+    show(arguments, {"output_root": str(plan.output_root), "cases": listed}, lines)
     for _, record in cases:
         evidence = record.measured.evidence
         if evidence is not None and not evidence.valid:
@@ -119,11 +114,8 @@ def run_model(arguments: argparse.Namespace) -> int:
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.run_directory import METRICS, read_record
 
-    if arguments.sme2_cpu == ALL:
-        return _compare_cpus(arguments)
-    session = Session(_settings(arguments), terminal_line(sys.stderr))
-    case = named_case(session, arguments)
-    try:
+    with opened(_settings(arguments)) as session:
+        case = named_case(session, arguments)
         measured = session.measured(case, timed=session.bench.timed and not arguments.kernels)
         checks = output_checks(measured, session.limits(case))
         folder = session.keep(case, measured, checks)
@@ -131,15 +123,9 @@ def run_model(arguments: argparse.Namespace) -> int:
         write_case(folder, record)
         # While the device is still held: asked later, it would be taken again, and kept.
         if arguments.kernels:
-            return _show_kernels(session, case, measured, as_json=arguments.json)
+            return _show_kernels(session, case, measured, arguments)
         lines = _lines(session, case, measured, folder, noise_of(record))
-    finally:
-        clear_line(sys.stderr)
-        session.close()
-    if arguments.json:
-        print(json.dumps(json.loads((folder / METRICS).read_text("utf-8")), indent=2))
-    else:
-        print("\n".join(lines))
+    show(arguments, json.loads((folder / METRICS).read_text("utf-8")), lines)
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
     return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
@@ -160,7 +146,9 @@ def named_case(session: Session, arguments: argparse.Namespace) -> Case:
     return Case(entry.name, variant, threads, entry)
 
 
-def _show_kernels(session: Session, case: Case, measured: CaseResult, *, as_json: bool) -> int:
+def _show_kernels(
+    session: Session, case: Case, measured: CaseResult, arguments: argparse.Namespace
+) -> int:
     """Those of the record; where the device does not tell by itself, of one more run that logs."""
     from pytest_sme2.cli.kernel_table import table
 
@@ -171,13 +159,10 @@ def _show_kernels(session: Session, case: Case, measured: CaseResult, *, as_json
             folder = session.folder(case) / f"kernels_sme2_{arm}"
             found[arm] = session.bench.kernels(session.request(case, arm), folder)
     clear_line(sys.stderr)
-    if as_json:
-        about = {"model": artifact.model, "variant": artifact.variant, "sha256": artifact.sha256}
-        arms = {str(arm): asdict(census) for arm, census in found.items()}
-        print(json.dumps({"schema": 1, **about, "device": device, **arms}, indent=2))
-    else:
-        print(table(artifact, device, found[Arm.ON], found[Arm.OFF]), end="")
-    return 0
+    about = {"model": artifact.model, "variant": artifact.variant, "sha256": artifact.sha256}
+    document = {"schema": 1, **about, "device": device}
+    document |= {str(arm): asdict(census) for arm, census in found.items()}
+    return show(arguments, document, table(artifact, device, found[Arm.ON], found[Arm.OFF]))
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -192,23 +177,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             f"compare several: sme2 threads {arguments.model} --threads {value}"
         )
     return replace(settings, no_cost=settings.no_cost or arguments.kernels)
-
-
-def _compare_cpus(arguments: argparse.Namespace) -> int:
-    """The model on every emulated CPU; exit code 1 where it does not run on one of them."""
-    from pytest_sme2.cli.cpus import cpu_lines, run_on_every_cpu
-
-    arguments.sme2_cpu = None
-    settings = _settings(arguments)
-    if settings.device != "emulated":
-        raise UsageError("--cpu all compares emulated CPUs: give --device emulated as well.")
-    say = terminal_line(sys.stderr)
-    try:
-        found = list(run_on_every_cpu(settings, say, lambda each: named_case(each, arguments)))
-    finally:
-        clear_line(sys.stderr)
-    print("\n".join(cpu_lines(found)))
-    return 1 if any(entry.problem for entry in found) else 0
 
 
 def _lines(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.cli.options import add_options, chosen
+from pytest_sme2.cli.options import Arguments, chosen, shared, show
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Arm, Outcome, PairedTiming, RunRequest
 from pytest_sme2.runners.base import Runner
@@ -19,7 +18,7 @@ from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.terminal import say
+from pytest_sme2.system.terminal import clear_line, say, terminal_line
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.local import this_machine
@@ -29,17 +28,17 @@ from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_art
 from pytest_sme2.timing.stats import USUAL_LOOKS
 
 EXAMPLE = "sme2 doctor selfcheck --minutes 2"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=1.0, help="about how long (default: 1)")
-    add_options(parser, *DEVICE, device="this machine, with or without SME2")
+ARGUMENTS: Arguments = {
+    "--minutes N": ("about how long (default: 1)", 1.0),
+    **shared(*DEVICE, device="this machine, with or without SME2"),
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not (math.isfinite(arguments.minutes) and arguments.minutes > 0):
         raise UsageError("--minutes takes a number above 0, as in --minutes 2.")
-    target = _target(arguments)
+    # `auto` would prefer an emulator with SME2, whose times are worth nothing here.
+    target = choose_target(Settings(**chosen(arguments, device=this_machine().name)))
     capabilities = target.capabilities()
     if not capabilities.timing:
         raise TargetError(
@@ -62,16 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
             )
         finally:
             target.restore()
-    if arguments.json:
-        print(json.dumps(to_document(result), indent=2))
-    else:
-        print(format_summary(result))
+    show(arguments, to_document(result), [format_summary(result)])
     return exit_code(result)
-
-
-def _target(arguments: argparse.Namespace) -> Target:
-    """``auto`` would prefer an emulator with SME2, whose times are worth nothing here."""
-    return choose_target(Settings(**chosen(arguments, device=this_machine().name)))
 
 
 def _job_maker(target: Target, runner: Runner, arm: Arm, folder: Path) -> MakeJob:
@@ -93,16 +84,14 @@ def exit_code(result: SelfCheck) -> int:
 
 def _show_progress(number: int, step: PairProgress) -> None:
     interval = "" if step.interval is None else f" [{step.interval[0]:.4f}, {step.interval[1]:.4f}]"
-    text = (
+    terminal_line(sys.stderr)(
         f"measurement {number + 1}: {step.pairs} of {count(step.look, 'pair')}, "
         f"ratio {step.ratio:.4f}{interval}, {step.seconds_left:.0f} s left"
     )
-    print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
 
 
 def _show_measurement(number: int, measurement: PairedTiming) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{'':<78}\r", end="", file=sys.stderr, flush=True)
+    clear_line(sys.stderr)
     outcome = measurement.decision.outcome if measurement.decision else Outcome.INCONCLUSIVE
     interval = measurement.interval
     bounds = "no interval" if interval is None else f"[{interval[0]:.4f}, {interval[1]:.4f}]"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
 from dataclasses import replace
 
 from pytest_sme2.cli.commands.models import model_folders
@@ -15,23 +13,25 @@ from pytest_sme2.cli.options import (
     MODEL_OR_PROGRAM,
     VARIANT,
     Arguments,
-    add_options,
     chosen,
+    opened,
+    shared,
+    show,
 )
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.session.options import DEVICE, RUNNERS
-from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode
-from pytest_sme2.system.terminal import clear_line, terminal_line
 
 EXAMPLE = "sme2 threads toy_cnn --variant fp16 --device android --threads 1,2,4"
-ARGUMENTS: Arguments = {"model MODEL": MODEL_OR_PROGRAM, **VARIANT, **FOLDERS, **METHOD}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    more = " Here: 1, 2, 4 and 8, as far as the device has cores."
-    add_options(parser, *DEVICE, *RUNNERS, "budget", "weights", "out", "threads", more=more)
+MORE = " Here: 1, 2, 4 and 8, as far as the device has cores."
+ARGUMENTS: Arguments = {
+    "model MODEL": MODEL_OR_PROGRAM,
+    **VARIANT,
+    **FOLDERS,
+    **METHOD,
+    **shared(*DEVICE, *RUNNERS, "budget", "weights", "out", "threads", more=MORE),
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,8 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"--threads {arguments.sme2_threads}: there is nothing to choose. Give several, as in "
             "1,2,4, or measure one: sme2 run"
         )
-    session = Session(settings, terminal_line(sys.stderr))
-    try:
+    with opened(settings) as session:
         session.bench.require_timing()
         if arguments.sme2_threads is None:
             session.settings = replace(settings, threads=device_counts(session.bench.target))
@@ -60,17 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
         measured = session.measured(case, timed=False)
         folder = session.keep(case, measured, ())
         write_case(folder, read_record(folder))
-    finally:
-        clear_line(sys.stderr)
-        session.close()
     decision = decision_text(found, measured.fingerprint.sme1)
-    if arguments.json:
-        about = {"model": case.model, "variant": case.variant_name, "device": measured.device}
-        document = {"schema": 1, **about, "decision": decision, **encode(found)}
-        if math.isinf(found.speedup.high):
-            document["speedup"]["high"] = None  # JSON has no infinity
-        print(json.dumps(document, indent=2, allow_nan=False))
-        return 0
-    print(f"{case.id} on {measured.device}, weights: {measured.weights}")
-    print("\n".join([*frontier_lines(measured), f"files: {folder}"]))
-    return 0
+    about = {"model": case.model, "variant": case.variant_name, "device": measured.device}
+    document = {"schema": 1, **about, "decision": decision, **encode(found)}
+    if math.isinf(found.speedup.high):
+        document["speedup"]["high"] = None  # JSON has no infinity
+    title = f"{case.id} on {measured.device}, weights: {measured.weights}"
+    return show(arguments, document, [title, *frontier_lines(measured), f"files: {folder}"])

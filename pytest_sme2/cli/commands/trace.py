@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pytest_sme2.cli.options import Arguments
+from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.writing import record_tracks
@@ -29,15 +29,13 @@ def run(arguments: argparse.Namespace) -> int:
     document = trace_document(tracks)
     write_text(arguments.out, json.dumps(document, separators=(",", ":")))
     number = len(document["traceEvents"])
-    if arguments.json:
-        names = [track.name for track in tracks]
-        print(json.dumps({"file": str(arguments.out), "events": number, "tracks": names}, indent=2))
-    else:
-        print(
-            f"{arguments.out}: {count(number, 'event')} in {count(len(tracks), 'track')}. Open it "
-            "in Perfetto or chrome://tracing."
-        )
-    return 0
+    names = [track.name for track in tracks]
+    line = (
+        f"{arguments.out}: {count(number, 'event')} in {count(len(tracks), 'track')}. Open it in "
+        "Perfetto or chrome://tracing."
+    )
+    made = {"file": str(arguments.out), "events": number, "tracks": names}
+    return show(arguments, made, [line])
 
 
 def read_tracks(path: Path) -> list[Track]:

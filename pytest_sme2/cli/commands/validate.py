@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from pytest_sme2.cli.options import Arguments
+from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.report.text import printable
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.system.wording import count
@@ -21,11 +20,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 where anything is missing or broken."""
     findings = validate_run(arguments.run_dir)
     problems = [finding for finding in findings if finding.problem]
-    if arguments.json:
-        files = [{"file": str(entry.path), "problem": entry.problem} for entry in findings]
-        print(json.dumps({"valid": not problems, "files": files}, indent=2))
-    else:
-        for finding in problems:
-            print(printable(f"{finding.path}: {finding.problem}"))
-        print(f"{count(len(findings), 'file')} looked at, {count(len(problems), 'problem')}")
+    files = [{"file": str(entry.path), "problem": entry.problem} for entry in findings]
+    lines = [printable(f"{finding.path}: {finding.problem}") for finding in problems]
+    lines.append(f"{count(len(findings), 'file')} looked at, {count(len(problems), 'problem')}")
+    show(arguments, {"valid": not problems, "files": files}, lines)
     return 1 if problems else 0
